@@ -1,0 +1,1 @@
+"""Hydra configuration files; a package only because `pkg://` asks for one."""
