@@ -1,0 +1,1 @@
+"""Bodies: their joints, limits, cameras, kinematics and bare models."""

@@ -1,0 +1,57 @@
+"""Rigid transforms as 4x4 matrices: `T_ab` takes coordinates in b to a."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Matrix = NDArray[np.float64]
+
+
+def pose(position: ArrayLike = (0.0, 0.0, 0.0), rotation: ArrayLike | None = None) -> Matrix:
+    """Returns the transform with that position (3,) in metres and rotation matrix (3, 3), by default none."""
+    result = np.eye(4)
+    result[:3, 3] = np.asarray(position, dtype=np.float64)
+    if rotation is not None:
+        result[:3, :3] = np.asarray(rotation, dtype=np.float64)
+    return result
+
+
+def rotation_about(axis: ArrayLike, angle: ArrayLike) -> Matrix:
+    """Returns rotation matrices (..., 3, 3) by `angle` (...) in radians about unit vectors `axis` (..., 3).
+
+    Rodrigues' formula: R = I + sin(a) K + (1 - cos(a)) K^2.
+    """
+    axis = np.asarray(axis, dtype=np.float64)
+    angle = np.asarray(angle, dtype=np.float64)[..., None, None]
+    cross = np.zeros((*axis.shape[:-1], 3, 3))
+    cross[..., 0, 1], cross[..., 0, 2] = -axis[..., 2], axis[..., 1]
+    cross[..., 1, 0], cross[..., 1, 2] = axis[..., 2], -axis[..., 0]
+    cross[..., 2, 0], cross[..., 2, 1] = -axis[..., 1], axis[..., 0]
+    return np.asarray(np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * (cross @ cross))
+
+
+def inverse(transform: Matrix) -> Matrix:
+    """Returns the inverse of rigid transforms (..., 4, 4)."""
+    result = np.zeros_like(transform)
+    turned = np.swapaxes(transform[..., :3, :3], -1, -2)
+    result[..., :3, :3] = turned
+    result[..., :3, 3] = -(turned @ transform[..., :3, 3, None])[..., 0]
+    result[..., 3, 3] = 1.0
+    return result
+
+
+def quaternion(rotation: Matrix) -> Matrix:
+    """Returns the unit quaternion (4,), wxyz, w >= 0, of one rotation matrix (3, 3).
+
+    Bar-Itzhack (2000): the eigenvector of the largest eigenvalue; exact for rotations, and free of case distinctions.
+    """
+    (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = rotation
+    symmetric = np.array(
+        [
+            [xx + yy + zz, zy - yz, xz - zx, yx - xy],
+            [zy - yz, xx - yy - zz, xy + yx, xz + zx],
+            [xz - zx, xy + yx, yy - xx - zz, yz + zy],
+            [yx - xy, xz + zx, yz + zy, zz - xx - yy],
+        ]
+    )
+    found = np.linalg.eigh(symmetric)[1][:, -1]
+    return np.asarray(-found if found[0] < 0 else found)
