@@ -1,0 +1,88 @@
+"""Writing so that a crash or a full disk leaves nothing half-written behind."""
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+RESERVE_BYTES = 16 * 2**20
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class NoSpaceError(OSError):
+    """There is no room for what was to be written."""
+
+    def __init__(self, path: Path, detail: str) -> None:
+        """Makes the message for the place `path`."""
+        super().__init__(errno.ENOSPC, f"No space left to write {path}: {detail} Free some space or choose another folder.")
+
+
+def require_space(path: Path, needed: int) -> None:
+    """Refuses to begin what cannot be finished.
+
+    Args:
+        path: An existing folder on the disk in question.
+        needed: Bytes that will be written there; `RESERVE_BYTES` are asked for on top.
+
+    Raises:
+        NoSpaceError: Fewer bytes are free.
+    """
+    free = shutil.disk_usage(path).free
+    if free < needed + RESERVE_BYTES:
+        raise NoSpaceError(path, f"{(needed + RESERVE_BYTES) / 2**20:.0f} MiB are needed, {free / 2**20:.0f} MiB are free.")
+
+
+@contextlib.contextmanager
+def explained_full_disk(path: Path) -> Iterator[None]:
+    """Turns a full disk, a full quota or a file size limit into a `NoSpaceError` that names `path`."""
+    try:
+        yield
+    except NoSpaceError:
+        raise
+    except OSError as error:
+        if error.errno in FULL_DISK:
+            raise NoSpaceError(path, f"{os.strerror(error.errno)}.") from error
+        raise
+
+
+def write_all(descriptor: int, data: memoryview) -> None:
+    """Writes every byte; a single `write` may stop after 2 GiB, or earlier."""
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Replaces a small file as a whole, synced, so that readers see the old text or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with explained_full_disk(path):
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            try:
+                write_all(descriptor, memoryview(data))
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Waits until a file, or the list of names in a folder, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(root: Path) -> None:
+    """Waits until a folder and all below it is on the disk, contents before the names that lead to them."""
+    for folder, _, files in os.walk(root, topdown=False):
+        for file in files:
+            sync(Path(folder, file))
+        sync(Path(folder))

@@ -1,0 +1,179 @@
+"""An episode as the store knows it: what it says about itself, and its arrays, mapped on demand."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.checksums import crc32
+from stringline.datasets.contract import Contract
+from stringline.datasets.names import unknown_name
+from stringline.datasets.zarr_layout import ArrayEntry, array_metadata, array_name, group_metadata, map_array
+
+FORMAT_VERSION = 1
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class EpisodeAttributes:
+    """What an episode says about itself.
+
+    Attributes:
+        contract: What its arrays look like.
+        task: Name of the task.
+        seed: The seed that the episode came from; 0 or more.
+        success: Whether the task was achieved; None when nobody judged it.
+        source: Who acted: `expert`, `teleoperation`, `deployment`, `policy`, or the name of an imported set.
+        instruction: What was asked for, in words.
+        extra: Anything else that is plain JSON.
+    """
+
+    contract: Contract
+    task: str
+    seed: int
+    success: bool | None = None
+    source: str = "expert"
+    instruction: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuses seeds and names that no episode name could carry."""
+        if self.seed < 0:
+            raise ValueError(f"The seed is {self.seed}; allowed: 0 and above.")
+        if not self.task:
+            raise ValueError("An episode needs the name of its task.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain JSON; `cameras` repeats the names in the contract for readers without Stringline."""
+        fields = {key: getattr(self, key) for key in ("task", "seed", "success", "source", "instruction")}
+        cameras = [camera.name for camera in self.contract.cameras]
+        return {"contract": self.contract.to_dict(), "cameras": cameras, **fields, "extra": dict(self.extra)}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Self:
+        """Builds what `to_dict` wrote.
+
+        Raises:
+            ValueError: Something is missing.
+        """
+        try:
+            fields = {key: plain[key] for key in ("task", "seed", "success", "source", "instruction", "extra")}
+            return cls(contract=Contract.from_dict(plain["contract"]), **fields)
+        except KeyError as error:
+            raise ValueError(f"The attributes of the episode lack {error}.") from error
+
+
+class MappedArrays(Mapping[str, Array]):
+    """The arrays of an episode by key, each mapped when it is asked for, read-only."""
+
+    def __init__(self, path: Path, entries: Mapping[str, ArrayEntry]) -> None:
+        """Remembers where the arrays lie."""
+        self._path, self._entries = path, entries
+
+    def __getitem__(self, key: str) -> Array:
+        """Maps one array.
+
+        Raises:
+            KeyError: It does not exist; the message names the nearest ones.
+            ValueError: Its file is damaged.
+        """
+        if key not in self._entries:
+            raise KeyError(str(unknown_name("array", key, self._entries)))
+        return map_array(self._path, key, self._entries[key])
+
+    def __iter__(self) -> Iterator[str]:
+        """Yields the keys."""
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        """Returns how many arrays there are."""
+        return len(self._entries)
+
+
+@dataclass(frozen=True)
+class StoredEpisode:
+    """A complete episode in a store.
+
+    Attributes:
+        name: Its name in the store.
+        path: Its folder.
+        attributes: What it says about itself.
+        entries: Shape, type and checksum of each array by key.
+    """
+
+    name: str
+    path: Path
+    attributes: EpisodeAttributes
+    entries: Mapping[str, ArrayEntry]
+
+    @property
+    def arrays(self) -> Mapping[str, Array]:
+        """The arrays by key, mapped when they are asked for."""
+        return MappedArrays(self.path, self.entries)
+
+    @property
+    def steps(self) -> int:
+        """Length of the time axis."""
+        return self.entries["time"].shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(entry.nbytes for entry in self.entries.values())
+
+    def damaged(self) -> list[str]:
+        """Reads every array and returns one sentence for each that is not what was written."""
+        found = []
+        for key, entry in self.entries.items():
+            try:
+                if (got := crc32(self.arrays[key])) != entry.crc32:
+                    found.append(f"Episode {self.name}: {key} has checksum {got:08x}, {entry.crc32:08x} was written.")
+            except ValueError as error:
+                found.append(str(error))
+        return found
+
+
+def check_version(where: str, version: object) -> None:
+    """Refuses what a newer Stringline wrote.
+
+    Raises:
+        ValueError: The version is newer than this code, or no version at all.
+    """
+    if not isinstance(version, int):
+        raise ValueError(f"{where} was not written by Stringline: it names no format version.")
+    if version > FORMAT_VERSION:
+        raise ValueError(
+            f"{where} has format version {version}; this Stringline reads up to {FORMAT_VERSION}. Update Stringline."
+        )
+
+
+def write_metadata(path: Path, attributes: EpisodeAttributes, entries: Mapping[str, ArrayEntry]) -> None:
+    """Writes the `zarr.json` files of an episode whose chunks are in place."""
+    arrays = {key: asdict(entry) for key, entry in entries.items()}
+    group = {"stringline_episode": FORMAT_VERSION, **attributes.to_dict(), "arrays": arrays}
+    for key, entry in entries.items():
+        (path / array_name(key)).mkdir(exist_ok=True)
+        (path / array_name(key) / "zarr.json").write_bytes(array_metadata(entry))
+    (path / "zarr.json").write_bytes(group_metadata(group))
+
+
+def read_episode(path: Path) -> StoredEpisode:
+    """Opens an episode by its metadata alone; no array is read.
+
+    Raises:
+        ValueError: A newer version wrote it, or it is damaged.
+    """
+    try:
+        plain = json.loads((path / "zarr.json").read_bytes())["attributes"]
+        check_version(f"Episode {path.name}", plain.get("stringline_episode"))
+        entries = {
+            key: ArrayEntry(tuple(entry["shape"]), np.dtype(entry["dtype"]).name, entry["crc32"])
+            for key, entry in plain["arrays"].items()
+        }
+        return StoredEpisode(path.name, path, EpisodeAttributes.from_dict(plain), entries)
+    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"Episode {path.name}: its zarr.json is damaged ({error!r}).") from error

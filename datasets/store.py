@@ -1,0 +1,160 @@
+"""The episode store: a zarr 3 group with one group per episode, safe against crashes and parallel writers.
+
+Any zarr reads it (`zarr.open_group(path)[name]["rgb.overhead"][:]`), and `StoredEpisode.arrays` maps the chunk files.
+An episode is written under a name that starts with `.open-`, synced, and renamed when it is complete: a crash loses only the
+open one, and writers in any number of processes need no lock. Names are `<task>.<seed>.<unique id>`, and episodes are ordered
+by task and seed, so their order does not depend on who wrote them when.
+"""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import uuid
+from pathlib import Path
+
+from stringline.datasets.contract import EpisodeArrays, validate_episode
+from stringline.datasets.disk import write_file
+from stringline.datasets.episode import FORMAT_VERSION, EpisodeAttributes, StoredEpisode, check_version, read_episode
+from stringline.datasets.episode_writer import OPEN_PREFIX, EpisodeWriter
+from stringline.datasets.names import unknown_name
+from stringline.datasets.zarr_layout import group_metadata
+
+_NAME = re.compile(r"(?P<task>.+)\.(?P<seed>\d{10,})\.(?P<id>[0-9a-f]{12})")
+ROOT_KEY = "stringline_store"
+
+
+def episode_name(task: str, seed: int) -> str:
+    """Returns a new name for an episode, unique among all writers."""
+    safe = re.sub(r"[^A-Za-z0-9_-]+", "_", task).strip("_") or "task"
+    return f"{safe}.{seed:010d}.{uuid.uuid4().hex[:12]}"
+
+
+class EpisodeStore:
+    """A folder of episodes."""
+
+    def __init__(self, path: Path) -> None:
+        """Looks at the folder's own metadata only.
+
+        Raises:
+            ValueError: It does not exist, is no store, or is newer than this code.
+        """
+        self.path = path
+        try:
+            attributes = json.loads((path / "zarr.json").read_bytes())["attributes"]
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise ValueError(f"There is no episode store at {path}. Record one with stringline-collect.") from error
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} is no episode store: its zarr.json cannot be read.") from error
+        check_version(f"The store {path}", attributes.get(ROOT_KEY))
+
+    @classmethod
+    def open(cls, path: str | Path) -> "EpisodeStore":
+        """Opens an existing store.
+
+        Raises:
+            ValueError: It does not exist, is no store, or is newer than this code.
+        """
+        return cls(Path(path))
+
+    @classmethod
+    def create(cls, path: str | Path) -> "EpisodeStore":
+        """Makes a store, or opens the one that is there; many processes may do so at once.
+
+        Raises:
+            ValueError: The folder holds something else.
+        """
+        path = Path(path)
+        if not (path / "zarr.json").exists():
+            if path.exists() and not (path.is_dir() and all(entry.name.startswith(".") for entry in path.iterdir())):
+                raise ValueError(f"{path} exists and is no episode store; choose a new or empty folder.")
+            path.mkdir(parents=True, exist_ok=True)
+            write_file(path / "zarr.json", group_metadata({ROOT_KEY: FORMAT_VERSION}))
+        return cls(path)
+
+    def names(self) -> list[str]:
+        """Returns the complete episodes, ordered by task, seed and id."""
+        found = [match for entry in os.listdir(self.path) if entry[0] != "." and (match := _NAME.fullmatch(entry))]
+        return [match[0] for match in sorted(found, key=lambda match: (match["task"], int(match["seed"]), match["id"]))]
+
+    def __len__(self) -> int:
+        """Returns the number of complete episodes."""
+        return len(self.names())
+
+    def episode(self, name: str) -> StoredEpisode:
+        """Opens an episode without reading its arrays.
+
+        Raises:
+            ValueError: It does not exist or its metadata is damaged.
+        """
+        if not (self.path / name / "zarr.json").is_file():
+            raise unknown_name("episode", name, self.names()[:20])
+        return read_episode(self.path / name)
+
+    def episodes(self) -> list[StoredEpisode]:
+        """Opens all episodes, in the order of `names`."""
+        return [read_episode(self.path / name) for name in self.names()]
+
+    def seeds(self, task: str) -> set[int]:
+        """Returns the seeds of a task that have a complete episode, from the names alone."""
+        safe = episode_name(task, 0).split(".")[0]
+        return {int(match["seed"]) for name in self.names() if (match := _NAME.fullmatch(name)) and match["task"] == safe}
+
+    def writer(self, attributes: EpisodeAttributes, *, expected_bytes: int = 0) -> EpisodeWriter:
+        """Begins an episode that is recorded step by step.
+
+        Raises:
+            NoSpaceError: The disk is too full.
+        """
+        return EpisodeWriter(
+            self.path, episode_name(attributes.task, attributes.seed), attributes, expected_bytes=expected_bytes
+        )
+
+    def write(self, arrays: EpisodeArrays, attributes: EpisodeAttributes) -> str:
+        """Stores a whole episode.
+
+        Returns:
+            Its name.
+
+        Raises:
+            ValueError: It does not fit its contract; nothing is written.
+            NoSpaceError: The disk is full; nothing stays behind.
+        """
+        validate_episode(arrays, attributes.contract)
+        size = sum(array.nbytes for array in arrays.values())
+        with self.writer(attributes, expected_bytes=size) as writer:
+            for key, array in arrays.items():
+                writer.put(key, array)
+            return writer.commit()
+
+    def verify(self, name: str) -> list[str]:
+        """Reads an episode and returns one sentence for each array whose bytes are not those that were written."""
+        return self.episode(name).damaged()
+
+    def leftovers(self) -> list[Path]:
+        """Returns the temporary folders of writers that were killed; those of living writers are not among them."""
+        return [path for path in sorted(self.path.glob(f"{OPEN_PREFIX}*")) if not _is_alive(path)]
+
+    def remove_leftovers(self) -> list[Path]:
+        """Removes what killed writers left behind and returns the folders."""
+        found = self.leftovers()
+        for path in found:
+            shutil.rmtree(path)
+        return found
+
+
+def _is_alive(path: Path) -> bool:
+    """Says whether some process still holds the lock that a writer takes on its folder."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return True  # Committed or discarded in this moment.
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)

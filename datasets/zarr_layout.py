@@ -1,0 +1,125 @@
+"""How arrays lie on the disk: zarr 3 groups, each array one uncompressed chunk.
+
+The metadata is written here rather than by zarr, so that writers need neither zarr's start-up time nor its threads, and
+know every file that has to be synced. What is written equals what zarr 3 writes for the same array.
+A zarr array cannot have children, but the contract has both `time` and `time/<camera>`; so the key `time/overhead` is
+stored as the array `time.overhead`, next to `time`.
+"""
+
+import json
+import mmap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
+
+
+@dataclass(frozen=True)
+class ArrayEntry:
+    """One stored array.
+
+    Attributes:
+        shape: Its shape; any axis may be 0.
+        dtype: One of `DTYPES`, stored with the low byte first.
+        crc32: Checksum of its bytes.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    crc32: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the chunk file."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+
+def array_name(key: str) -> str:
+    """Returns the name of the zarr array that holds a contract key.
+
+    Raises:
+        ValueError: The key cannot be a file name.
+    """
+    name = key.replace("/", ".")
+    if not name or not name.isprintable() or name.startswith((".", "__")) or "\\" in name or "." in key:
+        raise ValueError(f"{key!r} cannot be an array key; allowed: words joined by '/', without '.' or a leading '__'.")
+    return name
+
+
+def chunk_file(episode: Path, key: str, axes: int) -> Path:
+    """Returns the one file that holds an array of so many axes."""
+    return episode.joinpath(array_name(key), "c", *["0"] * axes)
+
+
+def group_metadata(attributes: dict[str, Any]) -> bytes:
+    """Returns the `zarr.json` of a group.
+
+    Raises:
+        ValueError: The attributes are no JSON (a NaN, an array).
+    """
+    return _json({"attributes": attributes, "zarr_format": 3, "node_type": "group"})
+
+
+def array_metadata(entry: ArrayEntry) -> bytes:
+    """Returns the `zarr.json` of an array of one uncompressed chunk."""
+    size = np.dtype(entry.dtype).itemsize
+    codec: dict[str, Any] = {"name": "bytes"} | ({"configuration": {"endian": "little"}} if size > 1 else {})
+    fill: object = False if entry.dtype == "bool" else 0.0 if entry.dtype.startswith("float") else 0
+    return _json(
+        {
+            "shape": list(entry.shape),
+            "data_type": entry.dtype,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [max(1, size) for size in entry.shape]}},
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+            "fill_value": fill,
+            "codecs": [codec],
+            "attributes": {},
+            "zarr_format": 3,
+            "node_type": "array",
+            "storage_transformers": [],
+        }
+    )
+
+
+def _json(plain: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(plain, indent=2, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Attributes must be plain JSON: {error}.") from error
+
+
+def little_endian(array: Array) -> Array:
+    """Returns the array contiguous and with the low byte first.
+
+    Raises:
+        ValueError: Its type has no place in a store.
+    """
+    if array.dtype.name not in DTYPES:
+        raise ValueError(f"Arrays of type {array.dtype} cannot be stored; allowed: {', '.join(DTYPES)}.")
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+
+
+def map_array(episode: Path, key: str, entry: ArrayEntry) -> Array:
+    """Lays a read-only array over its chunk file; nothing is read until it is looked at.
+
+    Raises:
+        ValueError: The file is missing or has another size than it should.
+    """
+    dtype = np.dtype(entry.dtype).newbyteorder("<")
+    if not entry.nbytes:
+        return np.empty(entry.shape, dtype)
+    path = chunk_file(episode, key, len(entry.shape))
+    try:
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (FileNotFoundError, ValueError) as error:
+        raise ValueError(f"Episode {episode.name}: {key} is missing or empty ({path}).") from error
+    if len(mapped) != entry.nbytes:
+        raise ValueError(f"Episode {episode.name}: {key} has {len(mapped)} bytes instead of {entry.nbytes}; it is damaged.")
+    return np.frombuffer(mapped, dtype).reshape(entry.shape)
