@@ -5,9 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from numpy.typing import NDArray
 
 from stringline.datasets.contract import ActionDimension, Camera, Contract
+
+# Shared machines stall now and then; an example may take its time.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 Arrays = dict[str, NDArray[Any]]
 MakeEpisode = Callable[..., Arrays]

@@ -88,7 +88,7 @@ def _plain(array: "zarr.Array[Any]") -> dict[str, Any]:
     return dict(json.loads(array.metadata.to_buffer_dict(zarr.core.buffer.default_buffer_prototype())["zarr.json"].to_bytes()))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from(DTYPES).flatmap(
         lambda dtype: arrays_of.arrays(np.dtype(dtype), arrays_of.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))

@@ -1,0 +1,84 @@
+"""Success rates with their uncertainty."""
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import NamedTuple
+
+
+class Interval(NamedTuple):
+    """A range of rates, each 0 to 1."""
+
+    low: float
+    high: float
+
+
+def wilson(successes: int, trials: int, confidence: float = 0.95) -> Interval:
+    """Returns the score interval of a binomial rate.
+
+    E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927), p. 209-212.
+    Unlike the normal approximation it holds for few trials and for rates near 0 and 1.
+
+    Args:
+        successes: 0 to `trials`.
+        trials: 0 or more; without any the interval is [0, 1].
+        confidence: Between 0 and 1.
+
+    Raises:
+        ValueError: A number is out of its range.
+    """
+    if not 0 <= successes <= trials or not 0 < confidence < 1:
+        raise ValueError(
+            f"{successes} of {trials} at confidence {confidence}: allowed are 0 <= successes <= trials, 0 < confidence < 1."
+        )
+    if trials == 0:
+        return Interval(0.0, 1.0)
+    z2 = NormalDist().inv_cdf(0.5 + confidence / 2) ** 2
+    centre = (successes + z2 / 2) / (trials + z2)
+    half = math.sqrt(z2 * (successes * (trials - successes) / trials + z2 / 4)) / (trials + z2)
+    # The ends are exact where rounding would leave 1e-17.
+    low = 0.0 if successes == 0 else centre - half
+    return Interval(low, 1.0 if successes == trials else centre + half)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A number of successes in a number of trials, printed with its Wilson 95 % interval."""
+
+    successes: int
+    trials: int
+
+    def __post_init__(self) -> None:
+        """Refuses counts that cannot be.
+
+        Raises:
+            ValueError: More successes than trials, or a negative number.
+        """
+        wilson(self.successes, self.trials)
+
+    @property
+    def value(self) -> float:
+        """The share of successes; not a number without trials."""
+        return self.successes / self.trials if self.trials else math.nan
+
+    @property
+    def low(self) -> float:
+        """Lower end of the interval."""
+        return wilson(self.successes, self.trials).low
+
+    @property
+    def high(self) -> float:
+        """Upper end of the interval."""
+        return wilson(self.successes, self.trials).high
+
+    def to_dict(self) -> dict[str, float]:
+        """Returns counts and interval, fit for JSON."""
+        return {"successes": self.successes, "trials": self.trials, "low": self.low, "high": self.high}
+
+    def __str__(self) -> str:
+        """Reads like `47/50 = 94 % [84, 98]`."""
+        if not self.trials:
+            return "0/0"
+        return f"{self.successes}/{self.trials} = {self.value:.0%} [{self.low * 100:.0f}, {self.high * 100:.0f}]".replace(
+            "%", " %"
+        )

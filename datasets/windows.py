@@ -1,0 +1,165 @@
+"""What training reads: an observation at the moment of a picture, and the chunk of actions that followed it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stringline.datasets.contract import Camera, Contract
+from stringline.datasets.episode import StoredEpisode
+from stringline.datasets.maps import MapCache
+from stringline.datasets.store import EpisodeStore
+
+Array = NDArray[Any]
+Batch = dict[str, Array]
+
+
+class Windows:
+    """An index over the moments of a store, and the arrays that belong to them.
+
+    A window begins at a step at which a new picture of one of the cameras arrived, so that pictures and state belong to the
+    same moment; in between, policies act on chunks and look at nothing. Pictures are copied out of memory maps; all else (about
+    1 kB per window, and the actions) is held in memory. Reading is safe from several threads.
+
+    Attributes:
+        contract: Of all episodes, restricted to the chosen cameras.
+        chunk: Number of actions in a window.
+        episode: (N,) index into `names` of each window.
+        step: (N,) step within the episode of each window.
+        names: The episodes.
+    """
+
+    def __init__(
+        self,
+        store: EpisodeStore,
+        *,
+        chunk: int = 48,
+        cameras: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
+        every_step: bool = False,
+        open_files: int = 4096,
+    ) -> None:
+        """Reads everything but the pictures.
+
+        Args:
+            store: The data.
+            chunk: Number of actions in a window, at least 1.
+            cameras: Names of the cameras to read, by default all.
+            names: Episodes to use, by default all.
+            every_step: Begin a window at every step, whether or not it brought a picture.
+            open_files: How many picture arrays stay mapped at most.
+
+        Raises:
+            ValueError: There is no episode, a camera does not exist, or episodes have different contracts.
+        """
+        if chunk < 1:
+            raise ValueError(f"chunk is {chunk}; allowed: 1 and above.")
+        self.names = tuple(store.names() if names is None else names)
+        if not self.names:
+            raise ValueError(f"There are no episodes to train from in {store.path}. Record some with stringline-collect.")
+        episodes = [store.episode(name) for name in self.names]
+        self.contract = _common_contract(episodes, cameras)
+        self.chunk = chunk
+        self._maps = MapCache(episodes, open_files)
+        starts = [_starts(episode, self.contract.cameras, every_step) for episode in episodes]
+        self.step = np.concatenate(starts).astype(np.int64)
+        self.episode = np.repeat(np.arange(len(episodes)), [len(steps) for steps in starts])
+        self._small = _small_arrays(episodes, starts, self.contract)
+        self._frames = {camera.name: self._small.pop(f"frame/{camera.name}") for camera in self.contract.cameras}
+        self._actions = np.concatenate([episode.arrays["action"] for episode in episodes])
+        ends = np.cumsum([episode.steps for episode in episodes])
+        self._last = (ends - 1)[self.episode]
+        self._first = self._last + 1 - np.array([episode.steps for episode in episodes])[self.episode] + self.step
+
+    def __len__(self) -> int:
+        """Returns the number of windows."""
+        return len(self.step)
+
+    def step_of(self, index: int) -> int:
+        """Returns the step within its episode at which a window begins."""
+        return int(self.step[index])
+
+    def __getitem__(self, index: int) -> Batch:
+        """Returns one window: the keys of `batch` without the leading axis."""
+        return {key: array[0] for key, array in self.batch([index]).items()}
+
+    def batch(self, indices: ArrayLike) -> Batch:
+        """Reads windows into new contiguous arrays.
+
+        Args:
+            indices: (B,) numbers of windows.
+
+        Returns:
+            The observation keys of the contract with a leading axis B, `action` (B, chunk, A) float32, where the last action is
+            repeated beyond the end of the episode, `action_mask` (B, chunk) bool, False there, and `step` and `episode` (B,).
+
+        Raises:
+            IndexError: There is no such window.
+        """
+        chosen = np.asarray(indices, np.int64)
+        if chosen.ndim != 1 or (chosen.size and not 0 <= chosen.min() <= chosen.max() < len(self)):
+            raise IndexError(f"There are windows 0 to {len(self) - 1}; asked for {chosen}.")
+        batch = {key: array[chosen] for key, array in self._small.items()}
+        for camera in self.contract.cameras:
+            batch[f"rgb/{camera.name}"] = self._pictures("rgb", camera, chosen, (3,), np.dtype(np.uint8))
+            if camera.depth is not None:
+                batch[f"depth/{camera.name}"] = self._pictures("depth", camera, chosen, (), np.dtype(np.uint16))
+        ahead = self._first[chosen, None] + np.arange(self.chunk)
+        last = self._last[chosen, None]
+        batch["action"] = self._actions[np.minimum(ahead, last)]
+        batch["action_mask"] = ahead <= last
+        batch["step"], batch["episode"] = self.step[chosen], self.episode[chosen]
+        return batch
+
+    def _pictures(self, kind: str, camera: Camera, chosen: Array, channels: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        key = f"{kind}/{camera.name}"
+        pictures = np.empty((len(chosen), camera.height, camera.width, *channels), dtype)
+        places = zip(self.episode[chosen].tolist(), self._frames[camera.name][chosen].tolist(), strict=True)
+        for row, (episode, frame) in enumerate(places):
+            pictures[row] = self._maps.array(episode, key)[frame]
+        return pictures
+
+
+def _common_contract(episodes: Iterable[StoredEpisode], cameras: Sequence[str] | None) -> Contract:
+    common: Contract | None = None
+    for episode in episodes:
+        offered = episode.attributes.contract
+        names = [camera.name for camera in offered.cameras] if cameras is None else cameras
+        contract = offered.with_cameras(*(offered.camera(name) for name in names))
+        common = common or contract
+        if contract != common:
+            why = common.misfits(contract) or [f"cameras: {common.cameras} and {contract.cameras}."]
+            raise ValueError(f"Episode {episode.name} does not fit those before it. {' '.join(why)}")
+    assert common is not None
+    return common
+
+
+def _starts(episode: StoredEpisode, cameras: Sequence[Camera], every_step: bool) -> Array:
+    new = np.full(episode.steps, every_step or not cameras)
+    new[:1] = True
+    for camera in cameras:
+        new[1:] |= np.diff(episode.arrays[f"frame/{camera.name}"]) != 0
+    return np.flatnonzero(new)
+
+
+def _small_arrays(episodes: Sequence[StoredEpisode], starts: Sequence[Array], contract: Contract) -> Batch:
+    """Returns all arrays but pictures and actions at the starts of the windows, keys that every episode has."""
+    parts = [_at_starts(episode, steps, contract) for episode, steps in zip(episodes, starts, strict=True)]
+    shared = [key for key in parts[0] if all(key in part for part in parts)]
+    return {key: np.concatenate([part[key] for part in parts]) for key in shared}
+
+
+def _at_starts(episode: StoredEpisode, steps: Array, contract: Contract) -> Batch:
+    arrays = episode.arrays
+    state = ("time", "joints/position", "joints/velocity", "joints/effort", *(f"T_base_gripper/{arm}" for arm in contract.arms))
+    small = {key: arrays[key][steps] for key in state if key in arrays}
+    for camera in contract.cameras:
+        frames = small[f"frame/{camera.name}"] = arrays[f"frame/{camera.name}"][steps]
+        small[f"time/{camera.name}"] = arrays[f"time/{camera.name}"][frames]
+        for key, fixed_axes in ((f"intrinsics/{camera.name}", 2), (f"T_base_camera/{camera.name}", 2)):
+            if key in arrays:
+                stored = arrays[key]
+                fixed = stored.ndim == fixed_axes
+                small[key] = np.broadcast_to(stored, (len(steps), *stored.shape)) if fixed else stored[frames]
+    return small
