@@ -44,12 +44,12 @@ def patch_depth(depth: Tensor, depth_unit_m: float, patch: int) -> tuple[Tensor,
     """
     if depth.ndim != 3 or depth.shape[1] % patch or depth.shape[2] % patch:
         raise ValueError(f"depth has shape {tuple(depth.shape)}; allowed: (B, H, W) with H and W multiples of {patch}.")
-    metres = depth.to(torch.float64 if depth.dtype == torch.float64 else torch.float32)
-    metres = metres.unflatten(2, (-1, patch)).unflatten(1, (-1, patch)).transpose(2, 3).flatten(3).flatten(1, 2)
-    returned = metres.isfinite() & (metres > 0)
-    count = returned.sum(dim=-1)
-    total = torch.where(returned, metres, 0.0).sum(dim=-1)
-    return total * depth_unit_m / count.clamp(min=1), count > 0
+    counts = depth.to(torch.float64 if depth.dtype == torch.float64 else torch.float32)
+    if depth.is_floating_point():
+        counts = torch.where(counts.isfinite() & (counts > 0), counts, 0.0)
+    patches = counts.unflatten(2, (-1, patch)).unflatten(1, (-1, patch))
+    known = (patches > 0).sum(dim=(2, 4)).flatten(1)
+    return patches.sum(dim=(2, 4)).flatten(1) * depth_unit_m / known.clamp(min=1), known > 0
 
 
 def patch_centres(height: int, width: int, patch: int, device: torch.device | None = None) -> Tensor:

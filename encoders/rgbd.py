@@ -36,8 +36,16 @@ class Tokens:
         )
 
 
+class ChannelNorm(nn.LayerNorm):
+    """Layer norm over the channels of each pixel (Liu et al., ConvNeXt, 2022); on a CPU much cheaper than group norm."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Returns normalised feature maps (B, C, H, W), fastest when the channels lie last in memory."""
+        return super().forward(input.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
 class PatchEmbedding(nn.Module):
-    """A convolutional stem: one token per patch of 16 pixels a side, each seeing about twice its patch.
+    """A convolutional stem: one token per patch of 16 pixels a side, each seeing a margin of 5 pixels around its patch.
 
     A stem of convolutions trains more easily than one large-stride projection (Xiao et al., 2021, arXiv 2106.14881).
     """
@@ -50,18 +58,19 @@ class PatchEmbedding(nn.Module):
         Args:
             dim: Channels of the tokens.
             channels: 3 for pictures, 4 with depth.
-            width: Channels after the first convolution, a multiple of 8.
+            width: Channels after the first convolution; half of them take about two thirds of the time.
         """
         super().__init__()
         self.stem = nn.Sequential(
             nn.Conv2d(channels, width, kernel_size=6, stride=4, padding=1),
-            nn.GroupNorm(width // 8, width),
+            ChannelNorm(width),
             nn.GELU(),
             nn.Conv2d(width, 2 * width, kernel_size=4, stride=2, padding=1),
-            nn.GroupNorm(width // 4, 2 * width),
+            ChannelNorm(2 * width),
             nn.GELU(),
-            nn.Conv2d(2 * width, dim, kernel_size=4, stride=2, padding=1),
-        ).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            nn.Conv2d(2 * width, dim, kernel_size=2, stride=2),
+        )
+        self.stem.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, pictures: Tensor) -> Tensor:
         """Returns tokens (B, N, dim), row by row, of pictures (B, H, W, channels) with values around -2 ... 2.
