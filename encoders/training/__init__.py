@@ -1,0 +1,1 @@
+"""The one training loop, what it writes, and how it goes on."""

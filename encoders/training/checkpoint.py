@@ -1,0 +1,166 @@
+"""Checkpoints: weights as safetensors, everything else as YAML, nothing pickled, only our own classes built."""
+
+import functools
+import importlib
+import inspect
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import yaml
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+FORMAT = 1
+WEIGHTS = "weights.safetensors"
+DESCRIPTION = "checkpoint.yaml"
+_TARGET = re.compile(r"stringline(\.[A-Za-z_]\w*)+")
+
+
+def save_checkpoint(directory: Path, model: nn.Module, description: Mapping[str, Any]) -> None:
+    """Writes a checkpoint in one step: a reader sees the old one or the new one, never half of either.
+
+    Args:
+        directory: Where `weights.safetensors` and `checkpoint.yaml` shall stand.
+        model: Its state dict is written as it is.
+        description: Plain data: the resolved configuration of the model under `model`, and whatever it needs to be built.
+    """
+    tensors = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
+    text = yaml.safe_dump({"format": FORMAT, "code": code_version(), **description}, sort_keys=False, width=120)
+    with replaced_directory(directory) as fresh:
+        save_file(tensors, fresh / WEIGHTS)
+        (fresh / DESCRIPTION).write_text(text)
+
+
+class replaced_directory:  # noqa: N801 - used like a function, in a with statement.
+    """Gives a fresh directory to write to, synced and moved into place when the block ends without an error."""
+
+    def __init__(self, directory: Path) -> None:
+        """Remembers where the result shall stand."""
+        self.directory = directory
+        self.fresh = directory.with_name(f".{directory.name}.new")
+        self.old = directory.with_name(f".{directory.name}.old")
+
+    def __enter__(self) -> Path:
+        """Makes the directory to write to."""
+        shutil.rmtree(self.fresh, ignore_errors=True)
+        self.fresh.mkdir(parents=True)
+        return self.fresh
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Moves it into place, or removes it after an error."""
+        if kind is not None:
+            shutil.rmtree(self.fresh, ignore_errors=True)
+            return
+        for file in self.fresh.iterdir():
+            with file.open("rb") as handle:
+                os.fsync(handle.fileno())
+        shutil.rmtree(self.old, ignore_errors=True)
+        if self.directory.exists():
+            self.directory.rename(self.old)
+        self.fresh.rename(self.directory)
+        shutil.rmtree(self.old, ignore_errors=True)
+
+
+def load_description(directory: Path) -> dict[str, Any]:
+    """Reads `checkpoint.yaml`.
+
+    Raises:
+        ValueError: There is none, it cannot be read, or a newer version of this project wrote it.
+    """
+    file = directory / DESCRIPTION
+    if not file.is_file():
+        raise ValueError(f"There is no checkpoint at {directory}: {DESCRIPTION} is missing. A checkpoint is a folder with {DESCRIPTION} and {WEIGHTS}.")
+    try:
+        description = yaml.safe_load(file.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not readable YAML: {error}.") from error
+    if not isinstance(description, dict) or not isinstance(description.get("format"), int):
+        raise ValueError(f"{file} is not a checkpoint description: it names no format.")
+    if description["format"] > FORMAT:
+        raise ValueError(
+            f"{directory} has checkpoint format {description['format']}; this version of Stringline reads up to {FORMAT}. "
+            f"It was written by {description.get('code', 'an unknown version')}: upgrade Stringline."
+        )
+    return description
+
+
+def load_weights(directory: Path, model: nn.Module) -> None:
+    """Fills the model with the weights of a checkpoint.
+
+    Raises:
+        ValueError: The file is missing or broken, or its tensors are not those of the model.
+    """
+    file = directory / WEIGHTS
+    try:
+        tensors = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"The weights {file} cannot be read: {error}.") from error
+    _check_fit(tensors, model.state_dict(), file)
+    model.load_state_dict(tensors)
+
+
+def _check_fit(got: Mapping[str, Tensor], want: Mapping[str, Tensor], file: Path) -> None:
+    missing, surplus = sorted(want.keys() - got.keys()), sorted(got.keys() - want.keys())
+    shapes = [f"{name} is {tuple(got[name].shape)}, not {tuple(want[name].shape)}" for name in want.keys() & got.keys() if got[name].shape != want[name].shape]
+    if missing or surplus or shapes:
+        parts = [f"missing: {', '.join(missing[:3])}"] if missing else []
+        parts += [f"unknown: {', '.join(surplus[:3])}"] if surplus else []
+        raise ValueError(f"{file} does not fit the model of its description ({'; '.join(parts + shapes[:3])}).")
+
+
+def build(configuration: object, **arguments: object) -> Any:
+    """Builds the object that a plain configuration describes.
+
+    A mapping with `_target_` becomes a call of that class with the other entries as keyword arguments, or, with
+    `_partial_: true`, that class with those arguments set and the rest to come; lists and mappings are built entry by entry;
+    everything else stays as it is. The words are Hydra's, so the same text serves in configurations and in checkpoints.
+
+    Args:
+        configuration: Plain data, as `yaml.safe_load` gives it.
+        arguments: Further keyword arguments of the outermost class.
+
+    Raises:
+        ValueError: A target is not a class of this project, or its arguments do not fit.
+    """
+    if isinstance(configuration, list):
+        return [build(entry) for entry in configuration]
+    if not isinstance(configuration, dict):
+        return configuration
+    entries = {key: build(value) for key, value in configuration.items() if key not in ("_target_", "_partial_")}
+    if "_target_" not in configuration:
+        return entries
+    target = _own_class(str(configuration["_target_"]))
+    signature, partial = inspect.signature(target), bool(configuration.get("_partial_", False))
+    try:
+        (signature.bind_partial if partial else signature.bind)(**entries, **arguments)
+    except TypeError as error:
+        raise ValueError(f"{configuration['_target_']}: {error}. Its arguments: {', '.join(signature.parameters)}.") from error
+    return functools.partial(target, **entries, **arguments) if partial else target(**entries, **arguments)
+
+
+def _own_class(target: str) -> type:
+    refusal = ValueError(f"A checkpoint may only build classes of stringline; it asks for {target!r}.")
+    if not _TARGET.fullmatch(target):
+        raise refusal
+    module_name, _, class_name = target.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{target!r} does not exist in this version of Stringline.") from error
+    if not isinstance(found, type) or not found.__module__.startswith("stringline."):
+        raise refusal
+    return found
+
+
+def code_version() -> str:
+    """Names the code that runs."""
+    try:
+        return f"stringline {version('stringline')}"
+    except PackageNotFoundError:
+        return "stringline (not installed)"

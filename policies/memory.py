@@ -1,0 +1,134 @@
+"""What a policy knows of one observation: tokens of all cameras and of the grippers, fused where they stand."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from stringline.datasets.contract import Contract
+from stringline.datasets.statistics import Statistics
+from stringline.encoders.positions.coordinates import Coordinates
+from stringline.encoders.positions.encoding import PositionEncoding
+from stringline.encoders.rgbd import RgbdTokens, Tokens
+from stringline.encoders.vit import VisionTransformer
+from stringline.policies.normaliser import MinMaxNormaliser
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Tokens that a denoiser attends to.
+
+    Attributes:
+        tokens: (B, N, dim). They depend on places only by differences: a shift common to everything changes none of them.
+    """
+
+    tokens: Tensor
+
+
+class EncodingRecipe(Protocol):
+    """Makes an encoding for given sizes."""
+
+    def __call__(self, *, heads: int, head_dim: int, axes: int) -> PositionEncoding:
+        """Returns it with its starting parameters."""
+        ...
+
+
+class ObservationMemory(nn.Module):
+    """Fuses pictures and proprioception by attention in which every token stands at its place in the base frame.
+
+    Patches stand where their depth says, each arm's token at its gripper's TCP, where the kinematics says. An arm's token bears
+    the joint state of the whole body.
+    """
+
+    def __init__(
+        self,
+        *,
+        contract: Contract,
+        statistics: Statistics,
+        encoding: EncodingRecipe,
+        coordinates: Coordinates,
+        cameras: Sequence[str] | None = None,
+        values: bool = True,
+        dim: int = 128,
+        depth: int = 4,
+        heads: int = 4,
+        share_layers: bool = True,
+    ) -> None:
+        """Builds the encoder.
+
+        Args:
+            contract: Of the observations.
+            statistics: For the ranges of the joints.
+            encoding: How places enter attention.
+            coordinates: What a place is.
+            cameras: Names of the cameras to look through; None: all of the contract.
+            values: Relative values: places turn the values too.
+            dim: Width of the tokens.
+            depth: Number of blocks.
+            heads: Attention heads; `dim` must divide into heads of even size.
+            share_layers: One encoding for all blocks, or one for each.
+
+        Raises:
+            ValueError: A camera does not exist, the contract has no arms or joints, or a size does not divide.
+        """
+        super().__init__()
+        if not contract.arms or not contract.joints:
+            raise ValueError("This policy needs joint positions and gripper poses; the contract has no arms or no joints.")
+        if dim % (2 * heads):
+            raise ValueError(f"dim is {dim} with {heads} heads; allowed: multiples of {2 * heads}.")
+        names = [camera.name for camera in contract.cameras] if cameras is None else cameras
+        self.cameras = tuple(contract.camera(name) for name in names)
+        self.arms = contract.arms
+        self.dim = dim
+        self.joint_range = MinMaxNormaliser.of(statistics, "joints/position")
+        self.tokenise = RgbdTokens(self.cameras, coordinates, dim)
+        self.embed_joints = nn.Linear(len(contract.joints), dim)
+        self.arm_mark = nn.Parameter(0.02 * torch.randn(len(self.arms), dim))
+        self.blocks = VisionTransformer(
+            encoding(heads=heads, head_dim=dim // heads, axes=coordinates.axes), dim, depth, values=values, share_layers=share_layers
+        )
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of the contract that `forward` reads."""
+        pictures = [
+            f"{kind}/{camera.name}"
+            for camera in self.cameras
+            for kind, present in {
+                "rgb": True,
+                "depth": camera.depth is not None,
+                "intrinsics": camera.has_geometry,
+                "T_base_camera": camera.has_geometry,
+            }.items()
+            if present
+        ]
+        return [*pictures, "joints/position", *(f"T_base_gripper/{arm}" for arm in self.arms)]
+
+    def forward(self, observation: Mapping[str, Tensor]) -> Memory:
+        """Encodes a batch.
+
+        Args:
+            observation: The contract's keys with a leading batch axis; at least `keys`.
+        """
+        tokens: Tokens = self.tokenise(observation) + self._arm_tokens(observation)
+        return Memory(self.blocks(tokens.features, tokens.coordinates, tokens.placed))
+
+    def no_weight_decay(self) -> set[str]:
+        """Returns the names of the parameters that weight decay would falsify."""
+        return {"arm_mark"}
+
+    def _arm_tokens(self, observation: Mapping[str, Tensor]) -> Tokens:
+        joints = self.joint_range.normalise(observation["joints/position"].float())
+        features = self.embed_joints(joints)[:, None] + self.arm_mark
+        positions = torch.stack([observation[f"T_base_gripper/{arm}"][:, :3, 3] for arm in self.arms], dim=1)
+        return Tokens(features, *self.tokenise.coordinates.points(positions))
+
+
+class MemoryRecipe(Protocol):
+    """Makes the memory of a policy."""
+
+    def __call__(self, *, contract: Contract, statistics: Statistics) -> ObservationMemory:
+        """Returns it with its starting parameters."""
+        ...

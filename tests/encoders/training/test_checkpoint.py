@@ -1,0 +1,69 @@
+"""Checkpoints hold plain data only, are replaced whole, and say what is wrong with them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from torch import nn
+
+from stringline.encoders.training.checkpoint import build, load_description, load_weights, replaced_directory, save_checkpoint
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    model = nn.Linear(2, 3)
+    save_checkpoint(tmp_path / "c", model, {"model": {"size": [2, 3]}})
+    other = nn.Linear(2, 3)
+    load_weights(tmp_path / "c", other)
+    assert torch.equal(model.weight, other.weight)
+    assert load_description(tmp_path / "c")["model"] == {"size": [2, 3]}
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == ["checkpoint.yaml", "weights.safetensors"]
+
+
+def test_a_failed_write_leaves_the_old_checkpoint(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "c", nn.Linear(2, 3), {"model": 1})
+    with pytest.raises(OSError, match="full"), replaced_directory(tmp_path / "c") as fresh:
+        (fresh / "weights.safetensors").write_bytes(b"half")
+        raise OSError("disk full")
+    assert load_description(tmp_path / "c")["model"] == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["os.system", "stringline.datasets.store.os.remove", "stringline.datasets.names.difflib", "subprocess.Popen", "stringline..x", "stringline.encoders.training.loop.EMAModel"],
+)
+def test_foreign_targets_are_refused(target: str) -> None:
+    with pytest.raises(ValueError, match="only build classes of stringline|does not exist"):
+        build({"_target_": target, "command": "true"})
+
+
+def test_arguments_that_do_not_fit_are_named() -> None:
+    with pytest.raises(ValueError, match="unexpected keyword argument 'stesp'.*Its arguments: steps, batch_size"):
+        build({"_target_": "stringline.encoders.training.loop.Trainer", "steps": 1, "batch_size": 1, "stesp": 3})
+
+
+def test_nested_configurations_are_built() -> None:
+    built = build({"a": [{"_target_": "stringline.encoders.training.loop.Trainer", "steps": 2, "batch_size": 1}], "b": "text"})
+    assert built["a"][0].steps == 2
+    assert built["b"] == "text"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(None, "checkpoint.yaml is missing"), ("a: [", "not readable YAML"), ("- 1", "names no format"), (yaml.safe_dump({"format": 99, "code": "stringline 9"}), "format 99.*stringline 9: upgrade")],
+)
+def test_broken_descriptions(tmp_path: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / "checkpoint.yaml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load_description(tmp_path)
+
+
+def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "c", nn.Linear(2, 3), {})
+    with pytest.raises(ValueError, match=r"weight is \(3, 2\), not \(4, 2\)"):
+        load_weights(tmp_path / "c", nn.Linear(2, 4))
+    (tmp_path / "c" / "weights.safetensors").write_bytes(b"12345678")
+    with pytest.raises(ValueError, match=r"weights.safetensors cannot be read"):
+        load_weights(tmp_path / "c", nn.Linear(2, 3))

@@ -1,0 +1,126 @@
+"""The training loop: a stopped run equals an uninterrupted one, and it learns."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from stringline.encoders.training.history import History
+from stringline.encoders.training.loop import Trainer
+from stringline.encoders.training.progress import latest_state
+
+
+class Line(nn.Module):
+    """A line with input noise, so that random numbers matter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.drop = nn.Dropout(0.2)
+
+    def loss(self, batch: Mapping[str, Tensor]) -> Tensor:
+        noisy = self.drop(batch["x"] + 0.1 * torch.randn_like(batch["x"]))
+        return ((self.layer(noisy) - batch["y"]) ** 2).mean()
+
+
+class Points:
+    """Batches on a fixed line; step n gives the same points whenever it is asked for."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.stop_at = stop_at
+
+    def stream(self, first_step: int, last_step: int) -> Iterator[Mapping[str, Tensor]]:
+        slope = torch.tensor([[1.0, -2.0], [0.5, 0.0], [0.0, 3.0]])
+        for step in range(first_step, last_step):
+            if step == self.stop_at:
+                raise KeyboardInterrupt
+            x = torch.randn(16, 3, generator=torch.Generator().manual_seed(step))
+            yield {"x": x, "y": x @ slope}
+
+
+def run(directory: Path, *, stop_at: int | None = None, model: nn.Module | None = None, **settings: object) -> tuple[nn.Module, History]:
+    torch.manual_seed(3)
+    model = model or Line()
+    trainer = Trainer(**({"steps": 40, "batch_size": 16, "save_every": 10, "probe_every": 15, "seed": 5} | settings))  # type: ignore[arg-type]
+    history = trainer.fit(model, Points(stop_at), directory, save_model=lambda _: None, probe=lambda m: {"weight": float(m.layer.weight.sum())})
+    return model, history
+
+
+@pytest.mark.parametrize("stop_at", [10, 17, 33])
+def test_a_stopped_run_continues_to_the_same_bits(tmp_path: Path, stop_at: int) -> None:
+    whole, history = run(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "stopped", stop_at=stop_at)
+    # The second model starts elsewhere: everything must come from the state on disk.
+    continued, later = run(tmp_path / "stopped", model=nn.Module.apply(Line(), lambda m: None))
+    for one, other in zip(whole.parameters(), continued.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert history.losses() == later.losses()
+    assert history.probes() == later.probes()
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
+    first, _ = run(tmp_path)
+    again, history = run(tmp_path)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    assert len(history.losses()) == 40
+
+
+def test_it_learns(tmp_path: Path) -> None:
+    _, history = run(tmp_path, steps=300, learning_rate=0.05)
+    losses = [loss for _, loss in history.losses()]
+    assert sum(losses[-20:]) < 0.2 * sum(losses[:20])
+
+
+def test_only_the_newest_state_is_kept(tmp_path: Path) -> None:
+    run(tmp_path)
+    assert [path.name for path in (tmp_path / "state").iterdir()] == ["step_00000040"]
+
+
+def test_a_broken_state_is_named(tmp_path: Path) -> None:
+    run(tmp_path)
+    state = latest_state(tmp_path)
+    assert state is not None
+    (state / "state.safetensors").write_bytes(b"\x00" * 100)
+    with pytest.raises(ValueError, match="cannot be continued from .*step_00000040.*Remove that folder"):
+        run(tmp_path)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
+    model = Line()
+    with torch.no_grad():
+        model.layer.weight.fill_(float("nan"))
+    with pytest.raises(ValueError, match="loss is nan at step 0"):
+        run(tmp_path, model=model)
+
+
+def test_vectors_and_spared_parameters_have_no_weight_decay(tmp_path: Path) -> None:
+    class Spared(Line):
+        def __init__(self) -> None:
+            super().__init__()
+            self.frequencies = nn.Parameter(torch.ones(2, 2))
+
+        def no_weight_decay(self) -> set[str]:
+            return {"frequencies"}
+
+    decayed, spared = Trainer(steps=1, batch_size=1)._parameter_groups(Spared())
+    assert [tuple(p.shape) for p in decayed["params"]] == [(2, 3)]  # type: ignore[attr-defined]
+    assert sorted(tuple(p.shape) for p in spared["params"]) == [(2,), (2, 2)]  # type: ignore[attr-defined]
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    with pytest.raises(ValueError, match="trainer.steps is 0; it must be at least 1"):
+        Trainer(steps=0, batch_size=1)
+    with pytest.raises(ValueError, match="precision is 'fp8'; allowed: 'auto', 'bf16', 'no'"):
+        Trainer(steps=1, batch_size=1, precision="fp8")
+
+
+def test_the_history_drops_a_line_cut_short(tmp_path: Path) -> None:
+    file = tmp_path / "history.jsonl"
+    file.write_text('{"step": 0, "loss": 2.0}\n{"step": 1, "lo')
+    history = History.open(file)
+    history.add(step=1, loss=1.0)
+    history.close()
+    assert History.open(file).losses() == [(0, 2.0), (1, 1.0)]
