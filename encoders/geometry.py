@@ -47,7 +47,8 @@ def patch_depth(depth: Tensor, depth_unit_m: float, patch: int) -> tuple[Tensor,
     counts = depth.to(torch.float64 if depth.dtype == torch.float64 else torch.float32)
     if depth.is_floating_point():
         counts = torch.where(counts.isfinite() & (counts > 0), counts, 0.0)
-    patches = counts.unflatten(2, (-1, patch)).unflatten(1, (-1, patch))
+    batch, height, width = counts.shape
+    patches = counts.reshape(batch, height // patch, patch, width // patch, patch)
     known = (patches > 0).sum(dim=(2, 4)).flatten(1)
     return patches.sum(dim=(2, 4)).flatten(1) * depth_unit_m / known.clamp(min=1), known > 0
 
@@ -72,9 +73,10 @@ def patch_places(
         patch: Side of a patch, pixels.
 
     Returns:
-        (B, N, 3) metres in the base frame, row by row, and (B, N) bool, False for patches without any depth.
+        (B, N, 3) metres in the base frame, row by row, float64 where depth or `T_base_camera` is, and (B, N) bool, False for patches without any depth.
     """
     z, known = patch_depth(depth, depth_unit_m, patch)
+    z = z.to(torch.promote_types(z.dtype, T_base_camera.dtype))
     K, T = intrinsics.to(z.dtype), T_base_camera.to(z.dtype)
     u, v = patch_centres(depth.shape[1], depth.shape[2], patch, depth.device).to(z.dtype).unbind(-1)
     y = (v - K[:, 1, 2, None]) / K[:, 1, 1, None]

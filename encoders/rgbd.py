@@ -79,7 +79,9 @@ class PatchEmbedding(nn.Module):
             ValueError: H or W is no multiple of 16.
         """
         if pictures.ndim != 4 or pictures.shape[1] % self.patch or pictures.shape[2] % self.patch:
-            raise ValueError(f"Pictures have shape {tuple(pictures.shape)}; allowed: (B, H, W, C), H and W multiples of {self.patch}.")
+            raise ValueError(
+                f"Pictures have shape {tuple(pictures.shape)}; allowed: (B, H, W, C), H and W multiples of {self.patch}."
+            )
         features: Tensor = self.stem(pictures.permute(0, 3, 1, 2))  # The same memory, seen as channels last.
         return features.flatten(2).transpose(1, 2)
 
@@ -88,7 +90,13 @@ class RgbdTokens(nn.Module):
     """Turns one observation's cameras into tokens with places."""
 
     def __init__(
-        self, cameras: Sequence[Camera], coordinates: Coordinates, dim: int = 128, *, depth_channel: bool = False, width: int = 32
+        self,
+        cameras: Sequence[Camera],
+        coordinates: Coordinates,
+        dim: int = 128,
+        *,
+        depth_channel: bool = False,
+        width: int = 32,
     ) -> None:
         """Makes the embedding.
 
@@ -108,7 +116,8 @@ class RgbdTokens(nn.Module):
                 got = f"{camera.height}x{camera.width}"
                 raise ValueError(f"Camera {camera.name!r} has {got} pixels; allowed: multiples of {PatchEmbedding.patch}.")
             if camera.has_geometry and camera.distortion_model != "none":
-                raise ValueError(f"Camera {camera.name!r} has {camera.distortion_model!r} distortion; undistort its pictures first.")
+                got = f"{camera.distortion_model!r} distortion"
+                raise ValueError(f"Camera {camera.name!r} has {got}; undistort its pictures first.")
         self.cameras, self.coordinates, self.depth_channel = tuple(cameras), coordinates, depth_channel
         self.embedding = PatchEmbedding(dim, channels=4 if depth_channel else 3, width=width)
         self.camera_mark = nn.Parameter(0.02 * torch.randn(len(self.cameras), dim, generator=torch.Generator().manual_seed(0)))
@@ -152,11 +161,13 @@ class RgbdTokens(nn.Module):
 
     def _channels(self, pictures: Tensor, view: View) -> Tensor:
         """Returns (B, H, W, 3 | 4): colours from 0 ... 255 to -2 ... 2, metres of depth as they are, 0 for none."""
-        colours = pictures.to(_activation_type(pictures.device)) * (1 / 64) - 2  # Eight bits: exact in bfloat16.
+        colours = pictures.to(_activation_type(self.camera_mark)) * (1 / 64) - 2  # Eight bits: exact in bfloat16.
         if not self.depth_channel:
             return colours
-        depth = torch.zeros(pictures.shape[:3]) if view.depth is None else view.depth.float() * view.depth_unit_m
-        return torch.cat((colours, depth.to(colours).unsqueeze(-1)), dim=-1)
+        depth = colours.new_zeros(pictures.shape[:3])
+        if view.depth is not None:
+            depth = (view.depth.float() * view.depth_unit_m).to(colours)
+        return torch.cat((colours, depth.unsqueeze(-1)), dim=-1)
 
 
 class RgbdVisionTransformer(nn.Module):
@@ -173,7 +184,6 @@ class RgbdVisionTransformer(nn.Module):
         return Tokens(self.blocks(tokens.features, tokens.coordinates, tokens.placed), tokens.coordinates, tokens.placed)
 
 
-def _activation_type(device: torch.device) -> torch.dtype:
-    if torch.is_autocast_enabled(device.type):
-        return torch.get_autocast_dtype(device.type)
-    return torch.get_default_dtype()
+def _activation_type(parameter: Tensor) -> torch.dtype:
+    kind = parameter.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else parameter.dtype

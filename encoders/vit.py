@@ -32,7 +32,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor, places: Places) -> Tensor:
         """Returns tokens (B, N, dim) of the same places."""
         x = x + self.attention(self.attention_norm(x), places)
-        return x + self.mlp(self.mlp_norm(x))
+        y: Tensor = x + self.mlp(self.mlp_norm(x))
+        return y
 
 
 class VisionTransformer(nn.Module):
@@ -65,7 +66,8 @@ class VisionTransformer(nn.Module):
         """
         super().__init__()
         if dim != encoding.heads * encoding.head_dim:
-            raise ValueError(f"dim is {dim}; the encoding has {encoding.heads} heads of {encoding.head_dim}, so it must be their product.")
+            asked = f"{encoding.heads} heads of {encoding.head_dim}"
+            raise ValueError(f"dim is {dim}; the encoding has {asked}, so it must be their product.")
         others = 0 if share_layers else depth - 1
         self.encodings: Sequence[PositionEncoding] = nn.ModuleList(  # type: ignore[assignment]
             [encoding, *(encoding.redrawn(seed + 1 + layer) for layer in range(others))]
@@ -90,7 +92,8 @@ class VisionTransformer(nn.Module):
         places = [encoding.prepare(coordinates, placed) for encoding in self.encodings]
         for layer, block in enumerate(self.blocks):
             x = block(x, places[layer % len(places)])
-        return self.norm(x)
+        y: Tensor = self.norm(x)
+        return y
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay would falsify, those of the encodings included."""

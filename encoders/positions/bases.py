@@ -10,7 +10,7 @@ def antisymmetric(entries: Tensor, size: int) -> Tensor:
     """Returns S (..., size, size), S^T = -S, from its strict upper triangle (..., size (size - 1) / 2), row by row."""
     rows, columns = torch.triu_indices(size, size, offset=1, device=entries.device)
     upper = entries.new_zeros(*entries.shape[:-1], size * size).index_copy(-1, rows * size + columns, entries)
-    upper = upper.unflatten(-1, (size, size))
+    upper = upper.reshape(*entries.shape[:-1], size, size)
     return upper - upper.mT
 
 
@@ -27,7 +27,8 @@ def cayley(entries: Tensor, size: int) -> Tensor:
     with torch.autocast(entries.device.type, enabled=False):
         skew = antisymmetric(entries.to(torch.promote_types(entries.dtype, torch.float32)), size)
         identity = torch.eye(size, dtype=skew.dtype, device=skew.device)
-        return torch.linalg.solve(identity + skew, identity - skew)  # Both factors are functions of S, so they commute.
+        basis: Tensor = torch.linalg.solve(identity + skew, identity - skew)  # Functions of S, so their order is free.
+        return basis
 
 
 def sine_transform(block: int, device: torch.device | None = None) -> Tensor:

@@ -123,7 +123,7 @@ class PositionEncoding(nn.Module, ABC):
             w_o.copy_(into_output(basis, w_o.double(), self.heads))
 
     def rotation(self, coordinates: Tensor) -> Tensor:
-        """Returns R(r) = P RoPE(Omega r) P^T as dense matrices, (B, heads | 1, N, head_dim, head_dim): a reference for tests."""
+        """Returns R(r) = P RoPE(Omega r) P^T as matrices (B, heads | 1, N, head_dim, head_dim): a reference for tests."""
         phase = self._phase(coordinates)
         cos, sin = phase.cos().diag_embed(), phase.sin().diag_embed()
         turn = torch.cat((torch.cat((cos, -sin), dim=-1), torch.cat((sin, cos), dim=-1)), dim=-2)
@@ -134,7 +134,7 @@ class PositionEncoding(nn.Module, ABC):
         return basis @ turn @ basis.mT
 
     def _phase(self, coordinates: Tensor) -> Tensor:
-        """Returns Omega r, (B, heads | 1, N, head_dim / 2), by products and sums: no matmul, which TF32 or autocast would round."""
+        """Returns Omega r, (B, heads | 1, N, head_dim / 2), without matmul, which TF32 or autocast would round."""
         omega = self.frequencies().to(coordinates.dtype)
         phase = coordinates[:, None, :, 0, None] * omega[:, 0, None]
         for axis in range(1, self.axes):

@@ -24,7 +24,8 @@ def isotropic(sets: int, axes: int, pairs: int, wavelengths: tuple[float, float]
         raise ValueError(f"wavelengths are {wavelengths}; allowed: (shortest, longest) with 0 < shortest <= longest.")
     direction = torch.randn(sets, axes, pairs, dtype=torch.float64, generator=generator)
     wavelength = torch.logspace(math.log10(shortest), math.log10(longest), pairs, dtype=torch.float64)
-    return direction / direction.norm(dim=1, keepdim=True) * (2 * math.pi / wavelength)
+    unit: Tensor = direction / direction.norm(dim=1, keepdim=True)
+    return unit * (2 * math.pi / wavelength)
 
 
 def mixed_grid(sets: int, pairs: int, theta: float, generator: torch.Generator) -> Tensor:

@@ -88,7 +88,9 @@ class LearnedRotary(PositionEncoding):
         """
         super().__init__(heads, head_dim, axes, share_heads=share_heads)
         if (wavelengths is None) == (theta is None) or (theta is not None and axes != 2):
-            raise ValueError(f"wavelengths {wavelengths}, theta {theta}, axes {axes}; allowed: one of them, theta for 2 axes only.")
+            raise ValueError(
+                f"wavelengths {wavelengths}, theta {theta}, axes {axes}; allowed: one of them, theta for 2 axes only."
+            )
         self.wavelengths, self.theta = wavelengths, theta
         self.scale = scale or (2 * math.pi / math.sqrt(wavelengths[0] * wavelengths[1]) if wavelengths else 1.0)
         self._create()
@@ -215,6 +217,6 @@ class CirculantString(LearnedRotary):
     def reset_parameters(self, seed: int) -> None:
         """Draws directions anew."""
         blocks, turning = self.head_dim // self.block, self.block // 2 - 1
-        omega = self._start(blocks * turning, seed).unflatten(-1, (blocks, turning))
+        omega = self._start(blocks * turning, seed).reshape(self.sets, self.axes, blocks, turning)
         sine = sine_transform(self.block)[1:]
         self.scaled_coefficients.copy_(omega @ sine / math.sqrt(2 * self.block) / self.scale)
