@@ -1,0 +1,98 @@
+"""A small policy over small pictures, built as the configuration files build it."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from stringline.datasets.contract import Array, Camera, Contract
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.statistics import Statistics, statistics_of
+from stringline.policies.chunk_policy import ChunkPolicy
+from stringline.policies.load import build_policy
+
+SMALL = (
+    "policy.dim=32", "policy.depth=1", "policy.memory.dim=32", "policy.memory.depth=2", "policy.chunk=8", "policy.draws=2", "policy.sampling_steps=3",
+)
+
+
+def model_configuration(*overrides: str) -> dict[str, object]:
+    """Composes the model's configuration from the shipped files."""
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        chosen = ["+policy=diffusion", "+encoder=cayley", "+coordinates=metric"]
+        swapped = [override for override in overrides if override.startswith("+")]
+        chosen = [one for one in chosen if one.split("=")[0] not in {other.split("=")[0] for other in swapped}]
+        composed = compose(overrides=[*chosen, *SMALL, *overrides])
+    model = OmegaConf.to_container(composed.policy, resolve=True)
+    assert isinstance(model, dict)
+    return {str(key): value for key, value in model.items()}
+
+
+def observation(seed: int, contract: Contract) -> dict[str, Array]:
+    """Draws an observation of the contract with holes in its depth."""
+    random = np.random.default_rng(seed)
+    q = random.uniform(ALOHA.lower, ALOHA.upper) * 0.3
+    drawn: dict[str, Array] = {"time": np.asarray(1.0 + seed), "joints/position": q.astype(np.float32)}
+    drawn |= {f"T_base_gripper/{arm}": T.astype(np.float32) for arm, T in ALOHA.forward_kinematics(q).items()}
+    poses = ALOHA.camera_poses(q)
+    for camera in contract.cameras:
+        size = (camera.height, camera.width)
+        depth = random.integers(300, 1200, size)
+        depth[:16, :16] = 0
+        drawn[f"rgb/{camera.name}"] = random.integers(0, 256, (*size, 3)).astype(np.uint8)
+        drawn[f"depth/{camera.name}"] = depth.astype(np.uint16)
+        drawn[f"time/{camera.name}"] = np.asarray(1.0 + seed)
+        drawn[f"intrinsics/{camera.name}"] = np.array([[40, 0, 16], [0, 40, 16], [0, 0, 1]], np.float32)
+        drawn[f"T_base_camera/{camera.name}"] = poses[camera.name].astype(np.float32)
+    return drawn
+
+
+def batch_of(observations: list[dict[str, Array]], chunk: int, actions: int) -> dict[str, torch.Tensor]:
+    """Stacks observations and adds random actions."""
+    batch = {key: torch.from_numpy(np.stack([each[key] for each in observations])) for key in observations[0]}
+    generator = torch.Generator().manual_seed(0)
+    batch["action"] = torch.rand(len(observations), chunk, actions, generator=generator)
+    batch["action_mask"] = torch.ones(len(observations), chunk, dtype=torch.bool)
+    return batch
+
+
+@pytest.fixture
+def contract() -> Contract:
+    return ALOHA.contract([Camera(name, 32, 32, "simulated") for name in ("overhead", "wrist_left", "wrist_right", "table")], 50.0)
+
+
+@pytest.fixture
+def statistics() -> Statistics:
+    rows = np.stack([ALOHA.lower, ALOHA.upper])
+    return Statistics({key: statistics_of(lambda: iter([rows])) for key in ("action", "joints/position")})
+
+
+@pytest.fixture
+def make_policy(contract: Contract, statistics: Statistics) -> Callable[..., ChunkPolicy]:
+    def make(*overrides: str) -> ChunkPolicy:
+        torch.manual_seed(0)
+        built = build_policy(model_configuration(*overrides), contract, statistics)
+        with torch.no_grad():  # The last layers start at zero; a policy that has learned nothing would hide every difference.
+            for parameter in built.parameters():
+                parameter.add_(0.05 * torch.randn_like(parameter))
+        return built.eval()
+
+    return make
+
+
+@pytest.fixture
+def configuration() -> Callable[..., dict[str, object]]:
+    return model_configuration
+
+
+@pytest.fixture
+def observe(contract: Contract) -> Callable[[int], dict[str, Array]]:
+    return lambda seed: observation(seed, contract)
+
+
+@pytest.fixture
+def make_batch(observe: Callable[[int], dict[str, Array]], contract: Contract) -> Callable[[int], dict[str, torch.Tensor]]:
+    return lambda count: batch_of([observe(seed) for seed in range(count)], 8, len(contract.action))
