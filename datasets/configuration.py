@@ -1,0 +1,120 @@
+"""A command's configuration as its user meets it: what can be chosen, and what `--help` says."""
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from hydra import compose, initialize_config_dir
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig, OmegaConf
+
+Result = TypeVar("Result")
+
+FLAGS = """\
+Flags:
+  --help        this text
+  --cfg job     print the configuration that a command line leads to, and stop
+  --multirun    run once for every combination of key=value,value
+  --debug       log more, and show where an error came from"""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The configuration files of one command.
+
+    Attributes:
+        folder: Where they are, absolute.
+        name: The primary one, without `.yaml`.
+        command: What the user typed to start it.
+    """
+
+    folder: Path
+    name: str
+    command: str
+
+    def groups(self) -> dict[str, list[str]]:
+        """Returns the names that each configuration group offers."""
+        return self._with_hydra(lambda loader: {group: loader.get_group_options(group) for group in _groups_below("", loader)})
+
+    def composed(self, overrides: Sequence[str] = ()) -> DictConfig:
+        """Composes the configuration; interpolations stay unresolved."""
+        return self._with_hydra(lambda _: compose(self.name, overrides=list(overrides)))
+
+    def options(self, overrides: Sequence[str] = ()) -> list[str]:
+        """Returns the full names of all options, once the groups are chosen as the overrides say.
+
+        Args:
+            overrides: A command line; the values that it sets are left out, they may be mistaken.
+        """
+        groups = self.groups()
+        chosen = [
+            override for override in overrides if override.partition("=")[2] in groups.get(override.partition("=")[0], [])
+        ]
+        return list(_keys(self.composed(chosen)))
+
+    def unknown_option(self, key: str, overrides: Sequence[str] = ()) -> str:
+        """Returns what to answer to an option that does not exist.
+
+        Args:
+            key: The option as the user wrote it.
+            overrides: The command line that it came with.
+        """
+        known = [*self.groups(), *self.options(overrides)]
+        alike = difflib.get_close_matches(_last(key), {_last(name) for name in known}, n=2, cutoff=0.75)
+        moved = [name for word in alike for name in known if _last(name) == word]
+        near = list(dict.fromkeys([*difflib.get_close_matches(key, known, n=2, cutoff=0.6), *moved]))[:3]
+        beside = [name for name in known if "." in key and name.rpartition(".")[0] == key.rpartition(".")[0]]
+        hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+        listed = f" Allowed there: {', '.join(beside)}." if beside else ""
+        return f"There is no option {key!r}.{hint}{listed} All options: {self.command} --help"
+
+    def help(self, overrides: Sequence[str] = ()) -> str:
+        """Returns the text of `--help`: the comment that opens the primary file, the choices, the options and their values."""
+        choices = "".join(f"\n  {group:<12}  {', '.join(names)}" for group, names in self.groups().items())
+        options = OmegaConf.to_yaml(self.composed(overrides)).rstrip().replace("\n", "\n  ")
+        return "\n\n".join(
+            (
+                f"{self.command} [group=name ...] [key=value ...]",
+                self.introduction(),
+                f"Choices, group=name:{choices or ' none'}",
+                f"Options, key=value (below another with a dot: key.key=value), and what they are now:\n  {options}",
+                FLAGS,
+            )
+        )
+
+    def introduction(self) -> str:
+        """Returns the comment that opens the primary file."""
+        lines = (self.folder / f"{self.name}.yaml").read_text(encoding="utf-8").splitlines()
+        end = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
+        return "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines[:end])
+
+    def _with_hydra(self, ask: Callable[[ConfigLoader], Result]) -> Result:
+        GlobalHydra.instance().clear()
+        with initialize_config_dir(str(self.folder), version_base="1.3"):
+            return ask(GlobalHydra.instance().config_loader())
+
+
+def _groups_below(parent: str, loader: ConfigLoader) -> Iterator[str]:
+    """Yields the groups below a group, Hydra's own left out."""
+    for name in loader.list_groups(parent):
+        group = f"{parent}/{name}" if parent else name
+        if group != "hydra":
+            if loader.get_group_options(group):
+                yield group
+            yield from _groups_below(group, loader)
+
+
+def _keys(settings: DictConfig, prefix: str = "") -> Iterator[str]:
+    """Yields the full names of the options in a configuration, those that have others below them included."""
+    for key, value in settings.items_ex(resolve=False):
+        name = f"{prefix}{key!s}"
+        yield name
+        if isinstance(value, DictConfig) and not (value._is_none() or value._is_missing() or value._is_interpolation()):
+            yield from _keys(value, f"{name}.")
+
+
+def _last(key: str) -> str:
+    return key.rpartition(".")[2]
