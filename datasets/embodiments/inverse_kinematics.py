@@ -14,6 +14,9 @@ from stringline.datasets.embodiments.embodiment import Chain, Embodiment, Vector
 from stringline.datasets.embodiments.rigid import Matrix, quaternion
 from stringline.datasets.names import unknown_name
 
+# How far joints may go in one iteration, in seconds at their fastest. Undamped strides flip the wrist and get stuck.
+STRIDE_SECONDS = 0.08
+
 
 class InverseKinematics:
     """Finds joint vectors whose grippers are where they should be.
@@ -70,7 +73,7 @@ class InverseKinematics:
         for _ in range(iterations):
             if max(self._errors(tasks), default=0.0) <= tolerance:
                 return self._result(q_start)
-            self._advance(tasks, 1.0, [self._position_limit])
+            self._advance(tasks, STRIDE_SECONDS, [self._position_limit, self._velocity_limit])
         errors = dict(zip(targets, self._errors(tasks), strict=True))
         if max(errors.values()) <= tolerance:
             return self._result(q_start)

@@ -1,0 +1,196 @@
+"""Measures a policy in simulation: fixed seeds, the same outcome for any number of workers, success with its interval.
+
+The policy stays in this process and answers one observation at a time, in a session of its own per episode; so an outcome depends
+on the policy and the seed alone, not on what runs beside it. It imports without torch.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from stringline.datasets.contract import Contract
+from stringline.policies.chunk import ActionChunk, Policy, Session
+from stringline.sim.environment import ALL_CAMERAS, TaskEnvironment
+from stringline.sim.results import EpisodeResult, ResultsFile
+from stringline.sim.rollout import Rollout
+from stringline.sim.tasks.catalogue import make_task
+from stringline.sim.workers import Asked, Ended, Job, MakeWorld, Ready, Worker, Workers
+
+logger = logging.getLogger(__name__)
+
+EVALUATION_SEED = 1_000_000
+
+
+def evaluation_seeds(count: int, first: int = EVALUATION_SEED) -> list[int]:
+    """Returns the seeds that evaluations use; collection counts from 0, so no policy has seen them."""
+    return list(range(first, first + count))
+
+
+def open_world(
+    task: str,
+    *,
+    cameras: Sequence[str] = ALL_CAMERAS,
+    image_size: int = 128,
+    control_hz: float = 50.0,
+    frame_hz: float = 12.5,
+    time_limit_s: float = 15.0,
+) -> TaskEnvironment:
+    """Builds the world of a task; see `TaskEnvironment`. Bound with `functools.partial`, it can be sent to workers.
+
+    Raises:
+        ValueError: There is no such task.
+    """
+    return TaskEnvironment(
+        make_task(task, control_hz),
+        cameras=cameras,
+        image_size=image_size,
+        control_hz=control_hz,
+        frame_hz=frame_hz,
+        time_limit_s=time_limit_s,
+    )
+
+
+@dataclass
+class _Episode:
+    """An episode in progress."""
+
+    job: Job
+    session: Session
+    answer_ms: list[float] = field(default_factory=list)
+
+
+class Evaluation:
+    """Runs a policy on seeds.
+
+    Args:
+        policy: What is measured.
+        make_world: Builds a world in each worker, such as `partial(open_world, "hand_over_banana")`.
+        execute_steps: Control periods between two plans.
+        workers: Processes that simulate.
+        options: Of the task, such as `table_height`.
+        films: Folder for a film of every episode, `<seed>.mp4`; None for no films.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        make_world: MakeWorld,
+        *,
+        execute_steps: int,
+        workers: int = 2,
+        options: Mapping[str, float] | None = None,
+        films: Path | None = None,
+    ) -> None:
+        if execute_steps < 1 or workers < 1:
+            raise ValueError(f"execute_steps is {execute_steps} and workers {workers}; allowed: 1 and above.")
+        self._policy, self._make_world, self._workers = policy, make_world, workers
+        self._execute_steps, self._options, self._films = execute_steps, dict(options or {}), films
+
+    def run(
+        self, seeds: Sequence[int], file: Path | None = None, about: Mapping[str, Any] | None = None
+    ) -> list[EpisodeResult]:
+        """Runs the episodes that are not yet in the file.
+
+        Args:
+            seeds: Distinct seeds.
+            file: Where results are kept, line by line; with it an interrupted evaluation continues.
+            about: What is measured (checkpoint, task), plain JSON: a file that says otherwise is refused.
+
+        Returns:
+            One result per seed, in their order.
+
+        Raises:
+            ValueError: The world does not offer what the policy needs, or the file belongs to another evaluation.
+            RuntimeError: A worker died.
+        """
+        if len(set(seeds)) != len(seeds):
+            raise ValueError("The seeds of an evaluation must differ from each other.")
+        settings = {"execute_steps": self._execute_steps, "options": self._options, **(about or {})}
+        kept = None if file is None else ResultsFile(file, settings)
+        results = dict(kept.results) if kept else {}
+        pending = deque(seed for seed in seeds if seed not in results)
+        done = len(seeds) - len(pending)
+        if done:
+            logger.info("%d of %d episodes are done already.", done, len(seeds))
+        with (
+            tqdm(total=len(seeds), initial=done, desc="evaluating", unit="episode") as progress,
+            closing(self._results(pending)) as fresh,
+        ):
+            for result in fresh:
+                results[result.seed] = result
+                if kept:
+                    kept.add(result)
+                successes = sum(results[seed].success for seed in seeds if seed in results)
+                progress.set_postfix_str(f"{successes} successes", refresh=False)
+                progress.update()
+        return [results[seed] for seed in seeds]
+
+    def _results(self, pending: deque[int]) -> Generator[EpisodeResult, None, None]:
+        remaining = len(pending)
+        if not remaining:
+            return
+        running: dict[Worker, _Episode] = {}
+        stages: tuple[str, ...] = ()
+        with Workers(self._make_world, min(self._workers, remaining)) as workers:
+            for worker, message in workers.messages():
+                if isinstance(message, Asked):
+                    worker.send(_answer(running[worker], message))
+                    continue
+                if isinstance(message, Ready):
+                    self._check(message.contract)
+                    stages = message.stages
+                if isinstance(message, Ended):
+                    remaining -= 1
+                    yield _result(running.pop(worker), message.rollout, stages, self._policy.contract)
+                if pending:
+                    episode = running[worker] = self._begin(pending.popleft())
+                    worker.send(episode.job)
+                elif not remaining:
+                    return
+
+    def _check(self, offered: Contract) -> None:
+        if misfits := self._policy.contract.misfits(offered):
+            raise ValueError(f"The policy does not fit this world. {' '.join(misfits)}")
+
+    def _begin(self, seed: int) -> _Episode:
+        film = None if self._films is None else self._films / f"{seed}.mp4"
+        return _Episode(Job(seed, self._execute_steps, self._options, film), self._policy.session(seed))
+
+
+def _answer(episode: _Episode, asked: Asked) -> ActionChunk:
+    start = time.perf_counter()
+    chunk = episode.session.plan(asked.observation)
+    episode.answer_ms.append((time.perf_counter() - start) * 1e3)
+    return chunk
+
+
+def _result(episode: _Episode, rollout: Rollout, stages: Sequence[str], contract: Contract) -> EpisodeResult:
+    return EpisodeResult(
+        seed=episode.job.seed,
+        success=rollout.success,
+        stage=rollout.stage,
+        stage_name=stages[rollout.stage],
+        time_s=rollout.time_s,
+        plans=rollout.plans,
+        inference_ms=float(np.median(episode.answer_ms)),
+        acceleration=command_acceleration(np.stack(rollout.actions), contract),
+    )
+
+
+def command_acceleration(actions: NDArray[Any], contract: Contract) -> float:
+    """Returns the root mean square of the second difference of the commands (T, A) of all joints but grippers, rad/s^2.
+
+    It is 0 for fewer than three actions, or without joint commands.
+    """
+    joints = [index for index, dimension in enumerate(contract.action) if dimension.kind == "joint"]
+    second = np.diff(actions[:, joints].astype(np.float64), n=2, axis=0) * contract.control_hz**2
+    return float(np.sqrt(np.mean(second**2))) if second.size else 0.0

@@ -1,0 +1,1 @@
+"""Scripted experts: they see the true poses and command joints."""

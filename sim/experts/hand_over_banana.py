@@ -1,0 +1,153 @@
+"""A scripted expert for the hand-over: it knows the true poses and commands joints.
+
+The right gripper comes straight down over one third of the banana, turned with it and wide open; both grippers meet horizontally
+over the middle of the table with the banana upright; the left one takes the upper third, and lays the banana low into the bowl.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
+from stringline.datasets.embodiments.rigid import Matrix, inverse, pose
+from stringline.sim.environment import TaskEnvironment
+from stringline.sim.experts.motion import Motion, Move
+from stringline.sim.tasks.hand_over_banana import HandOverBanana
+
+GRASP_ALONG = 0.042  # Metres from the banana's middle: the right gripper takes it at +, the left one at -.
+GRASP_SHORT = 0.006  # The pads' middle stays that far short of the axis, so that the tips keep off the table.
+OPEN, CLOSED = 1.0, 0.2  # At 0.2 the drive pushes with about 25 N against the 36 mm between the pads.
+FORWARDS, UP = np.array([1.0, 0.0, 0.0]), np.array([0.0, 0.0, 1.0])
+
+
+class HandOverBananaExpert:
+    """Plans as it goes: targets are read from the world until the banana is in the gripper.
+
+    Args:
+        motion_speed: Above 1 faster, below 1 slower.
+    """
+
+    def __init__(self, motion_speed: float = 1.0) -> None:
+        if not 0.2 <= motion_speed <= 1.5:
+            raise ValueError(f"motion_speed is {motion_speed}; allowed: 0.2 to 1.5.")
+        self._slow = 1.0 / motion_speed
+        self._kinematics = InverseKinematics(ALOHA)
+        self._plan: Iterator[Vector] = iter(())
+        self._last = ALOHA.home.copy()
+
+    def reset(self, env: TaskEnvironment, rng: np.random.Generator) -> None:
+        """Begins an episode that `env` has just begun; `rng` varies where the grippers meet.
+
+        Raises:
+            ValueError: The environment runs another task.
+        """
+        if not isinstance(env.task, HandOverBanana):
+            raise ValueError(f"This expert does {HandOverBanana.name!r}; the environment runs {env.task.name!r}.")
+        motion = Motion(ALOHA, self._kinematics, env.contract.control_hz)
+        self._last = motion.q.copy()
+        self._plan = self._script(_Scene(env, env.task), motion, rng)
+
+    def act(self, env: TaskEnvironment) -> Vector:
+        """Returns the next joint targets (14,); after the end of the script the last ones."""
+        self._last = next(self._plan, self._last)
+        return self._last
+
+    def _script(self, scene: "_Scene", motion: Motion, rng: np.random.Generator) -> Iterator[Vector]:
+        height = scene.task.table_height
+        meeting = np.array([0.0, 0.0, 0.27 + height]) + rng.uniform(-1, 1, 3) * (0.02, 0.03, 0.02)
+        hover = rng.uniform(0.08, 0.11)
+        back = rng.uniform(0.08, 0.11)
+        T_right_meeting = _gripper(meeting - GRASP_ALONG * UP, -FORWARDS, UP)
+        yield from self._pick(scene, motion, hover)
+        yield from self._meet(scene, motion, T_right_meeting, back)
+        yield from self._let_go(motion, T_right_meeting)
+        yield from self._lay_down(scene, motion, hover)
+
+    def _pick(self, scene: "_Scene", motion: Motion, hover: float) -> Iterator[Vector]:
+        motion.grip("right", OPEN)
+        above = Move(lambda: _backed(scene.grasp_from_above(), hover))
+        yield from motion.go(1.1 * self._slow, {"right": above})
+        yield from motion.go(0.5 * self._slow, {"right": Move(scene.grasp_from_above, straight=True)})
+        yield from motion.hold(0.15 * self._slow)
+        motion.grip("right", CLOSED)
+        yield from motion.hold(0.34 * self._slow)
+
+    def _meet(self, scene: "_Scene", motion: Motion, T_right_meeting: Matrix, back: float) -> Iterator[Vector]:
+        T_left_expected = _gripper(T_right_meeting[:3, 3] + 2 * GRASP_ALONG * UP, FORWARDS, UP)
+        T_lifted = scene.gripper("right")
+        T_lifted[2, 3] += 0.06
+        motion.grip("left", OPEN)
+        yield from motion.go(0.36 * self._slow, {"right": Move(lambda: T_lifted, straight=True)})
+        moves = {"right": Move(lambda: T_right_meeting), "left": Move(lambda: _backed(T_left_expected, back))}
+        yield from motion.go(1.0 * self._slow, moves)
+        yield from motion.hold(0.1 * self._slow)
+        yield from motion.go(0.5 * self._slow, {"left": Move(scene.grasp_level, straight=True)})
+        yield from motion.hold(0.15 * self._slow)
+        motion.grip("left", CLOSED)
+        yield from motion.hold(0.34 * self._slow)
+
+    def _let_go(self, motion: Motion, T_right_meeting: Matrix) -> Iterator[Vector]:
+        motion.grip("right", OPEN)
+        yield from motion.hold(0.2 * self._slow)
+        yield from motion.go(0.4 * self._slow, {"right": Move(lambda: _backed(T_right_meeting, 0.1), straight=True)})
+
+    def _lay_down(self, scene: "_Scene", motion: Motion, hover: float) -> Iterator[Vector]:
+        T_home = ALOHA.forward_kinematics(ALOHA.home)["right"]
+        T_down = scene.over_bowl()
+        T_above = T_down.copy()
+        T_above[2, 3] += hover
+        yield from motion.go(1.0 * self._slow, {"left": Move(lambda: T_above), "right": Move(lambda: T_home)})
+        yield from motion.go(0.5 * self._slow, {"left": Move(lambda: T_down, straight=True)})
+        yield from motion.hold(0.15 * self._slow)
+        motion.grip("left", OPEN)
+        yield from motion.hold(0.3 * self._slow)
+        yield from motion.go(0.5 * self._slow, {"left": Move(lambda: T_above, straight=True)})
+
+
+class _Scene:
+    """Where the expert's targets are, read from the world."""
+
+    def __init__(self, env: TaskEnvironment, task: HandOverBanana) -> None:
+        self._env, self.task = env, task
+
+    def gripper(self, arm: str) -> Matrix:
+        """Returns the measured pose (4, 4) of a gripper."""
+        return ALOHA.forward_kinematics(self.task.robot.positions(self._env.physics))[arm]
+
+    def grasp_from_above(self) -> Matrix:
+        """Returns the right gripper's pose pointing down at its third, its third axis along the banana and away from the robot."""
+        point, direction = self._third(GRASP_ALONG)
+        return _backed(_gripper(point, -UP, -direction), GRASP_SHORT)
+
+    def grasp_level(self) -> Matrix:
+        """Returns the left gripper's pose pointing away from its robot at its third, turned with the banana."""
+        point, direction = self._third(-GRASP_ALONG)
+        return _backed(_gripper(point, FORWARDS, -direction), GRASP_SHORT)
+
+    def over_bowl(self) -> Matrix:
+        """Returns the left gripper's pose in which the banana that it holds now lies just above the bowl's floor, along x."""
+        physics, banana, bowl = self._env.physics, self.task.banana, self.task.bowl
+        T_gripper_banana = inverse(self.gripper("left")) @ self.task.pose(physics, banana)
+        middle = self.task.pose(physics, bowl)[:3, 3] + UP * (bowl.thickness + banana.radius + 0.008)
+        flat = np.stack([[0.0, -1.0, 0.0], -FORWARDS, -UP], axis=1)
+        return pose(middle, flat) @ inverse(T_gripper_banana)
+
+    def _third(self, along: float) -> tuple[Vector, Vector]:
+        banana = self.task.banana
+        T_base_banana = self.task.pose(self._env.physics, banana)
+        point = T_base_banana[:3, :3] @ banana.axis_point(np.array(along)) + T_base_banana[:3, 3]
+        return point, T_base_banana[:3, :3] @ banana.axis_direction(along)
+
+
+def _gripper(position: Vector, forwards: Vector, third_axis: Vector) -> Matrix:
+    """Returns a gripper's pose from its position, where it points, and roughly where its z axis points."""
+    z = third_axis - (third_axis @ forwards) * forwards
+    z = z / np.linalg.norm(z)
+    return pose(position, np.stack([forwards, np.cross(z, forwards), z], axis=1))
+
+
+def _backed(T_base_gripper: Matrix, distance: float) -> Matrix:
+    """Returns the pose moved backwards along where the gripper points."""
+    return T_base_gripper @ pose((-distance, 0.0, 0.0))

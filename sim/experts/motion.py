@@ -1,0 +1,124 @@
+"""Smooth joint targets through gripper poses that may move on the way."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
+from stringline.datasets.embodiments.rigid import Matrix, pose, rotation_about
+
+Target = Callable[[], Matrix]
+RETARGET = 5e-4  # Metres or radians that a target must move before the joints are computed again.
+GRIPPER_SPEED = 1.9  # Openings per second, a little below what the servo can do.
+
+
+@dataclass(frozen=True)
+class Move:
+    """Where an arm goes in one phase.
+
+    Attributes:
+        target: Returns `T_base_gripper` (4, 4); asked at every step, so it may follow a thing.
+        straight: Whether the gripper follows a line (short ways near things) or the joints one (long ways).
+    """
+
+    target: Target
+    straight: bool = False
+
+
+class Motion:
+    """Turns moves into joint targets with zero speed at both ends of every phase.
+
+    A phase follows the minimum-jerk profile s = 10 u^3 - 15 u^4 + 6 u^5 (Flash and Hogan 1985, equation 4), whose speed peaks at
+    1.875 and whose acceleration at 5.774 times the mean; phases are stretched until both limits hold.
+
+    Args:
+        embodiment: The body.
+        kinematics: Of that body.
+        control_hz: Joint targets per second.
+        top_speed: Of any hinge, rad/s.
+        top_acceleration: Of any hinge, rad/s^2.
+    """
+
+    def __init__(
+        self,
+        embodiment: Embodiment,
+        kinematics: InverseKinematics,
+        control_hz: float,
+        *,
+        top_speed: float = 2.6,
+        top_acceleration: float = 9.0,
+    ) -> None:
+        self._embodiment, self._kinematics, self._control_hz = embodiment, kinematics, control_hz
+        self._top_speed, self._top_acceleration = top_speed, top_acceleration
+        self.q = embodiment.home.copy()
+        self._wanted = {arm: self.q[place] for arm, place in embodiment.grippers.items()}
+
+    def grip(self, arm: str, opening: float) -> None:
+        """Lets a gripper go to an opening from now on, at its own speed."""
+        self._wanted[arm] = opening
+
+    def hold(self, seconds: float) -> Iterator[Vector]:
+        """Yields joint targets (J,) that stay, while grippers move."""
+        for _ in range(round(seconds * self._control_hz)):
+            self._move_grippers()
+            yield self.q.copy()
+
+    def go(self, seconds: float, moves: Mapping[str, Move]) -> Iterator[Vector]:
+        """Yields joint targets (J,) that reach the moves' targets in that time, or later where the limits ask for it."""
+        tracks = {arm: _Track(self._embodiment, self._kinematics, arm, move, self.q) for arm, move in moves.items()}
+        distance = max(track.distance() for track in tracks.values())
+        seconds = max(seconds, 1.875 * distance / self._top_speed, np.sqrt(5.774 * distance / self._top_acceleration))
+        steps = int(np.ceil(seconds * self._control_hz))
+        for step in range(1, steps + 1):
+            u = step / steps
+            for arm, track in tracks.items():
+                self.q[self._embodiment.hinges[arm]] = track.at(u**3 * (10 - 15 * u + 6 * u**2))
+            self._move_grippers()
+            yield self.q.copy()
+
+    def _move_grippers(self) -> None:
+        for arm, opening in self._wanted.items():
+            place, most = self._embodiment.grippers[arm], GRIPPER_SPEED / self._control_hz
+            self.q[place] += np.clip(opening - self.q[place], -most, most)
+
+
+class _Track:
+    """One arm's way through one phase."""
+
+    def __init__(self, embodiment: Embodiment, kinematics: InverseKinematics, arm: str, move: Move, q: Vector) -> None:
+        self._kinematics, self._arm, self._move = kinematics, arm, move
+        self._hinges = embodiment.hinges[arm]
+        self._start, self._now = q.copy(), q.copy()
+        self._T_start = embodiment.forward_kinematics(q)[arm]
+        self._T_goal = move.target()
+        self._goal = self._solve(self._T_goal, q)
+
+    def distance(self) -> float:
+        """Returns the longest way of a hinge, rad."""
+        return float(np.abs(self._goal - self._start)[self._hinges].max())
+
+    def at(self, share: float) -> Vector:
+        """Returns the arm's hinges after that share of the way, 0 to 1."""
+        T_goal = self._move.target()
+        if np.abs(T_goal - self._T_goal).max() > RETARGET:
+            self._T_goal, self._goal = T_goal, self._solve(T_goal, self._goal)
+        if not self._move.straight:
+            return (self._start + share * (self._goal - self._start))[self._hinges]
+        self._now = self._solve(between(self._T_start, self._T_goal, share), self._now)
+        return self._now[self._hinges]
+
+    def _solve(self, T_base_gripper: Matrix, q: Vector) -> Vector:
+        return self._kinematics.solve({self._arm: T_base_gripper}, q, tolerance=5e-4)
+
+
+def between(start: Matrix, goal: Matrix, share: float) -> Matrix:
+    """Returns the pose (4, 4) after a share (0 to 1) of the way: position on the line, turned about one fixed axis."""
+    turn = start[:3, :3].T @ goal[:3, :3]
+    angle = float(np.arccos(np.clip((np.trace(turn) - 1) / 2, -1.0, 1.0)))
+    rotation = start[:3, :3]
+    if angle > 1e-9:
+        skew = (turn - turn.T) / (2 * np.sin(angle))
+        rotation = rotation @ rotation_about([skew[2, 1], skew[0, 2], skew[1, 0]], share * angle)
+    return pose(start[:3, 3] + share * (goal[:3, 3] - start[:3, 3]), rotation)

@@ -1,0 +1,1 @@
+"""Things to handle, as parametric models."""

@@ -1,0 +1,159 @@
+"""One episode of a policy in simulation, in a process that holds the world but not the policy."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.contract import Array, Contract
+from stringline.datasets.names import unknown_name
+from stringline.policies.chunk import ActionChunk
+from stringline.sim.film import Film
+
+Plan = Callable[[Mapping[str, Array]], ActionChunk]
+
+
+class StepOutcome(Protocol):
+    """What one action led to."""
+
+    @property
+    def success(self) -> bool:
+        """Whether the task is done."""
+
+    @property
+    def stage(self) -> int:
+        """The furthest stage so far."""
+
+    @property
+    def time(self) -> float:
+        """Seconds since the episode began."""
+
+    @property
+    def expired(self) -> bool:
+        """Whether the time limit has passed."""
+
+
+class HasStages(Protocol):
+    """A task with named stages."""
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names, the last of which is success."""
+
+
+class Simulation(Protocol):
+    """What an episode needs of a world; `TaskEnvironment` is one."""
+
+    @property
+    def contract(self) -> Contract:
+        """What it shows and how it is moved."""
+
+    @property
+    def task(self) -> HasStages:
+        """What is to be done."""
+
+    @property
+    def frame_due(self) -> bool:
+        """Whether the cameras deliver a new frame now."""
+
+    def begin(self, seed: int | None = None, options: Mapping[str, float] | None = None) -> None:
+        """Begins the episode of that seed."""
+
+    def advance(self, action: NDArray[np.float64]) -> StepOutcome:
+        """Applies one action for one control period."""
+
+    def observe(self, cameras: bool = True) -> dict[str, Array]:
+        """Returns one observation of the contract."""
+
+    def close(self) -> None:
+        """Frees what it holds."""
+
+
+@dataclass
+class Rollout:
+    """How an episode went, as far as the world knows.
+
+    Attributes:
+        success: Whether the task was done.
+        stage: The furthest stage.
+        time_s: Simulated seconds at the end.
+        plans: How often the policy was asked.
+        actions: What was executed, (A,) each.
+    """
+
+    success: bool = False
+    stage: int = 0
+    time_s: float = 0.0
+    plans: int = 0
+    actions: list[NDArray[Any]] = field(default_factory=list)
+
+
+def roll_out(
+    world: Simulation,
+    plan: Plan,
+    seed: int,
+    *,
+    execute_steps: int,
+    options: Mapping[str, float] | None = None,
+    film: Film | None = None,
+    film_camera: str = "overhead",
+) -> Rollout:
+    """Runs one episode with a receding horizon: ask, execute the beginning of the chunk, ask again; success or time ends it.
+
+    Of a chunk, each control period takes the last action that is due by then. Cameras deliver at their own rate throughout, so
+    that what the policy sees is as old as it would be on a robot.
+
+    Args:
+        world: Where it happens.
+        plan: Answers an observation.
+        seed: Of the world.
+        execute_steps: Control periods between two questions, at least 1.
+        options: Of the task.
+        film: Gets a frame whenever the cameras deliver one.
+        film_camera: Which camera's.
+
+    Raises:
+        ValueError: A chunk ends before the next question, or the world lacks the camera of the film.
+    """
+    world.begin(seed, options)
+    done, ahead = Rollout(), deque[NDArray[np.float64]]()
+    while True:
+        if world.frame_due or not ahead:
+            observation = world.observe()
+            if film is not None and world.frame_due:
+                _record(film, film_camera, observation)
+        if not ahead:
+            ahead.extend(
+                due_actions(plan(observation), float(observation["time"]), 1.0 / world.contract.control_hz, execute_steps)
+            )
+            done.plans += 1
+        done.actions.append(ahead.popleft())
+        outcome = world.advance(done.actions[-1])
+        if outcome.success or outcome.expired:
+            done.success, done.stage, done.time_s = outcome.success, outcome.stage, outcome.time
+            return done
+
+
+def due_actions(chunk: ActionChunk, now: float, period: float, count: int) -> list[NDArray[np.float64]]:
+    """Returns the actions (A,) of the next `count` control periods: in each the last one that is due by its beginning.
+
+    Raises:
+        ValueError: The chunk does not reach that far.
+    """
+    times = now + period * np.arange(count)
+    if chunk.time[-1] < times[-1] - period / 2:
+        have = f"{chunk.time[-1] - now + period:.2f} s"
+        raise ValueError(
+            f"A chunk of {have} was planned; execute_steps asks for {count * period:.2f} s of it. Lower execute_steps."
+        )
+    indices = np.searchsorted(chunk.time, times + period / 2) - 1
+    return [chunk.action[index].astype(np.float64) for index in np.maximum(indices, 0)]
+
+
+def _record(film: Film, camera: str, observation: Mapping[str, Array]) -> None:
+    if f"rgb/{camera}" not in observation:
+        raise unknown_name("camera to film", f"rgb/{camera}", [key for key in observation if key.startswith("rgb/")])
+    film.add(float(observation[f"time/{camera}"]), observation[f"rgb/{camera}"], observation.get(f"depth/{camera}"))

@@ -1,0 +1,1 @@
+"""Tasks: what is on the table and what counts as success."""

@@ -1,0 +1,20 @@
+"""All tasks by name."""
+
+from collections.abc import Callable, Mapping
+
+from stringline.datasets.names import unknown_name
+from stringline.sim.tasks.hand_over_banana import HandOverBanana
+from stringline.sim.tasks.tabletop import TabletopTask
+
+TASKS: Mapping[str, Callable[[float], TabletopTask]] = {HandOverBanana.name: HandOverBanana}
+
+
+def make_task(name: str, control_hz: float = 50.0) -> TabletopTask:
+    """Builds the task of that name.
+
+    Raises:
+        ValueError: There is none; the message names the nearest ones.
+    """
+    if name not in TASKS:
+        raise unknown_name("task", name, TASKS)
+    return TASKS[name](control_hz)

@@ -1,0 +1,151 @@
+"""A table with both arms: the arena and what all tasks on it share."""
+
+from typing import ClassVar
+
+import numpy as np
+from dm_control import composer, mjcf
+
+from stringline.datasets.embodiments.aloha import ALOHA, ARMS
+from stringline.datasets.embodiments.aloha_mjcf import DRAWN, HIDDEN, SCENERY
+from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.embodiments.rigid import Matrix, pose, quaternion
+from stringline.datasets.names import unknown_name
+from stringline.sim.aloha_robot import AlohaRobot
+from stringline.sim.contacts import Contacts
+from stringline.sim.props.prop import Prop
+from stringline.sim.rendering import set_flat_rendering
+
+PHYSICS_SECONDS = 0.002
+TABLE_COLOUR = (0.13, 0.15, 0.19, 1.0)
+TABLE_HEIGHTS = (-0.05, 0.15)
+
+
+class Workbench(composer.Arena):
+    """A dark table, 1.21 x 0.76 m, whose top is the plane z = 0 of the base frame, and one light."""
+
+    def _build(self, name: str = "workbench") -> None:
+        super()._build(name)
+        root = self.mjcf_model
+        root.compiler.angle = "radian"
+        root.option.timestep = PHYSICS_SECONDS
+        root.option.cone, root.option.impratio, root.option.integrator = "elliptic", 10, "implicitfast"
+        root.option.flag.multiccd = "enable"
+        set_flat_rendering(root)
+        root.worldbody.add("light", directional=True, pos=(0, 0, 2), dir=(0.2, 0.4, -1), diffuse=(0.5, 0.5, 0.5), castshadow=False)
+        self.table = root.worldbody.add("body", name="table")
+        drawn = {"contype": 0, "conaffinity": 0, "group": DRAWN}
+        self.table.add("geom", type="box", pos=(0, 0.019, -0.02), size=(0.605, 0.38, 0.02), rgba=TABLE_COLOUR, **drawn)
+        # A plane meets round shapes exactly and at little cost; nothing gets past the table's edge.
+        self.table.add("geom", name="table", type="plane", size=(2, 2, 0.1), contype=SCENERY, conaffinity=0, condim=3, group=HIDDEN)
+
+
+class TabletopTask(composer.Task):
+    """Both arms at the table; subclasses add props and say what counts.
+
+    Attributes:
+        name: As in the catalogue.
+        instruction: What a person would say.
+        stages: Names of the stages of progress; the last is success.
+        robot: The arms.
+        table_height: How far the table top lies above the plane z = 0, metres.
+        stage: The furthest stage reached in this episode.
+        success: Whether the task is done now.
+    """
+
+    name: ClassVar[str]
+    instruction: ClassVar[str]
+    stages: ClassVar[tuple[str, ...]]
+
+    def __init__(self, control_hz: float, *props: Prop) -> None:
+        self._arena = Workbench()
+        self.robot = AlohaRobot()
+        self._arena.attach(self.robot)
+        self._props = props
+        for prop in props:
+            self._arena.add_free_entity(prop)
+        self.table_height, self.stage, self.success = 0.0, 0, False
+        self.control_timestep = 1.0 / control_hz
+
+    @property
+    def root_entity(self) -> composer.Entity:
+        """The arena."""
+        return self._arena
+
+    def configure(self, **options: float) -> None:
+        """Sets what the next episodes differ in; without arguments the plain task is back.
+
+        Args:
+            options: `table_height` in metres.
+
+        Raises:
+            ValueError: An option is unknown or out of range.
+        """
+        for name in options:
+            if name != "table_height":
+                raise unknown_name("task option", name, ["table_height"])
+        height = float(options.get("table_height", 0.0))
+        if not TABLE_HEIGHTS[0] <= height <= TABLE_HEIGHTS[1]:
+            raise ValueError(f"table_height is {height} m; allowed: {TABLE_HEIGHTS[0]} to {TABLE_HEIGHTS[1]} m.")
+        self.table_height = height
+
+    def after_compile(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
+        """Groups the shapes whose contacts matter."""
+        model = self.robot.mjcf_model
+        groups = {f"{arm}/{side}_pad": [model.find("geom", f"{arm}/{side}_pad")] for arm in ARMS for side in ("left", "right")}
+        pads = [pad for shapes in groups.values() for pad in shapes]
+        for arm in ARMS:
+            shapes = model.find("body", f"{arm}/base_link").find_all("geom")
+            groups[arm] = [shape for shape in shapes if shape not in pads]
+        groups |= {prop.name: prop.shapes for prop in self._props}
+        groups["table"] = [self._arena.mjcf_model.find("geom", "table")]
+        self._contacts = Contacts(physics, groups)
+
+    def initialize_episode(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
+        """Sets the table's height, the arms to their start, and lets the task place its props."""
+        self.stage, self.success = 0, False
+        physics.bind(self._arena.table).pos = (0.0, 0.0, self.table_height)
+        self.robot.put(physics, ALOHA.home)
+        self.place_props(physics, random_state)
+
+    def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
+        """Puts the props where the episode starts."""
+        raise NotImplementedError
+
+    def before_step(self, physics: mjcf.Physics, action: Vector, random_state: np.random.RandomState) -> None:
+        """Passes the targets (14,) on to the drives."""
+        self.robot.command(physics, action)
+
+    def get_reward(self, physics: mjcf.Physics) -> float:
+        """Returns 1 when the task is done, else 0."""
+        return float(self.success)
+
+    def should_terminate_episode(self, physics: mjcf.Physics) -> bool:
+        """Ends the episode with success."""
+        return self.success
+
+    def place(self, physics: mjcf.Physics, prop: Prop, T_table_prop: Matrix) -> None:
+        """Puts a prop at rest at a pose (4, 4) relative to the table top."""
+        position = T_table_prop[:3, 3] + (0.0, 0.0, self.table_height)
+        prop.set_pose(physics, position, quaternion(T_table_prop[:3, :3]))
+        prop.set_velocity(physics, np.zeros(3), np.zeros(3))
+
+    def pose(self, physics: mjcf.Physics, prop: Prop) -> Matrix:
+        """Returns a prop's pose (4, 4) in the base frame."""
+        position, turn = prop.get_pose(physics)
+        return pose(position, _rotation(turn))
+
+    def speed(self, physics: mjcf.Physics, prop: Prop) -> float:
+        """Returns an upper bound of the speed of a prop's points, m/s: linear plus angular times its reach."""
+        linear, angular = prop.get_velocity(physics)
+        return float(np.linalg.norm(linear) + prop.reach * np.linalg.norm(angular))
+
+
+def _rotation(quat: Vector) -> Matrix:
+    w, x, y, z = quat
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )

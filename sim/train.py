@@ -1,0 +1,110 @@
+"""`stringline-train`: trains a policy on an episode store, and prints beside the loss whether it sees where things are."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stringline.datasets.prefetch import Prefetcher
+from stringline.datasets.sampler import BatchSampler, favour_early
+from stringline.datasets.statistics import Statistics
+from stringline.datasets.store import EpisodeStore
+from stringline.datasets.windows import Windows
+from stringline.encoders.training.history import History
+from stringline.encoders.training.loop import Trainer
+from stringline.policies.load import build_policy, save_policy
+from stringline.policies.localisation import LocalisationProbe
+
+logger = logging.getLogger(__name__)
+
+
+class WindowBatches:
+    """Batches of windows as tensors; step n sees the same ones whenever a run is continued."""
+
+    def __init__(
+        self, windows: Windows, batch_size: int, *, seed: int, early_s: float = 0.0, early_factor: float = 1.0
+    ) -> None:
+        """Sets the order.
+
+        Args:
+            windows: The data.
+            batch_size: Windows per step.
+            seed: Of the order.
+            early_s: How many seconds from the start of an episode count as early.
+            early_factor: How much more often an early window is drawn.
+        """
+        self._windows = windows
+        weights = favour_early(windows.step / windows.contract.control_hz, early_s, early_factor)
+        self._sampler = BatchSampler(len(windows), batch_size, seed, weights=weights)
+
+    def stream(self, first_step: int, last_step: int) -> Iterator[Mapping[str, Tensor]]:
+        """Yields the batches of steps first_step (included) to last_step (excluded), read ahead in a thread."""
+        with Prefetcher(lambda step: tensors(self._windows, self._sampler.batch(step)), first_step, last_step) as batches:
+            yield from batches
+
+
+def tensors(windows: Windows, indices: np.ndarray[Any, np.dtype[np.int64]]) -> dict[str, Tensor]:
+    """Reads windows as tensors."""
+    return {key: torch.from_numpy(array) for key, array in windows.batch(indices).items()}
+
+
+def train_policy(
+    model: Mapping[str, Any],
+    store: EpisodeStore,
+    trainer: Trainer,
+    directory: Path,
+    *,
+    early_s: float = 0.0,
+    early_factor: float = 1.0,
+    held_out: int = 16,
+) -> History:
+    """Trains a policy and writes `directory/checkpoint`; a stopped run continues.
+
+    Args:
+        model: Configuration of the policy, `_target_` included.
+        store: Demonstrations.
+        trainer: How to train.
+        directory: Of the run.
+        early_s: See `WindowBatches`.
+        early_factor: See `WindowBatches`.
+        held_out: Episodes that are not trained on but probed with; at most a fifth of the data.
+
+    Returns:
+        Losses and probes.
+
+    Raises:
+        ValueError: The store is empty, or the configuration does not fit the data.
+    """
+    names = store.names()
+    held_out = min(held_out, len(names) // 5)
+    training, probing = names[: len(names) - held_out], names[len(names) - held_out :]
+    torch.manual_seed(trainer.seed)
+    statistics = Statistics.of_store(store, training)
+    policy = build_policy(model, store.episode(names[0]).attributes.contract, statistics)
+    cameras = [camera.name for camera in policy.contract.cameras]
+    windows = Windows(store, chunk=policy.chunk, cameras=cameras, names=training)
+    size = sum(parameter.numel() for parameter in policy.parameters())
+    logger.info("%d windows of %d episodes; %.2f million parameters.", len(windows), len(training), size / 1e6)
+    batches = WindowBatches(windows, trainer.batch_size, seed=trainer.seed, early_s=early_s, early_factor=early_factor)
+
+    def save(trained: torch.nn.Module) -> None:
+        record = {
+            "episodes": len(training),
+            "windows": len(windows),
+            "steps": trainer.steps,
+            "batch_size": trainer.batch_size,
+            "seed": trainer.seed,
+        }
+        save_policy(directory / "checkpoint", policy, model, record)
+
+    probe = _probe(store, probing, policy.chunk, cameras) if held_out >= 3 else None
+    return trainer.fit(policy, batches, directory, save_model=save, probe=probe)
+
+
+def _probe(store: EpisodeStore, names: Sequence[str], chunk: int, cameras: Sequence[str]) -> LocalisationProbe:
+    windows = Windows(store, chunk=chunk, cameras=cameras, names=names)
+    return LocalisationProbe(tensors(windows, np.flatnonzero(windows.step == 0)))
