@@ -27,9 +27,7 @@ class ActionChunk:
     def __post_init__(self) -> None:
         """Refuses chunks whose times and actions do not belong together."""
         if self.time.ndim != 1 or self.action.ndim != 2 or len(self.time) != len(self.action) or not len(self.time):
-            raise ValueError(
-                f"A chunk needs time of shape (T,) and action of shape (T, A), T > 0; got {self.time.shape} and {self.action.shape}."
-            )
+            raise ValueError(f"A chunk needs time (T,) and action (T, A), T > 0; got {self.time.shape}, {self.action.shape}.")
 
 
 class Session(Protocol):

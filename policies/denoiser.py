@@ -1,6 +1,7 @@
 """The transformer that turns noisy action chunks into clean ones, given the memory of an observation."""
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,15 @@ class TransformerDenoiser(nn.Module):
     """
 
     def __init__(
-        self, *, action_dim: int, chunk: int, memory_dim: int, dim: int = 128, depth: int = 3, heads: int = 4, steps_per_token: int = 2
+        self,
+        *,
+        action_dim: int,
+        chunk: int,
+        memory_dim: int,
+        dim: int = 128,
+        depth: int = 3,
+        heads: int = 4,
+        steps_per_token: int = 2,
     ) -> None:
         """Builds the network.
 
@@ -51,7 +60,7 @@ class TransformerDenoiser(nn.Module):
 
     def remember(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Projects the memory, (B, N, memory_dim), to each block's keys and values, (B, heads, N, dim / heads)."""
-        return [block.remember(memory) for block in self.blocks]
+        return [block.remember(memory) for block in self._blocks()]
 
     def forward(self, noisy: Tensor, level: Tensor, remembered: list[tuple[Tensor, Tensor]]) -> Tensor:
         """Denoises K draws per observation.
@@ -67,11 +76,16 @@ class TransformerDenoiser(nn.Module):
         batch, draws, chunk, action_dim = noisy.shape
         tokens = self.embed_action(noisy.reshape(batch, draws, chunk // self.steps_per_token, -1)) + self.position
         condition = self.embed_level(sinusoidal_embedding(level, tokens.shape[-1]))[:, :, None]
-        for block, (keys, values) in zip(self.blocks, remembered, strict=True):
+        for block, (keys, values) in zip(self._blocks(), remembered, strict=True):
             tokens = block(tokens, condition, keys, values)
         shift, scale = self.modulation(condition).chunk(2, dim=-1)
         out: Tensor = self.read_action(self.norm(tokens) * (1 + scale) + shift)
         return out.reshape(batch, draws, chunk, action_dim)
+
+    def _blocks(self) -> Iterator["DenoiserBlock"]:
+        for block in self.blocks:
+            assert isinstance(block, DenoiserBlock)  # For the type checker: ModuleList forgets.
+            yield block
 
 
 class DenoiserBlock(nn.Module):
@@ -114,12 +128,13 @@ class DenoiserBlock(nn.Module):
         tokens = tokens + gates[1] * self.cross_out(join_heads(attend(q, keys, values))).reshape(tokens.shape)
 
         x = self.norm(tokens) * (1 + scales[2]) + shifts[2]
-        return tokens + gates[2] * self.feed_forward(x)
+        out: Tensor = tokens + gates[2] * self.feed_forward(x)
+        return out
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """Maps (B, N, heads d) to (B, heads, N, d)."""
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return x.reshape(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
 def join_heads(x: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ arXiv 2305.08891): with the usual `leading` spacing a few-step sampler starts at
 """
 
 import torch
-from diffusers.schedulers import DDIMScheduler
+from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 from torch import Tensor
 
 from stringline.datasets.contract import Contract

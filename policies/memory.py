@@ -87,7 +87,11 @@ class ObservationMemory(nn.Module):
         self.embed_joints = nn.Linear(len(contract.joints), dim)
         self.arm_mark = nn.Parameter(0.02 * torch.randn(len(self.arms), dim))
         self.blocks = VisionTransformer(
-            encoding(heads=heads, head_dim=dim // heads, axes=coordinates.axes), dim, depth, values=values, share_layers=share_layers
+            encoding(heads=heads, head_dim=dim // heads, axes=coordinates.axes),
+            dim,
+            depth,
+            values=values,
+            share_layers=share_layers,
         )
 
     @property

@@ -20,7 +20,7 @@ class MinMaxNormaliser(nn.Module):
         Args:
             low: (D,) smallest values of the data.
             high: (D,) largest values.
-            floor: Smallest range; a narrower one is widened about its middle, or the noise of a constant joint would be blown up.
+            floor: Smallest range; a narrower one is widened about its middle, or a constant joint's noise would be blown up.
                 0.05 is 0.05 rad for joints and 5 % of the travel for grippers.
         """
         super().__init__()

@@ -75,7 +75,10 @@ def load_description(directory: Path) -> dict[str, Any]:
     """
     file = directory / DESCRIPTION
     if not file.is_file():
-        raise ValueError(f"There is no checkpoint at {directory}: {DESCRIPTION} is missing. A checkpoint is a folder with {DESCRIPTION} and {WEIGHTS}.")
+        raise ValueError(
+            f"There is no checkpoint at {directory}: {DESCRIPTION} is missing. "
+            f"A checkpoint is a folder with {DESCRIPTION} and {WEIGHTS}."
+        )
     try:
         description = yaml.safe_load(file.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -107,7 +110,11 @@ def load_weights(directory: Path, model: nn.Module) -> None:
 
 def _check_fit(got: Mapping[str, Tensor], want: Mapping[str, Tensor], file: Path) -> None:
     missing, surplus = sorted(want.keys() - got.keys()), sorted(got.keys() - want.keys())
-    shapes = [f"{name} is {tuple(got[name].shape)}, not {tuple(want[name].shape)}" for name in want.keys() & got.keys() if got[name].shape != want[name].shape]
+    shapes = [
+        f"{name} is {tuple(got[name].shape)}, not {tuple(want[name].shape)}"
+        for name in want.keys() & got.keys()
+        if got[name].shape != want[name].shape
+    ]
     if missing or surplus or shapes:
         parts = [f"missing: {', '.join(missing[:3])}"] if missing else []
         parts += [f"unknown: {', '.join(surplus[:3])}"] if surplus else []

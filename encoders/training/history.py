@@ -29,7 +29,9 @@ class History:
         history._rewrite(rows)
         return history
 
-    def add(self, *, step: int, seconds: float | None = None, loss: float | None = None, probe: Mapping[str, float] | None = None) -> None:
+    def add(
+        self, *, step: int, seconds: float | None = None, loss: float | None = None, probe: Mapping[str, float] | None = None
+    ) -> None:
         """Appends one row; what is None is left out."""
         row = {"step": step, "seconds": seconds, "loss": loss, "probe": dict(probe) if probe else None}
         row = {key: value for key, value in row.items() if value is not None}
@@ -43,7 +45,11 @@ class History:
     def recent_loss(self, count: int = 50) -> float:
         """Returns the mean of the last losses."""
         losses = [row["loss"] for row in self.rows[-count:] if "loss" in row]
-        return sum(losses) / max(1, len(losses))
+        return float(sum(losses) / max(1, len(losses)))
+
+    def seconds(self) -> float:
+        """Returns how long the run has trained so far."""
+        return max((float(row["seconds"]) for row in self.rows if "seconds" in row), default=0.0)
 
     def losses(self) -> list[tuple[int, float]]:
         """Returns (step, loss) of every step."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Protocol
+from typing import Never, Protocol
 
 import torch
 from accelerate import Accelerator
@@ -77,17 +77,24 @@ class Trainer:
         Raises:
             ValueError: A number is out of range.
         """
-        for name, value in {"steps": steps, "batch_size": batch_size, "probe_every": probe_every, "save_every": save_every}.items():
+        for name, value in {
+            "steps": steps,
+            "batch_size": batch_size,
+            "probe_every": probe_every,
+            "save_every": save_every,
+        }.items():
             if value < 1:
                 raise ValueError(f"trainer.{name} is {value}; it must be at least 1.")
         if precision not in ("auto", "bf16", "no"):
             raise ValueError(f"trainer.precision is {precision!r}; allowed: 'auto', 'bf16', 'no'.")
         self.steps, self.batch_size = steps, batch_size
         self.learning_rate, self.warmup_steps, self.final_learning_rate = learning_rate, warmup_steps, final_learning_rate
-        self.betas, self.weight_decay, self.clip_norm, self.ema_decay = tuple(betas), weight_decay, clip_norm, ema_decay
+        self.betas, self.weight_decay, self.clip_norm, self.ema_decay = (betas[0], betas[1]), weight_decay, clip_norm, ema_decay
         self.precision, self.seed, self.probe_every, self.save_every = precision, seed, probe_every, save_every
 
-    def fit(self, model: nn.Module, batches: Batches, directory: Path, *, save_model: SaveModel, probe: Probe | None = None) -> History:
+    def fit(
+        self, model: nn.Module, batches: Batches, directory: Path, *, save_model: SaveModel, probe: Probe | None = None
+    ) -> History:
         """Trains to the last step, from wherever an earlier call in the same directory stopped.
 
         Args:
@@ -105,25 +112,28 @@ class Trainer:
         prepared, optimizer = accelerator.prepare(_LossModule(model), optimizer)
         average = EMAModel(model.parameters(), decay=self.ema_decay, use_ema_warmup=False)
         average.to(accelerator.device)
-        history = History.open(directory / "history.jsonl")
-        first = 0
-        if state := latest_state(directory):
-            first = restore_state(state, model, optimizer, average)
-            history.truncate(first)
-            logger.info("Continuing at step %d of %d.", first, self.steps)
-        bar = tqdm(total=self.steps, initial=first, desc="training", unit="step", disable=not accelerator.is_main_process, mininterval=0.5)
-        with closing(bar), closing(history):
-            started, step = time.monotonic(), first
-            for step, batch in enumerate(batches.stream(first, self.steps), start=first):
-                loss = self._step(step, prepared, optimizer, average, batch, accelerator)
-                bar.update()
-                history.add(step=step, seconds=time.monotonic() - started, loss=loss)
-                bar.set_postfix(loss=f"{history.recent_loss():.4f}", refresh=False)
-                done = step + 1
-                if probe and (done % self.probe_every == 0 or done == self.steps):
-                    self._probe(probe, model, average, history, bar, done)
-                if accelerator.is_main_process and (done % self.save_every == 0 or done == self.steps):
-                    save_state(directory, done, model, optimizer, average)
+        with closing(History.open(directory / "history.jsonl")) as history:
+            first = self._continue(directory, model, optimizer, average, history)
+            bar = tqdm(
+                total=self.steps,
+                initial=first,
+                desc="training",
+                unit="step",
+                disable=not accelerator.is_main_process,
+                mininterval=0.5,
+            )
+            with closing(bar):
+                before, started = history.seconds(), time.monotonic()
+                for step, batch in enumerate(batches.stream(first, self.steps), start=first):
+                    loss = self._step(step, prepared, optimizer, average, batch, accelerator)
+                    history.add(step=step, seconds=before + time.monotonic() - started, loss=loss)
+                    bar.set_postfix(loss=f"{history.recent_loss():.4f}", refresh=False)
+                    bar.update()
+                    done = step + 1
+                    if probe and (done % self.probe_every == 0 or done == self.steps):
+                        self._probe(probe, model, average, history, bar, done)
+                    if accelerator.is_main_process and (done % self.save_every == 0 or done == self.steps):
+                        save_state(directory, done, model, optimizer, average)
         average.copy_to(model.parameters())
         model.eval()
         if accelerator.is_main_process:
@@ -131,8 +141,27 @@ class Trainer:
         accelerator.wait_for_everyone()
         return history
 
+    @staticmethod
+    def _continue(
+        directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: EMAModel, history: History
+    ) -> int:
+        state = latest_state(directory)
+        if state is None:
+            history.truncate(0)
+            return 0
+        first = restore_state(state, model, optimizer, average)
+        history.truncate(first)
+        logger.info("Continuing after step %d.", first)
+        return first
+
     def _step(
-        self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, average: EMAModel, batch: Batch, accelerator: Accelerator
+        self,
+        step: int,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        average: EMAModel,
+        batch: Batch,
+        accelerator: Accelerator,
     ) -> float:
         torch.manual_seed((self.seed * 1_000_003 + step) * 1_009 + accelerator.process_index)
         for group in optimizer.param_groups:
@@ -159,7 +188,7 @@ class Trainer:
         return self.final_learning_rate + (1 - self.final_learning_rate) * 0.5 * (1 + math.cos(math.pi * share))
 
     @staticmethod
-    def _probe(probe: Probe, model: nn.Module, average: EMAModel, history: History, bar: "tqdm[None]", done: int) -> None:
+    def _probe(probe: Probe, model: nn.Module, average: EMAModel, history: History, bar: "tqdm[Never]", done: int) -> None:
         average.store(model.parameters())
         average.copy_to(model.parameters())
         model.eval()

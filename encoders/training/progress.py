@@ -46,7 +46,9 @@ def restore_state(state: Path, model: nn.Module, optimizer: torch.optim.Optimize
     try:
         with safe_open(state / FILE, framework="pt") as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - safe_open is no mapping.
-        model.load_state_dict({key.removeprefix("model/"): tensor for key, tensor in tensors.items() if key.startswith("model/")})
+        model.load_state_dict(
+            {key.removeprefix("model/"): tensor for key, tensor in tensors.items() if key.startswith("model/")}
+        )
         for (name, parameter), shadow in zip(model.named_parameters(), average.shadow_params, strict=True):
             shadow.copy_(tensors[f"average/{name}"])
             prefix = f"optimizer/{name}/"
@@ -57,5 +59,7 @@ def restore_state(state: Path, model: nn.Module, optimizer: torch.optim.Optimize
                 }
         average.optimization_step = int(tensors["average_steps"])
     except (OSError, SafetensorError, KeyError, RuntimeError) as error:
-        raise ValueError(f"The training cannot be continued from {state}: {error}. Remove that folder to start again.") from error
+        raise ValueError(
+            f"The training cannot be continued from {state}: {error}. Remove that folder to start again."
+        ) from error
     return int(state.name.removeprefix("step_"))

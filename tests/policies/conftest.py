@@ -15,7 +15,13 @@ from stringline.policies.chunk_policy import ChunkPolicy
 from stringline.policies.load import build_policy
 
 SMALL = (
-    "policy.dim=32", "policy.depth=1", "policy.memory.dim=32", "policy.memory.depth=2", "policy.chunk=8", "policy.draws=2", "policy.sampling_steps=3",
+    "policy.dim=32",
+    "policy.depth=1",
+    "policy.memory.dim=32",
+    "policy.memory.depth=2",
+    "policy.chunk=8",
+    "policy.draws=2",
+    "policy.sampling_steps=3",
 )
 
 
@@ -61,7 +67,9 @@ def batch_of(observations: list[dict[str, Array]], chunk: int, actions: int) -> 
 
 @pytest.fixture
 def contract() -> Contract:
-    return ALOHA.contract([Camera(name, 32, 32, "simulated") for name in ("overhead", "wrist_left", "wrist_right", "table")], 50.0)
+    return ALOHA.contract(
+        [Camera(name, 32, 32, "simulated") for name in ("overhead", "wrist_left", "wrist_right", "table")], 50.0
+    )
 
 
 @pytest.fixture

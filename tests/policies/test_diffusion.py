@@ -85,14 +85,16 @@ def test_an_observation_that_does_not_fit_is_refused(make_policy: MakePolicy, ob
     session = make_policy().session(0)
     lacking = observe(0)
     del lacking["depth/overhead"]
-    with pytest.raises(ValueError, match="no observation key 'depth/overhead'"):
+    with pytest.raises(ValueError, match=r"no observation key 'depth/overhead'"):
         session.plan(lacking)
     wrong = observe(0) | {"joints/position": np.zeros(7, np.float32)}
     with pytest.raises(ValueError, match=r"joints/position has shape \(7,\); allowed: \(14,\)"):
         session.plan(wrong)
 
 
-def test_a_checkpoint_gives_the_same_policy(tmp_path: Path, make_policy: MakePolicy, observe: Observe, configuration: Callable[..., dict[str, object]]) -> None:
+def test_a_checkpoint_gives_the_same_policy(
+    tmp_path: Path, make_policy: MakePolicy, observe: Observe, configuration: Callable[..., dict[str, object]]
+) -> None:
     policy = make_policy()
     save_policy(tmp_path / "c", policy, configuration(), {"steps": 3})
     again = load_policy(tmp_path / "c")
@@ -106,7 +108,7 @@ def test_the_probe_is_one_for_a_seer_and_about_nothing_for_a_guesser(make_policy
     seen = policy.predict(batch, torch.Generator().manual_seed(0))
     assert LocalisationProbe(batch | {"action": seen})(policy)["localisation"] == pytest.approx(1.0)
     assert probe(policy)["localisation"] < 0.5
-    with pytest.raises(ValueError, match="at least 3 held-out episodes; got 2"):
+    with pytest.raises(ValueError, match=r"at least 3 held-out episodes; got 2"):
         LocalisationProbe(make_batch(2))
 
 

@@ -29,7 +29,9 @@ def in_double(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("encoder", ["cayley", "circulant", "rope_mixed", "none"])
 @pytest.mark.parametrize("values", ["true", "false"])
-def test_a_common_translation_changes_nothing(make_policy: MakePolicy, make_batch: MakeBatch, encoder: str, values: str) -> None:
+def test_a_common_translation_changes_nothing(
+    make_policy: MakePolicy, make_batch: MakeBatch, encoder: str, values: str
+) -> None:
     blocks = ["encoder.encoding.block=4"] if encoder == "circulant" else []  # The small policy has heads of 8 channels.
     policy = make_policy(f"+encoder={encoder}", f"encoder.values={values}", *blocks).double()
     torch.set_default_dtype(torch.float64)
@@ -66,5 +68,5 @@ def test_only_the_chosen_cameras_are_looked_through(make_policy: MakePolicy, mak
 
 
 def test_an_unknown_camera_is_named_with_the_nearest(make_policy: MakePolicy) -> None:
-    with pytest.raises(ValueError, match="no camera 'overhaed'. Did you mean 'overhead'"):
+    with pytest.raises(ValueError, match=r"no camera 'overhaed'. Did you mean 'overhead'"):
         make_policy("policy.memory.cameras=[overhaed]")

@@ -22,24 +22,36 @@ def test_round_trip(tmp_path: Path) -> None:
 
 def test_a_failed_write_leaves_the_old_checkpoint(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "c", nn.Linear(2, 3), {"model": 1})
-    with pytest.raises(OSError, match="full"), replaced_directory(tmp_path / "c") as fresh:
-        (fresh / "weights.safetensors").write_bytes(b"half")
-        raise OSError("disk full")
+
+    def fill_the_disk() -> None:
+        with replaced_directory(tmp_path / "c") as fresh:
+            (fresh / "weights.safetensors").write_bytes(b"half")
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match=r"full"):
+        fill_the_disk()
     assert load_description(tmp_path / "c")["model"] == 1
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
 @pytest.mark.parametrize(
     "target",
-    ["os.system", "stringline.datasets.store.os.remove", "stringline.datasets.names.difflib", "subprocess.Popen", "stringline..x", "stringline.encoders.training.loop.EMAModel"],
+    [
+        "os.system",
+        "stringline.datasets.store.os.remove",
+        "stringline.datasets.names.difflib",
+        "subprocess.Popen",
+        "stringline..x",
+        "stringline.encoders.training.loop.EMAModel",
+    ],
 )
 def test_foreign_targets_are_refused(target: str) -> None:
-    with pytest.raises(ValueError, match="only build classes of stringline|does not exist"):
+    with pytest.raises(ValueError, match=r"only build classes of stringline|does not exist"):
         build({"_target_": target, "command": "true"})
 
 
 def test_arguments_that_do_not_fit_are_named() -> None:
-    with pytest.raises(ValueError, match="unexpected keyword argument 'stesp'.*Its arguments: steps, batch_size"):
+    with pytest.raises(ValueError, match=r"unexpected keyword argument 'stesp'.*Its arguments: steps, batch_size"):
         build({"_target_": "stringline.encoders.training.loop.Trainer", "steps": 1, "batch_size": 1, "stesp": 3})
 
 
@@ -51,7 +63,12 @@ def test_nested_configurations_are_built() -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(None, "checkpoint.yaml is missing"), ("a: [", "not readable YAML"), ("- 1", "names no format"), (yaml.safe_dump({"format": 99, "code": "stringline 9"}), "format 99.*stringline 9: upgrade")],
+    [
+        (None, "checkpoint.yaml is missing"),
+        ("a: [", "not readable YAML"),
+        ("- 1", "names no format"),
+        (yaml.safe_dump({"format": 99, "code": "stringline 9"}), "format 99.*stringline 9: upgrade"),
+    ],
 )
 def test_broken_descriptions(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:

@@ -40,11 +40,18 @@ class Points:
             yield {"x": x, "y": x @ slope}
 
 
-def run(directory: Path, *, stop_at: int | None = None, model: nn.Module | None = None, **settings: object) -> tuple[nn.Module, History]:
+def weight_sum(model: nn.Module) -> dict[str, float]:
+    assert isinstance(model, Line)
+    return {"weight": float(model.layer.weight.sum())}
+
+
+def run(
+    directory: Path, *, stop_at: int | None = None, model: nn.Module | None = None, **settings: object
+) -> tuple[nn.Module, History]:
     torch.manual_seed(3)
     model = model or Line()
     trainer = Trainer(**({"steps": 40, "batch_size": 16, "save_every": 10, "probe_every": 15, "seed": 5} | settings))  # type: ignore[arg-type]
-    history = trainer.fit(model, Points(stop_at), directory, save_model=lambda _: None, probe=lambda m: {"weight": float(m.layer.weight.sum())})
+    history = trainer.fit(model, Points(stop_at), directory, save_model=lambda _: None, probe=weight_sum)
     return model, history
 
 
@@ -84,7 +91,7 @@ def test_a_broken_state_is_named(tmp_path: Path) -> None:
     state = latest_state(tmp_path)
     assert state is not None
     (state / "state.safetensors").write_bytes(b"\x00" * 100)
-    with pytest.raises(ValueError, match="cannot be continued from .*step_00000040.*Remove that folder"):
+    with pytest.raises(ValueError, match=r"cannot be continued from .*step_00000040.*Remove that folder"):
         run(tmp_path)
 
 
@@ -92,7 +99,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
     model = Line()
     with torch.no_grad():
         model.layer.weight.fill_(float("nan"))
-    with pytest.raises(ValueError, match="loss is nan at step 0"):
+    with pytest.raises(ValueError, match=r"loss is nan at step 0"):
         run(tmp_path, model=model)
 
 
@@ -111,9 +118,9 @@ def test_vectors_and_spared_parameters_have_no_weight_decay(tmp_path: Path) -> N
 
 
 def test_settings_out_of_range_are_refused() -> None:
-    with pytest.raises(ValueError, match="trainer.steps is 0; it must be at least 1"):
+    with pytest.raises(ValueError, match=r"trainer.steps is 0; it must be at least 1"):
         Trainer(steps=0, batch_size=1)
-    with pytest.raises(ValueError, match="precision is 'fp8'; allowed: 'auto', 'bf16', 'no'"):
+    with pytest.raises(ValueError, match=r"precision is 'fp8'; allowed: 'auto', 'bf16', 'no'"):
         Trainer(steps=1, batch_size=1, precision="fp8")
 
 
@@ -123,4 +130,6 @@ def test_the_history_drops_a_line_cut_short(tmp_path: Path) -> None:
     history = History.open(file)
     history.add(step=1, loss=1.0)
     history.close()
-    assert History.open(file).losses() == [(0, 2.0), (1, 1.0)]
+    again = History.open(file)
+    again.close()
+    assert again.losses() == [(0, 2.0), (1, 1.0)]
