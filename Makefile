@@ -1,0 +1,56 @@
+# One command from a fresh clone to a result: each target makes .venv and installs what it needs, once.
+#   make demo     trains nothing, shows the shipped policy at work and writes a report    make PYTHON=python3.12 demo
+#   make test     the test suite, five minutes on two cores
+#   make check    formatting, types, direction of imports, and the package itself
+#   make stress   the long tests
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+RUNTIME := $(VENV)/.installed-runtime
+DEV := $(VENV)/.installed-dev
+
+# Training makes and drops tensors of some MB at every step. Left alone, malloc returns such blocks to the system and
+# fetches them again, page by page; with these it keeps them. Both are plain bytes: a suffix as in 8G would be read as 8.
+export MALLOC_MMAP_THRESHOLD_ := 33554432
+export MALLOC_TRIM_THRESHOLD_ := 1073741824
+
+.PHONY: help install demo test check stress
+help:
+	@sed -n 's/^#   //p' Makefile
+
+install: $(RUNTIME)
+
+demo: $(RUNTIME)
+	$(BIN)/stringline-demo
+
+test: $(DEV)
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+stress: $(DEV)
+	$(BIN)/python -m pytest -q -m stress
+
+check: $(DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tests/packaging/check_distributions.py
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Stringline needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
+	    "Name another: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { echo "Debian and Ubuntu keep venv apart: apt install python3-venv" >&2; rm -rf $(VENV); exit 2; }
+
+$(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing into $(VENV) (some minutes the first time) ..."
+	@$(PIP) -e .
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt | $(RUNTIME)
+	@echo "Installing the tools for tests and checks into $(VENV) ..."
+	@$(PIP) -e '.[dev]'
+	@touch $@ $(RUNTIME)
