@@ -95,7 +95,7 @@ class ResultsFile:
         plain = json.loads(json.dumps(dict(about)))
         if lines and lines[0].get("about") != plain:
             raise ValueError(
-                f"{path} holds results of another evaluation ({_difference(lines[0], plain)}). Choose another folder or delete it."
+                f"{path} holds results of another evaluation ({_difference(lines[0], plain)}). Choose another folder."
             )
         self.results = {line["seed"]: EpisodeResult(**line) for line in lines[1:]}
         path.parent.mkdir(parents=True, exist_ok=True)

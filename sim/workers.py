@@ -1,16 +1,19 @@
-"""Spawned processes that hold one simulated world each and ask for every decision through a pipe.
+"""Processes that hold one simulated world each and ask for every decision through a pipe.
 
-They import neither torch nor the policy, so they start fast and stay small; they are spawned, not forked, because graphics contexts
-and threads do not survive a fork.
+They import neither torch nor the policy, so they start fast and stay small. They are fresh interpreters: graphics contexts and
+threads do not survive a fork, and multiprocessing's own spawning would import the command that started it, torch included.
 """
 
-import multiprocessing
+import os
 import signal
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -66,52 +69,62 @@ class Ended:
 class Failed:
     """A worker met an error and is gone."""
 
-    message: str
-    user_error: bool
+    error: Exception
+    trace: str
+
+
+class RemoteTracebackError(Exception):
+    """The trace of an error in a worker, as text; the cause of the error where it is raised again."""
 
 
 Message = Ready | Asked | Ended | Failed
 
 
-def _serve(connection: Connection, make: MakeWorld) -> None:
-    """Runs jobs until None arrives."""
+def serve(descriptor: int) -> None:
+    """Builds the world that arrives first on a pipe, then runs jobs until None arrives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what to do.
+    connection = Connection(descriptor)
+    with suppress(EOFError, BrokenPipeError):  # The parent is gone, and so is the reason to work.
+        try:
+            _work(connection)
+        except (EOFError, BrokenPipeError):
+            raise
+        except Exception as error:
+            connection.send(Failed(error, traceback.format_exc()))
 
+
+def _work(connection: Connection) -> None:
     def ask(observation: Mapping[str, Array]) -> ActionChunk:
         connection.send(Asked(dict(observation)))
         answer = connection.recv()
         assert isinstance(answer, ActionChunk)
         return answer
 
-    try:
-        world = make()
-        connection.send(Ready(world.contract, tuple(world.task.stages)))
-        while isinstance(job := connection.recv(), Job):
-            film = None if job.film is None else Film()
-            rollout = roll_out(world, ask, job.seed, execute_steps=job.execute_steps, options=job.options, film=film)
-            if film is not None and job.film is not None:
-                film.write(job.film)
-            connection.send(Ended(rollout))
-        world.close()
-    except (EOFError, BrokenPipeError):
-        pass  # The parent is gone; so is the reason to work.
-    except Exception as error:
-        user_error = isinstance(error, ValueError)
-        connection.send(Failed(str(error) if user_error else traceback.format_exc(), user_error))
+    make: MakeWorld = connection.recv()
+    world = make()
+    connection.send(Ready(world.contract, tuple(world.task.stages)))
+    while isinstance(job := connection.recv(), Job):
+        film = None if job.film is None else Film()
+        rollout = roll_out(world, ask, job.seed, execute_steps=job.execute_steps, options=job.options, film=film)
+        if film is not None and job.film is not None:
+            film.write(job.film)
+        connection.send(Ended(rollout))
+    world.close()
 
 
 class Worker:
     """One process and the pipe to it."""
 
-    def __init__(self, make: MakeWorld, number: int) -> None:
+    def __init__(self, make: MakeWorld) -> None:
         """Starts it; its first message is `Ready`."""
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, make), name=f"world-{number}", daemon=True)
-        self.process.start()
+        self.connection, theirs = Pipe()
+        code = f"from stringline.sim.workers import serve; serve({theirs.fileno()})"
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        self.process = subprocess.Popen([sys.executable, "-c", code], pass_fds=[theirs.fileno()], env=environment)
         theirs.close()
+        self.send(make)
 
-    def send(self, message: Job | ActionChunk | None) -> None:
+    def send(self, message: Job | ActionChunk | MakeWorld | None) -> None:
         """Hands it a job, an answer, or None to end it.
 
         Raises:
@@ -134,11 +147,24 @@ class Worker:
             raise self._death() from error
         return message
 
+    def end(self, *, at_once: bool) -> None:
+        """Lets it close its world, or does not."""
+        if at_once:
+            self.process.terminate()
+        else:
+            with suppress(BrokenPipeError):
+                self.connection.send(None)
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.connection.close()
+
     def _death(self) -> RuntimeError:
-        self.process.join(5)
-        return RuntimeError(
-            f"A simulation process ended with exit code {self.process.exitcode}; -9 usually means that memory ran out: use fewer workers."
-        )
+        code = self.process.wait(5)
+        hint = "; memory may have run out: use fewer workers" if code == -signal.SIGKILL else ""
+        return RuntimeError(f"A simulation process ended with exit code {code}{hint}.")
 
 
 class Workers:
@@ -156,14 +182,14 @@ class Workers:
         """
         if count < 1:
             raise ValueError(f"workers is {count}; allowed: 1 and above.")
-        self._workers = [Worker(make, number) for number in range(count)]
+        self._workers = [Worker(make) for _ in range(count)]
 
     def messages(self) -> Iterator[tuple[Worker, Message]]:
         """Yields what the workers say, as it comes.
 
         Raises:
-            ValueError: A worker met a user's mistake.
-            RuntimeError: A worker died or met another error.
+            RuntimeError: A worker died.
+            Exception: What a worker met, with the trace of it as its cause.
         """
         by_connection: dict[object, Worker] = {worker.connection: worker for worker in self._workers}
         while True:
@@ -171,7 +197,7 @@ class Workers:
                 worker = by_connection[connection]
                 message = worker.receive()
                 if isinstance(message, Failed):
-                    raise ValueError(message.message) if message.user_error else RuntimeError(message.message)
+                    raise message.error from RemoteTracebackError(message.trace)
                 yield worker, message
 
     def __enter__(self) -> Self:
@@ -181,13 +207,4 @@ class Workers:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Lets idle workers close their worlds; after an error they are ended at once."""
         for worker in self._workers:
-            if kind is None and worker.process.is_alive():
-                worker.send(None)
-            else:
-                worker.process.terminate()
-        for worker in self._workers:
-            worker.process.join(5)
-            if worker.process.is_alive():
-                worker.process.kill()
-                worker.process.join()
-            worker.connection.close()
+            worker.end(at_once=kind is not None)

@@ -18,6 +18,10 @@ from stringline.datasets.names import unknown_name
 STRIDE_SECONDS = 0.08
 
 
+class OutOfReachError(ValueError):
+    """No joint positions within the limits were found for the targets."""
+
+
 class InverseKinematics:
     """Finds joint vectors whose grippers are where they should be.
 
@@ -67,7 +71,8 @@ class InverseKinematics:
             Joint positions (J,); grippers as they were.
 
         Raises:
-            ValueError: The targets were not reached; says how far it stayed.
+            OutOfReachError: The targets were not reached; says how far it stayed.
+            ValueError: A target is no finite 4x4 matrix, or for an arm that does not exist.
         """
         tasks = self._start(targets, q_start)
         for _ in range(iterations):
@@ -78,7 +83,7 @@ class InverseKinematics:
         if max(errors.values()) <= tolerance:
             return self._result(q_start)
         wanted = ", ".join(f"{arm} at {np.round(targets[arm][:3, 3], 3).tolist()} m" for arm in targets)
-        raise ValueError(f"Out of reach: {wanted}; the nearest found is off by {errors} (m or rad), allowed is {tolerance}.")
+        raise OutOfReachError(f"Out of reach: {wanted}; the nearest found is off by {errors} (m or rad), allowed is {tolerance}.")
 
     def _start(self, targets: Mapping[str, Matrix], q: Vector) -> list[mink.FrameTask]:
         for arm, target in targets.items():

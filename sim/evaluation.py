@@ -1,7 +1,7 @@
 """Measures a policy in simulation: fixed seeds, the same outcome for any number of workers, success with its interval.
 
-The policy stays in this process and answers one observation at a time, in a session of its own per episode; so an outcome depends
-on the policy and the seed alone, not on what runs beside it. It imports without torch.
+The policy stays in this process and answers one observation at a time, in a session of its own per episode; so an outcome
+depends on the policy and the seed alone, not on what runs beside it. This module imports without torch.
 """
 
 import logging

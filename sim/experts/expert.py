@@ -1,0 +1,40 @@
+"""What every scripted expert offers, and all of them by the name of their task."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.names import unknown_name
+from stringline.sim.environment import TaskEnvironment
+from stringline.sim.experts.hand_over_banana import HandOverBananaExpert
+from stringline.sim.tasks.hand_over_banana import HandOverBanana
+
+
+class Expert(Protocol):
+    """Sees the true state of a world and commands its robot."""
+
+    def reset(self, env: TaskEnvironment, rng: np.random.Generator) -> None:
+        """Begins an episode that `env` has just begun; `rng` is for variety."""
+
+    def act(self, env: TaskEnvironment) -> Vector:
+        """Returns the next action.
+
+        Raises:
+            OutOfReachError: It cannot go on.
+        """
+
+
+EXPERTS: Mapping[str, Callable[[], Expert]] = {HandOverBanana.name: HandOverBananaExpert}
+
+
+def make_expert(task: str) -> Expert:
+    """Builds the expert of a task.
+
+    Raises:
+        ValueError: There is none; the message names the nearest ones.
+    """
+    if task not in EXPERTS:
+        raise unknown_name("expert for the task", task, EXPERTS)
+    return EXPERTS[task]()

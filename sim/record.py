@@ -1,0 +1,127 @@
+"""One recorded episode: what the environment showed, what the expert would do, and optionally a disturbed execution of it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.contract import Array, Contract
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
+from stringline.sim.environment import TaskEnvironment
+from stringline.sim.experts.expert import Expert
+
+STATE_KEYS = ("time", "joints/position", "joints/velocity", "joints/effort", *(f"T_base_gripper/{arm}" for arm in ALOHA.arms))
+MOVING_CAMERAS = frozenset(mount.name for mount in ALOHA.cameras if mount.parent != "world")
+NOISE_SECONDS = 0.25  # Correlation time of the disturbance.
+
+
+@dataclass(frozen=True)
+class Recording:
+    """An episode in memory.
+
+    Attributes:
+        arrays: Of the contract, with time as the leading axis.
+        success: Whether the task was done at the end.
+        stage: The furthest stage.
+        trouble: Why the expert gave up, or nothing.
+    """
+
+    arrays: Mapping[str, Array]
+    success: bool
+    stage: int
+    trouble: str = ""
+
+
+@dataclass
+class _Rows:
+    """What has been seen so far, by key."""
+
+    steps: dict[str, list[Array]] = field(default_factory=dict)
+    frames: dict[str, list[Array]] = field(default_factory=dict)
+
+    def append(self, rows: dict[str, list[Array]], observation: Mapping[str, Array]) -> None:
+        for key, value in observation.items():
+            rows.setdefault(key, []).append(value)
+
+
+def record_episode(
+    env: TaskEnvironment,
+    expert: Expert,
+    seed: int,
+    *,
+    noise_rad: float = 0.0,
+    options: Mapping[str, float] | None = None,
+) -> Recording:
+    """Runs the expert through the episode of a seed; the same seed gives the same recording.
+
+    Args:
+        env: Its cameras are recorded at its frame rate.
+        expert: Of the environment's task.
+        seed: Of the world, of the expert's variety and of the disturbance.
+        noise_rad: Largest standard deviation of an Ornstein-Uhlenbeck disturbance that is added to the executed hinge targets; each
+            episode draws its own share of it. The undisturbed targets are recorded, so that the data shows the way back.
+        options: Of the task, such as `table_height`.
+    """
+    expert_seed, noise_seed = np.random.SeedSequence(seed).spawn(2)
+    env.begin(seed, options)
+    expert.reset(env, np.random.default_rng(expert_seed))
+    disturbance = ornstein_uhlenbeck(np.random.default_rng(noise_seed), noise_rad, 1.0 / env.contract.control_hz)
+    rows, success, trouble = _Rows(), False, ""
+    while not success and env.time < env.time_limit_s:
+        _look(env, rows)
+        try:
+            action = expert.act(env)
+        except OutOfReachError as error:
+            trouble = str(error)
+            action = rows.steps["action"][-1].astype(np.float64) if "action" in rows.steps else ALOHA.home
+        rows.append(rows.steps, {"action": action.astype(np.float32)})
+        success = env.advance(action + next(disturbance)).success
+        if trouble:
+            break
+    return Recording(_arrays(env.contract, rows), success, env.task.stage, trouble)
+
+
+def ornstein_uhlenbeck(rng: np.random.Generator, largest: float, step_seconds: float) -> Iterator[Vector]:
+    """Yields disturbances (14,) in rad of a stationary Ornstein-Uhlenbeck process; grippers have none.
+
+    x' = a x + s sqrt(1 - a^2) n with a = exp(-dt / tau), so that the standard deviation is s at every step (Gillespie 1996, eq. 3.1).
+
+    Args:
+        rng: Source of randomness.
+        largest: s is this times a number drawn once from U(0, 1).
+        step_seconds: Time between two of them.
+    """
+    if not 0 <= largest <= 0.2:
+        raise ValueError(f"The noise is {largest} rad; allowed: 0 to 0.2.")
+    hinge = np.array([joint.kind == "hinge" for joint in ALOHA.joints], dtype=np.float64)
+    keep = np.exp(-step_seconds / NOISE_SECONDS)
+    deviation = largest * rng.uniform() * hinge
+    value = deviation * rng.standard_normal(len(hinge))
+    while True:
+        yield value
+        value = keep * value + np.sqrt(1 - keep**2) * deviation * rng.standard_normal(len(hinge))
+
+
+def _look(env: TaskEnvironment, rows: _Rows) -> None:
+    frame = env.frame_due
+    observation = env.observe(cameras=frame)
+    rows.append(rows.steps, {key: observation[key] for key in STATE_KEYS})
+    rows.append(rows.steps, {"stage": np.int32(env.task.stage), "sim/state": env.physics.get_state()})
+    if frame:
+        rows.append(rows.frames, {key: value for key, value in observation.items() if key not in STATE_KEYS})
+    rows.append(rows.steps, {"frame": np.int32(len(next(iter(rows.frames.values()), ())) - 1)})
+
+
+def _arrays(contract: Contract, rows: _Rows) -> dict[str, Array]:
+    arrays: dict[str, Array] = {key: np.stack(values) for key, values in rows.steps.items()}
+    frame: NDArray[np.int32] = arrays.pop("frame")
+    arrays |= {key: np.stack(values) for key, values in rows.frames.items()}
+    for camera in contract.cameras:
+        arrays[f"frame/{camera.name}"] = frame
+        arrays[f"intrinsics/{camera.name}"] = arrays[f"intrinsics/{camera.name}"][0]
+        if camera.name not in MOVING_CAMERAS:
+            arrays[f"T_base_camera/{camera.name}"] = arrays[f"T_base_camera/{camera.name}"][0]
+    return arrays
