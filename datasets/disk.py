@@ -12,11 +12,12 @@ FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class NoSpaceError(OSError):
-    """There is no room for what was to be written."""
+    """There is no room for what was to be written; made by `no_space`, and an OSError in every other respect."""
 
-    def __init__(self, path: Path, detail: str) -> None:
-        """Makes the message for the place `path`."""
-        super().__init__(errno.ENOSPC, f"No space left to write {path}: {detail} Free some space or choose another folder.")
+
+def no_space(path: Path, detail: str) -> NoSpaceError:
+    """Returns the error for a place on a disk that is full."""
+    return NoSpaceError(errno.ENOSPC, f"No space left ({detail}); make room or choose another folder", str(path))
 
 
 def require_space(path: Path, needed: int) -> None:
@@ -31,7 +32,7 @@ def require_space(path: Path, needed: int) -> None:
     """
     free = shutil.disk_usage(path).free
     if free < needed + RESERVE_BYTES:
-        raise NoSpaceError(path, f"{(needed + RESERVE_BYTES) / 2**20:.0f} MiB are needed, {free / 2**20:.0f} MiB are free.")
+        raise no_space(path, f"{(needed + RESERVE_BYTES) / 2**20:.0f} MiB are needed, {free / 2**20:.0f} MiB are free")
 
 
 @contextlib.contextmanager
@@ -43,7 +44,7 @@ def explained_full_disk(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         if error.errno in FULL_DISK:
-            raise NoSpaceError(path, f"{os.strerror(error.errno)}.") from error
+            raise no_space(path, os.strerror(error.errno)) from error
         raise
 
 

@@ -52,17 +52,18 @@ def test_errors_arrive_in_their_place() -> None:
 
     seen = []
     with Prefetcher(make) as prefetcher, pytest.raises(OSError, match="the disk is gone"):
-        for value in prefetcher:
-            seen.append(value)
+        list(map(seen.append, prefetcher))
     assert seen == [0, 1]
     assert running() == 0
 
 
 def test_leaving_early_stops_the_thread() -> None:
     """Also when the consumer fails."""
-    with pytest.raises(KeyboardInterrupt), Prefetcher(lambda step: step) as prefetcher:
-        for _ in prefetcher:
-            raise KeyboardInterrupt
+    prefetcher = Prefetcher(lambda step: step)
+    assert next(iter(prefetcher)) == 0
+    assert running() == 1
+    with pytest.raises(KeyboardInterrupt), prefetcher:
+        raise KeyboardInterrupt
     assert running() == 0
     with pytest.raises(ValueError, match="depth is 0"):
         Prefetcher(lambda step: step, depth=0)

@@ -130,7 +130,7 @@ def test_mistakes_are_explained(store: EpisodeStore, contract: Contract, make_ep
     """An empty store, an unknown camera, a bad index and mixed contracts each get a message."""
     with pytest.raises(ValueError, match="no episodes to train from"):
         Windows(EpisodeStore.create(tmp_path / "empty"))
-    with pytest.raises(ValueError, match="no camera 'frond'. Did you mean 'front'"):
+    with pytest.raises(ValueError, match=r"no camera 'frond'\. Did you mean 'front'"):
         Windows(store, cameras=("frond",))
     with pytest.raises(ValueError, match="chunk is 0"):
         Windows(store, chunk=0)
