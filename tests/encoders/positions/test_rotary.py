@@ -117,7 +117,10 @@ def test_sharing_decides_the_number_of_parameter_sets() -> None:
         (lambda: RopeMixed(2, 16, 2, theta=1.0), "theta above 1"),
         (lambda: RopeMixed(2, 16, 3, wavelengths=(2.0, 1.0)), "0 < shortest <= longest"),
         (lambda: RopeMixed(2, 15, 3, wavelengths=(1.0, 2.0)), "head_dim even"),
-        (lambda: CirculantString(2, 16, 3, block=5, wavelengths=(1.0, 2.0)), "block is 5; allowed: even divisors of head_dim 16"),
+        (
+            lambda: CirculantString(2, 16, 3, block=5, wavelengths=(1.0, 2.0)),
+            "block is 5; allowed: even divisors of head_dim 16",
+        ),
         (lambda: CirculantString(2, 24, 3, block=16, wavelengths=(1.0, 2.0)), "block is 16"),
     ],
 )

@@ -1,0 +1,115 @@
+"""Attention over placed tokens: the formula, with dense matrices, and what follows from it."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from stringline.encoders.attention import PositionalAttention, attend
+from stringline.encoders.positions.encoding import PositionEncoding
+from stringline.encoders.positions.places import Places
+from stringline.encoders.positions.rotary import FixedRotary, RopeMixed
+
+Draw = Callable[..., Tensor]
+
+
+def _attention(encoding: PositionEncoding, *, values: bool) -> PositionalAttention:
+    torch.manual_seed(0)
+    layer = PositionalAttention(encoding.heads * encoding.head_dim, encoding.heads, values=values).double()
+    torch.nn.init.normal_(layer.qkv.bias)
+    torch.nn.init.normal_(layer.out.bias)
+    return layer
+
+
+def _by_dense_matrices(
+    layer: PositionalAttention, encoding: PositionEncoding, x: Tensor, r: Tensor, memory: Tensor, r_memory: Tensor
+) -> Tensor:
+    """Returns sum_j a_ij R(r_j - r_i) v_j, a_ij = softmax_j(q_i^T R(r_j - r_i) k_j / sqrt(d)), query by query."""
+    dim, heads = x.shape[-1], encoding.heads
+
+    def project(tokens: Tensor, part: int) -> Tensor:
+        rows = slice(part * dim, (part + 1) * dim)
+        projected = tokens @ layer.qkv.weight[rows].mT + layer.qkv.bias[rows]
+        return projected.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+    q, k, v = project(x, 0), project(memory, 1), project(memory, 2)
+    outputs = []
+    for i in range(x.shape[1]):
+        between = encoding.rotation(r_memory - r[:, i, None])
+        turned_k, turned_v = ((between @ each.unsqueeze(-1)).squeeze(-1) for each in (k, v))
+        logits = (q[:, :, i, None] * turned_k).sum(-1) / math.sqrt(encoding.head_dim)
+        mixed = torch.softmax(logits, dim=-1).unsqueeze(-1) * (turned_v if layer.values else v)
+        outputs.append(mixed.sum(dim=2).flatten(1))
+    return torch.stack(outputs, dim=1) @ layer.out.weight.mT + layer.out.bias
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_self_attention_is_the_formula(encoding: PositionEncoding, values: bool, draw: Draw) -> None:
+    layer, x, r = _attention(encoding, values=values), draw(2, 4, 32), draw(2, 4, encoding.axes)
+    expected = _by_dense_matrices(layer, encoding, x, r, x, r)
+    torch.testing.assert_close(layer(x, encoding.prepare(r)), expected, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_cross_attention_is_the_formula(encoding: PositionEncoding, values: bool, draw: Draw) -> None:
+    layer, x, memory = _attention(encoding, values=values), draw(2, 3, 32), draw(2, 5, 32)
+    r, r_memory = draw(2, 3, encoding.axes), draw(2, 5, encoding.axes)
+    expected = _by_dense_matrices(layer, encoding, x, r, memory, r_memory)
+    got = layer(x, encoding.prepare(r), memory, encoding.prepare(r_memory))
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_folding_changes_nothing(encoding: PositionEncoding, values: bool, draw: Draw) -> None:
+    layer, x, r = _attention(encoding, values=values), draw(2, 4, 32), draw(2, 4, encoding.axes)
+    before = layer(x, encoding.prepare(r))
+    layer.fold_(encoding.basis())
+    after = layer(x, FixedRotary(encoding.heads, encoding.frequencies()).prepare(r))
+    torch.testing.assert_close(after, before, rtol=0, atol=1e-11)
+
+
+def test_only_relative_values_tell_where_the_others_are(draw: Draw) -> None:
+    """With a single token to look at, weights are one whatever the places: published RoPE is blind there."""
+    encoding = RopeMixed(2, 16, 3, wavelengths=(0.5, 5.0)).double()
+    x, memory, r = draw(1, 1, 32), draw(1, 1, 32), draw(1, 1, 3)
+    for values in (True, False):
+        layer = _attention(encoding, values=values)
+        near, far = (layer(x, encoding.prepare(r), memory, encoding.prepare(r + offset)) for offset in (0.0, 0.3))
+        assert torch.allclose(near, far) != values
+
+
+def test_order_of_tokens_does_not_matter(spatial_encoding: PositionEncoding, draw: Draw) -> None:
+    layer, x, r = _attention(spatial_encoding, values=True), draw(1, 6, 32), draw(1, 6, 3)
+    order = [3, 1, 5, 0, 2, 4]
+    shuffled = layer(x[:, order], spatial_encoding.prepare(r[:, order]))
+    torch.testing.assert_close(shuffled, layer(x, spatial_encoding.prepare(r))[:, order], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 3e-2)])
+def test_attend_is_softmax_attention_by_every_kernel(dtype: torch.dtype, tolerance: float, draw: Draw) -> None:
+    q, k, v = (draw(2, 3, 7, 8) for _ in range(3))
+    expected = torch.softmax(q @ k.mT / math.sqrt(8), dim=-1) @ v
+    got = attend(q.to(dtype), k.to(dtype), v.to(dtype))
+    assert got.dtype == dtype
+    torch.testing.assert_close(got.double(), expected, rtol=0, atol=tolerance)
+    ones = torch.ones(2, 1, 7, 7, dtype=dtype)
+    torch.testing.assert_close(attend(q.to(dtype), k.to(dtype), v.to(dtype), ones).double(), expected, rtol=0, atol=tolerance)
+
+
+def test_a_logit_factor_multiplies_the_logits(draw: Draw) -> None:
+    q, k, v, factor = draw(2, 3, 7, 8), draw(2, 3, 5, 8), draw(2, 3, 5, 8), draw(2, 1, 7, 5)
+    expected = torch.softmax(q @ k.mT / math.sqrt(8) * factor, dim=-1) @ v
+    torch.testing.assert_close(attend(q, k, v, factor), expected, rtol=0, atol=1e-12)
+
+
+def test_sizes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="dim is 36 with 4 heads; allowed: multiples of 8"):
+        PositionalAttention(36, 4)
+
+
+def test_a_memory_without_places_is_refused() -> None:
+    layer = PositionalAttention(8, 2)
+    with pytest.raises(ValueError, match="needs memory_places"):
+        layer(torch.zeros(1, 2, 8), Places(), torch.zeros(1, 3, 8))

@@ -1,0 +1,119 @@
+"""The transformer over placed tokens."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from stringline.encoders.positions.encoding import PositionEncoding
+from stringline.encoders.positions.rotary import CayleyString, NoEncoding, RopeMixed
+from stringline.encoders.vit import VisionTransformer
+
+Draw = Callable[..., Tensor]
+
+
+def _network(encoding: PositionEncoding, **choices: bool) -> VisionTransformer:
+    torch.manual_seed(0)
+    network = VisionTransformer(encoding, encoding.heads * encoding.head_dim, depth=2, mlp_ratio=2, **choices).double()
+    torch.nn.init.normal_(network.unplaced_mark)
+    return network
+
+
+@pytest.mark.parametrize("share_layers", [True, False])
+@pytest.mark.parametrize("values", [True, False])
+def test_folding_changes_nothing(encoding: PositionEncoding, values: bool, share_layers: bool, draw: Draw) -> None:
+    network = _network(encoding, values=values, share_layers=share_layers)
+    x, r = draw(2, 5, 32), draw(2, 5, encoding.axes)
+    before = network(x, r)
+    network.fold_()
+    torch.testing.assert_close(network(x, r), before, rtol=0, atol=1e-11)
+    assert all(each.basis() is None for each in network.encodings)
+
+
+def test_a_batch_is_its_examples(spatial_encoding: PositionEncoding, draw: Draw) -> None:
+    network, x, r = _network(spatial_encoding), draw(3, 5, 32), draw(3, 5, 3)
+    placed = draw(3, 5) > -0.5
+    together = network(x, r, placed)
+    for i in range(3):
+        torch.testing.assert_close(network(x[i, None], r[i, None], placed[i, None])[0], together[i], rtol=0, atol=1e-12)
+
+
+def test_a_token_without_a_place_bears_a_mark(draw: Draw) -> None:
+    network, x, r = _network(NoEncoding(2, 16, 3)), draw(1, 5, 32), draw(1, 5, 3)
+    placed = torch.tensor([[True, True, False, True, True]])
+    marked = x.clone()
+    marked[:, 2] += network.unplaced_mark
+    torch.testing.assert_close(network(x, r, placed), network(marked, r))
+    assert not torch.allclose(network(x, r, placed), network(x, r))
+
+
+def test_layers_share_an_encoding_or_have_their_own() -> None:
+    shared, own = (_network(RopeMixed(2, 16, 3, wavelengths=(0.1, 1.0)), share_layers=share) for share in (True, False))
+    assert [len(network.encodings) for network in (shared, own)] == [1, 2]
+    first, second = (each.frequencies() for each in own.encodings)
+    assert not torch.equal(first, second)
+    torch.testing.assert_close(first, shared.encodings[0].frequencies())
+
+
+def test_every_layer_teaches_its_encoding(draw: Draw) -> None:
+    network = _network(CayleyString(2, 16, 3, wavelengths=(0.5, 5.0)), share_layers=False)
+    (network(draw(2, 5, 32), draw(2, 5, 3)) * draw(32)).sum().backward()
+    for each in network.encodings:
+        for parameter in each.parameters():
+            assert parameter.grad is not None
+            assert parameter.grad.abs().max() > 1e-6
+
+
+def test_what_must_not_decay_exists() -> None:
+    network = _network(CayleyString(2, 16, 3, wavelengths=(0.5, 5.0)), share_layers=False)
+    names = {name for name, _ in network.named_parameters()}
+    assert network.no_weight_decay() <= names
+    assert network.no_weight_decay() == {name for name in names if name.startswith("encodings.") or name == "unplaced_mark"}
+
+
+def test_outputs_follow_the_parameters_of_the_encoding(draw: Draw) -> None:
+    network = _network(CayleyString(2, 16, 3, wavelengths=(0.5, 5.0))).eval()
+    x, r = draw(2, 5, 32), draw(2, 5, 3)
+    before = network(x, r)
+    with torch.no_grad():
+        for parameter in network.encodings[0].parameters():
+            parameter += 0.1 * draw(*parameter.shape)
+    assert (network(x, r) - before).abs().max() > 1e-3
+
+
+def test_bfloat16_stays_near_float32(spatial_encoding: PositionEncoding, draw: Draw) -> None:
+    network, x, r = _network(spatial_encoding).float(), draw(2, 5, 32).float(), draw(2, 5, 3).float()
+    exact = network(x, r)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = network(x, r)
+    torch.testing.assert_close(rounded.float(), exact, rtol=0, atol=0.1)
+    rounded.float().square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.encodings[0].parameters())
+
+
+def test_it_learns_where_another_token_stands() -> None:
+    """Two equal tokens: only relative values can tell one how far away the other is."""
+    generator = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    errors = {}
+    for values in (True, False):
+        network = VisionTransformer(RopeMixed(2, 16, 1, wavelengths=(1.0, 8.0)), 32, depth=1, values=values)
+        head = torch.nn.Linear(32, 1)
+        optimiser = torch.optim.AdamW([*network.parameters(), *head.parameters()], lr=3e-3)
+        for _ in range(150):
+            offset = 2 * torch.rand(64, generator=generator) - 1
+            anywhere = 10 * torch.rand(64, generator=generator)
+            r = torch.stack((anywhere, anywhere + offset), dim=1).unsqueeze(-1)
+            loss = (head(network(torch.ones(64, 2, 32), r))[:, 0, 0] - offset).square().mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        errors[values] = loss.item()
+    assert errors[True] < 0.02
+    assert errors[False] > 0.2  # The variance of the offset is 1/3.
+
+
+def test_a_width_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="dim is 48; the encoding has 2 heads of 16"):
+        VisionTransformer(NoEncoding(2, 16, 3), 48)
