@@ -62,8 +62,7 @@ class HandOverBananaExpert:
         T_right_meeting = _gripper(meeting - GRASP_ALONG * UP, -FORWARDS, UP)
         yield from self._pick(scene, motion, hover)
         yield from self._meet(scene, motion, T_right_meeting, back)
-        yield from self._let_go(motion, T_right_meeting)
-        yield from self._lay_down(scene, motion, hover)
+        yield from self._lay_down(scene, motion, T_right_meeting, hover)
 
     def _pick(self, scene: "_Scene", motion: Motion, hover: float) -> Iterator[Vector]:
         motion.grip("right", OPEN)
@@ -88,22 +87,20 @@ class HandOverBananaExpert:
         motion.grip("left", CLOSED)
         yield from motion.hold(0.34 * self._slow)
 
-    def _let_go(self, motion: Motion, T_right_meeting: Matrix) -> Iterator[Vector]:
+    def _lay_down(self, scene: "_Scene", motion: Motion, T_right_meeting: Matrix, hover: float) -> Iterator[Vector]:
         motion.grip("right", OPEN)
-        yield from motion.hold(0.2 * self._slow)
-        yield from motion.go(0.4 * self._slow, {"right": Move(lambda: _backed(T_right_meeting, 0.1), straight=True)})
-
-    def _lay_down(self, scene: "_Scene", motion: Motion, hover: float) -> Iterator[Vector]:
-        T_home = ALOHA.forward_kinematics(ALOHA.home)["right"]
+        yield from motion.hold(0.24 * self._slow)
         T_down = scene.over_bowl()
         T_above = T_down.copy()
         T_above[2, 3] += hover
-        yield from motion.go(1.0 * self._slow, {"left": Move(lambda: T_above), "right": Move(lambda: T_home)})
+        away = Move(lambda: _backed(T_right_meeting, 0.16), straight=True)
+        yield from motion.go(1.0 * self._slow, {"left": Move(lambda: T_above), "right": away})
         yield from motion.go(0.5 * self._slow, {"left": Move(lambda: T_down, straight=True)})
         yield from motion.hold(0.15 * self._slow)
         motion.grip("left", OPEN)
         yield from motion.hold(0.3 * self._slow)
-        yield from motion.go(0.5 * self._slow, {"left": Move(lambda: T_above, straight=True)})
+        T_home = ALOHA.forward_kinematics(ALOHA.home)["right"]
+        yield from motion.go(0.6 * self._slow, {"left": Move(lambda: T_above, straight=True), "right": Move(lambda: T_home)})
 
 
 class _Scene:

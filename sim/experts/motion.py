@@ -11,6 +11,7 @@ from stringline.datasets.embodiments.rigid import Matrix, pose, rotation_about
 
 Target = Callable[[], Matrix]
 RETARGET = 5e-4  # Metres or radians that a target must move before the joints are computed again.
+TOLERANCE = 2e-5  # Metres or radians; what is left of an error shows as jitter of the accelerations.
 GRIPPER_SPEED = 1.9  # Openings per second, a little below what the servo can do.
 
 
@@ -47,8 +48,8 @@ class Motion:
         kinematics: InverseKinematics,
         control_hz: float,
         *,
-        top_speed: float = 2.6,
-        top_acceleration: float = 9.0,
+        top_speed: float = 2.8,
+        top_acceleration: float = 7.0,
     ) -> None:
         self._embodiment, self._kinematics, self._control_hz = embodiment, kinematics, control_hz
         self._top_speed, self._top_acceleration = top_speed, top_acceleration
@@ -110,7 +111,7 @@ class _Track:
         return self._now[self._hinges]
 
     def _solve(self, T_base_gripper: Matrix, q: Vector) -> Vector:
-        return self._kinematics.solve({self._arm: T_base_gripper}, q, tolerance=5e-4)
+        return self._kinematics.solve({self._arm: T_base_gripper}, q, tolerance=TOLERANCE)
 
 
 def between(start: Matrix, goal: Matrix, share: float) -> Matrix:
