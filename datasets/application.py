@@ -66,7 +66,8 @@ def start_logging(level: int) -> None:
         level: From which level on this package speaks.
     """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S", force=True)
-    logging.getLogger("stringline").setLevel(level)
+    for name in ("stringline", "__main__"):  # The latter is a command's own module under `python -m`.
+        logging.getLogger(name).setLevel(level)
 
 
 @dataclass(frozen=True)
