@@ -71,7 +71,9 @@ class Camera:
         if self.height < 1 or self.width < 1:
             raise ValueError(f"Camera {self.name!r} has size {self.height}x{self.width}; both must be positive.")
         if self.depth is not None and not 0 < self.depth_unit_m <= 0.001:
-            raise ValueError(f"Camera {self.name!r}: depth_unit_m is {self.depth_unit_m}; allowed: above 0 and at most 0.001 m.")
+            raise ValueError(
+                f"Camera {self.name!r}: depth_unit_m is {self.depth_unit_m}; allowed: above 0 and at most 0.001 m."
+            )
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,9 @@ class Contract:
             ValueError: A field is missing or unknown.
         """
         try:
-            cameras = tuple(Camera(**{**camera, "distortion": tuple(camera.get("distortion", ()))}) for camera in plain["cameras"])
+            cameras = tuple(
+                Camera(**{**camera, "distortion": tuple(camera.get("distortion", ()))}) for camera in plain["cameras"]
+            )
             action = tuple(ActionDimension(**dimension) for dimension in plain["action"])
             rest = {key: value for key, value in plain.items() if key not in ("cameras", "action")}
             rest |= {key: tuple(rest[key]) for key in ("joints", "arms")}
