@@ -1,0 +1,104 @@
+"""Charts as SVG for an HTML page: they take the page's font and colours, light or dark."""
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, PercentFormatter
+
+from stringline.datasets.intervals import Rate
+
+# Stand-ins that are replaced by the page's colours once the chart is drawn.
+_TEXT, _LINES, _ACCENT, _SECOND = "#010203", "#040506", "#070809", "#0a0b0c"
+_PAGE_COLOURS = {_TEXT: "currentColor", _LINES: "var(--line)", _ACCENT: "var(--accent)", _SECOND: "var(--second)"}
+_MOST_POINTS = 400
+
+
+def rates_chart(rates: Mapping[str, Rate]) -> str:
+    """Returns bars of success rates with their 95 % intervals.
+
+    Args:
+        rates: By label, from top to bottom.
+    """
+    figure = Figure(figsize=(7.2, 0.5 + 0.42 * len(rates)))
+    axes = figure.add_axes((0.3, 0.4 / figure.get_figheight(), 0.66, 1 - 0.5 / figure.get_figheight()))
+    places = np.arange(len(rates))[::-1]
+    values = np.array([rate.successes / max(rate.trials, 1) for rate in rates.values()])
+    reach = (
+        np.array([(value - rate.low, rate.high - value) for value, rate in zip(values, rates.values(), strict=True)]).clip(0).T
+    )
+    axes.barh(places, values, height=0.55, color=_ACCENT, alpha=0.55)
+    axes.errorbar(values, places, xerr=reach, fmt="none", color=_TEXT, ecolor=_TEXT, elinewidth=1.3, capsize=4)
+    axes.set_yticks(places, list(rates))
+    axes.set_xlim(0, 1.0)
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    _dress(axes, grid="x")
+    return _svg(figure, "rates")
+
+
+def training_chart(losses: Sequence[tuple[int, float]], probes: Sequence[tuple[int, Mapping[str, float]]]) -> str:
+    """Returns the loss over the steps, and below it what the probe found.
+
+    Args:
+        losses: (step, loss); many of them are averaged in groups.
+        probes: (step, value by name), each at most 1.
+    """
+    figure = Figure(figsize=(7.2, 4.2 if probes else 2.6))
+    panels = figure.subplots(2 if probes else 1, 1, sharex=True, squeeze=False)[:, 0]
+    steps, means = _grouped(losses)
+    panels[0].plot(steps, means, color=_ACCENT, linewidth=1.6)
+    panels[0].set_yscale("log")
+    panels[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    panels[0].set_ylabel("loss")
+    _dress(panels[0], grid="y")
+    if probes:
+        for name, colour in zip(probes[0][1], (_SECOND, _ACCENT, _TEXT), strict=False):
+            points = [(step, found[name]) for step, found in probes if name in found]
+            panels[1].plot(*zip(*points, strict=True), color=colour, linewidth=1.6, marker="o", markersize=3.5, label=name)
+        lowest = min(value for _, found in probes for value in found.values())
+        panels[1].set_ylim(max(min(0.0, lowest), -1.0) - 0.03, 1.03)
+        panels[1].set_ylabel(", ".join(probes[0][1]))
+        _dress(panels[1], grid="y")
+    panels[-1].set_xlabel("training step")
+    figure.tight_layout()
+    return _svg(figure, "training")
+
+
+def _grouped(losses: Sequence[tuple[int, float]]) -> tuple[list[float], list[float]]:
+    """Averages neighbours until few enough points are left."""
+    groups = np.array_split(np.asarray(losses, np.float64), min(len(losses), _MOST_POINTS))
+    return [float(group[:, 0].mean()) for group in groups], [float(group[:, 1].mean()) for group in groups]
+
+
+def _dress(axes: Axes, grid: Literal["x", "y"]) -> None:
+    axes.grid(axis=grid, color=_LINES, linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(_LINES)
+    axes.tick_params(which="both", color=_LINES, labelcolor=_TEXT, labelsize=10)
+    axes.xaxis.label.set_color(_TEXT)
+    axes.yaxis.label.set_color(_TEXT)
+    axes.patch.set_visible(False)
+
+
+def _svg(figure: Figure, name: str) -> str:
+    """Draws, strips what belongs to a file of its own, and makes identifiers unique on the page."""
+    figure.patch.set_visible(False)
+    drawn = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+    svg = drawn.getvalue()
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", svg)
+    svg = re.sub(r'((?:id="|url\(#|href="#))', rf"\1{name}-", svg)
+    svg = re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', r'<svg role="img" \1>', svg, count=1)
+    svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", svg)
+    for stand_in, colour in _PAGE_COLOURS.items():
+        svg = svg.replace(stand_in, colour)
+    return svg

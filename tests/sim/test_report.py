@@ -1,0 +1,176 @@
+"""The report says what it was given, in one file that asks for nothing else."""
+
+import base64
+import os
+import platform
+import re
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import stringline.sim.report
+from stringline.datasets.intervals import Rate
+from stringline.sim.charts import rates_chart, training_chart
+from stringline.sim.film import Film
+from stringline.sim.machine import machine_kind, versions
+from stringline.sim.report import Clip, Report, choose_clips, duration, write_report
+from stringline.sim.results import EpisodeResult
+
+VOID = {"meta", "link", "br", "img", "input", "hr", "use", "path", "rect"}
+
+
+class Page(HTMLParser):
+    """Collects tags, attributes and text, and sees that tags are closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        self.text += " "
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] not in ("style", "script"):
+            self.text += data
+
+
+@pytest.fixture
+def films(tmp_path: Path) -> Path:
+    """Films of seeds 0 to 4."""
+    for seed in range(5):
+        film = Film()
+        for step in range(3):
+            film.add(step * 0.08, np.full((16, 16, 3), seed * 20, np.uint8), np.full((16, 16), 500 + step, np.uint16))
+        film.write(tmp_path / "films" / f"{seed}.mp4")
+    return tmp_path / "films"
+
+
+def results() -> list[EpisodeResult]:
+    """Six episodes, every second a success; the last one has no film."""
+    return [
+        EpisodeResult(s, s % 2 == 0, 2 * (s % 2 == 0), "start" if s % 2 else "placed", 3.25 + s, 9, 41.5, 7.5) for s in range(6)
+    ]
+
+
+def full(films: Path) -> Report:
+    """A report with everything in it."""
+    return Report(
+        title="Banana <script>alert(1)</script>",
+        headline="It worked & well.",
+        facts={"machine": machine_kind(), "seeds": "0 to 5"},
+        rates={"expert": Rate(10, 10), "policy": Rate(3, 6), "policy through the wire": Rate(0, 0)},
+        phases={"collect": 61.0, "train": 3.25},
+        episodes={"policy": results()},
+        clips=choose_clips(results(), films, run="policy"),
+        losses=[(step, 1 / (step + 1)) for step in range(1500)],
+        probes=[(0, {"localisation": -0.2}), (1000, {"localisation": 0.9})],
+        commands=["stringline-demo seed=0"],
+        notes=["The expert sees poses."],
+        finished=datetime(2030, 1, 2, 3, 4, tzinfo=UTC),
+    )
+
+
+def test_says_what_it_was_given(tmp_path: Path, films: Path) -> None:
+    """Every number and sentence is on the page, and what the user wrote is text, not markup."""
+    write_report(tmp_path / "new" / "report.html", full(films))
+    page = Page((tmp_path / "new" / "report.html").read_text())
+    assert page.open == []
+    text = " ".join(page.text.split())
+    for sentence in (
+        "Banana <script>alert(1)</script>",
+        "It worked & well.",
+        "Finished 2030-01-02 03:04 UTC, after 1 min 04 s.",
+        "expert 10 10 100 % 72 to 100 %",
+        "policy 3 6 50 % 19 to 81 %",
+        "policy through the wire 0 0 - 0 to 100 %",
+        "The expert sees poses.",
+        "policy: 3/6 = 50 % [19, 81], median 5.2 s to success; by the furthest stage: start 3, placed 3",
+        "2 success placed 5.2 9 41.5 7.5",
+        "stringline-demo seed=0",
+        "Success after 3.2 s; policy, seed 0",
+        "Failure at stage start; policy, seed 1",
+        "localisation",
+        machine_kind(),
+    ):
+        assert sentence in text, sentence
+
+
+def test_needs_nothing_else(tmp_path: Path, films: Path) -> None:
+    """No address, no script, no host name; films are inside, byte for byte, and identifiers occur once."""
+    write_report(tmp_path / "report.html", full(films))
+    page = Page((tmp_path / "report.html").read_text())
+    links = [(tag, value) for tag, name, value in page.attributes if name in ("src", "href", "xlink:href", "action", "data")]
+    assert all(value.startswith(("data:", "#")) for _, value in links)
+    assert "http" not in (tmp_path / "report.html").read_text()
+    assert not [tag for tag, _, _ in page.attributes if tag == "script"]
+    embedded = [base64.b64decode(value.split(",")[1]) for tag, value in links if tag == "video"]
+    assert embedded == [(films / f"{seed}.mp4").read_bytes() for seed in (0, 2, 4, 1, 3)]
+    identifiers = [value for _, name, value in page.attributes if name == "id"]
+    assert len(set(identifiers)) == len(identifiers)
+    assert {value[1:] for _, value in links if value.startswith("#")} <= set(identifiers)
+
+
+def test_bare_report(tmp_path: Path) -> None:
+    """What is not there leaves no empty heading."""
+    write_report(tmp_path / "report.html", Report("Only a title", "", {"a": "b"}, {}))
+    page = Page((tmp_path / "report.html").read_text())
+    assert page.open == []
+    assert [value for tag, name, value in page.attributes if (tag, name) == ("section", "id")] == ["run"]
+
+
+def test_stays_small(tmp_path: Path, films: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Films that do not fit are left out, the first ones kept."""
+    size = len(base64.b64encode((films / "0.mp4").read_bytes()))
+    monkeypatch.setattr(stringline.sim.report, "LARGEST_BYTES", stringline.sim.report._ROOM_FOR_TEXT + round(2.5 * size))
+    write_report(tmp_path / "report.html", full(films))
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<video") == 2
+    assert "seed 2" in page
+    assert "seed 4\n" not in page
+
+
+def test_choice_of_clips(films: Path) -> None:
+    """The first successes, then the first failures; episodes without a film are passed over."""
+    chosen = choose_clips(results(), films, successes=2, failures=5)
+    assert [clip.result.seed for clip in chosen] == [0, 2, 1, 3]
+    assert all(isinstance(clip, Clip) and clip.path.exists() for clip in chosen)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.84, "0.8 s"), (42.4, "42 s"), (59.7, "1 min 00 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    """As a reader says them."""
+    assert duration(seconds) == text
+
+
+def test_charts_take_the_colours_of_the_page() -> None:
+    """Dark mode works because no text or line has a colour of its own; whiskers reach where the interval does."""
+    chart = rates_chart({"a": Rate(3, 6)}) + training_chart([(0, 1.0), (1, 0.5)], [])
+    assert "currentColor" in chart
+    assert "var(--accent)" in chart
+    assert set(re.findall(r"#[0-9a-f]{6}", chart)) == set()
+
+
+def test_machine_without_host_name() -> None:
+    """The kind of machine, not whose it is."""
+    assert "core" in machine_kind()
+    assert platform.node() not in machine_kind()
+    assert os.uname().nodename not in str(versions())
+    assert versions()["python"] == platform.python_version()
