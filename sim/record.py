@@ -109,10 +109,10 @@ def _look(env: TaskEnvironment, rows: _Rows) -> None:
     frame = env.frame_due
     observation = env.observe(cameras=frame)
     rows.append(rows.steps, {key: observation[key] for key in STATE_KEYS})
-    rows.append(rows.steps, {"stage": np.int32(env.task.stage), "sim/state": env.physics.get_state()})
+    rows.append(rows.steps, {"stage": np.asarray(env.task.stage, np.int32), "sim/state": env.physics.get_state()})
     if frame:
         rows.append(rows.frames, {key: value for key, value in observation.items() if key not in STATE_KEYS})
-    rows.append(rows.steps, {"frame": np.int32(len(next(iter(rows.frames.values()), ())) - 1)})
+    rows.append(rows.steps, {"frame": np.asarray(len(next(iter(rows.frames.values()), ())) - 1, np.int32)})
 
 
 def _arrays(contract: Contract, rows: _Rows) -> dict[str, Array]:

@@ -22,18 +22,22 @@ class StepOutcome(Protocol):
     @property
     def success(self) -> bool:
         """Whether the task is done."""
+        ...
 
     @property
     def stage(self) -> int:
         """The furthest stage so far."""
+        ...
 
     @property
     def time(self) -> float:
         """Seconds since the episode began."""
+        ...
 
     @property
     def expired(self) -> bool:
         """Whether the time limit has passed."""
+        ...
 
 
 class HasStages(Protocol):
@@ -42,6 +46,7 @@ class HasStages(Protocol):
     @property
     def stages(self) -> tuple[str, ...]:
         """Names, the last of which is success."""
+        ...
 
 
 class Simulation(Protocol):
@@ -50,23 +55,28 @@ class Simulation(Protocol):
     @property
     def contract(self) -> Contract:
         """What it shows and how it is moved."""
+        ...
 
     @property
     def task(self) -> HasStages:
         """What is to be done."""
+        ...
 
     @property
     def frame_due(self) -> bool:
         """Whether the cameras deliver a new frame now."""
+        ...
 
     def begin(self, seed: int | None = None, options: Mapping[str, float] | None = None) -> None:
         """Begins the episode of that seed."""
 
     def advance(self, action: NDArray[np.float64]) -> StepOutcome:
         """Applies one action for one control period."""
+        ...
 
     def observe(self, cameras: bool = True) -> dict[str, Array]:
         """Returns one observation of the contract."""
+        ...
 
     def close(self) -> None:
         """Frees what it holds."""

@@ -24,6 +24,7 @@ class Expert(Protocol):
         Raises:
             OutOfReachError: It cannot go on.
         """
+        ...
 
 
 EXPERTS: Mapping[str, Callable[[], Expert]] = {HandOverBanana.name: HandOverBananaExpert}
