@@ -1,0 +1,102 @@
+"""The face of every driver: what it measures, and the only kind of command that it accepts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.real_robot.command import SafeCommand
+
+Vector = NDArray[np.float64]
+
+# Bits of `ArmState.servo_error` beyond those of the servo's own hardware error register.
+TORQUE_LOST = 0x02
+WATCHDOG_EXPIRED = 0x40
+
+
+class RobotNotReadyError(ValueError):
+    """The robot is not what the driver was told, or not in a state to move.
+
+    Args:
+        problems: One sentence for each thing that is wrong.
+    """
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("The robot is not ready:\n" + "\n".join(f"  - {problem}" for problem in problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True, eq=False)
+class ArmState:
+    """What the arms were last known to do. Joints that did not answer keep their last values.
+
+    Attributes:
+        time: When the last answer arrived, seconds on the clock of the device process.
+        position: (J,) rad, and opening of the grippers.
+        velocity: (J,) rad/s and openings/s.
+        effort: (J,) Nm, and N of the grippers; from the motor current.
+        servo_error: (S,) uint8 per servo: its hardware error register, `TORQUE_LOST`, `WATCHDOG_EXPIRED`.
+        servo_misses: (S,) int32 reads in a row that this servo left unanswered.
+        lost: (A,) bool per arm: its port is gone.
+    """
+
+    time: float
+    position: Vector
+    velocity: Vector
+    effort: Vector
+    servo_error: NDArray[np.uint8]
+    servo_misses: NDArray[np.int32]
+    lost: NDArray[np.bool_]
+
+
+class ArmDriver(Protocol):
+    """All arms that one device process moves. Constructing does nothing; `connect` opens the ports."""
+
+    @property
+    def servos(self) -> tuple[str, ...]:
+        """Names of all S servos, such as `left/elbow (id 4)`, in the order of the state's arrays."""
+        ...
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Names of the A arms."""
+        ...
+
+    def connect(self) -> None:
+        """Opens the ports and checks that the expected robot is there, motionless or not.
+
+        Raises:
+            RobotNotReadyError: With everything that is wrong.
+            ValueError: A port cannot be opened.
+        """
+        ...
+
+    def arm(self) -> None:
+        """Turns torque on where the robot stands.
+
+        Raises:
+            RobotNotReadyError: A servo refuses.
+        """
+        ...
+
+    def read(self, clock: Callable[[], float]) -> ArmState:
+        """Measures; `clock` stamps the answers. Never raises for what the robot does: the state says what is missing."""
+        ...
+
+    def write(self, command: SafeCommand) -> None:
+        """Sends targets.
+
+        Raises:
+            TypeError: It is not a command that the safety filter made.
+        """
+        ...
+
+    def disarm(self) -> None:
+        """Turns torque off; the arms fall unless something holds them."""
+        ...
+
+    def close(self) -> None:
+        """Closes the ports. Arms with torque keep their last target."""
+        ...

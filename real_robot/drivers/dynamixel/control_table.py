@@ -1,0 +1,129 @@
+"""Registers and units of the servos in ALOHA arms: XM430-W350, XM540-W270 and, in stock leaders, XL430-W250.
+
+The addresses are the same on all three (ROBOTIS e-manual; facts that this project relies on are pinned by tests).
+"""
+
+import math
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+
+TICK_RAD = 2 * math.pi / 4096
+CENTRE_TICK = 2048  # Angle 0.
+CURRENT_UNIT_A = 0.00269
+VELOCITY_UNIT_RAD_S = 0.229 * 2 * math.pi / 60
+WATCHDOG_UNIT_S = 0.02
+EEPROM_END = 64  # Registers below are locked while torque is on.
+NO_SECONDARY_ID = 255
+
+
+@dataclass(frozen=True)
+class Register:
+    """Where a value lies in a servo.
+
+    Attributes:
+        name: As in the vendor's manual.
+        address: Of its first byte.
+        size: In bytes.
+        signed: Whether it is in two's complement.
+    """
+
+    name: str
+    address: int
+    size: int = 1
+    signed: bool = False
+
+    def pack(self, value: int) -> bytes:
+        """Returns the bytes of a value.
+
+        Raises:
+            OverflowError: It does not fit.
+        """
+        return value.to_bytes(self.size, "little", signed=self.signed)
+
+    def unpack(self, data: bytes) -> int:
+        """Returns the value in those bytes."""
+        return int.from_bytes(data[: self.size], "little", signed=self.signed)
+
+
+MODEL_NUMBER = Register("Model Number", 0, 2)
+FIRMWARE = Register("Firmware Version", 6)
+ID = Register("ID", 7)
+BAUD_RATE = Register("Baud Rate", 8)
+RETURN_DELAY = Register("Return Delay Time", 9)
+DRIVE_MODE = Register("Drive Mode", 10)
+OPERATING_MODE = Register("Operating Mode", 11)
+SECONDARY_ID = Register("Secondary (Shadow) ID", 12)
+HOMING_OFFSET = Register("Homing Offset", 20, 4, signed=True)
+CURRENT_LIMIT = Register("Current Limit", 38, 2)
+VELOCITY_LIMIT = Register("Velocity Limit", 44, 4)
+MAX_POSITION = Register("Max Position Limit", 48, 4)
+MIN_POSITION = Register("Min Position Limit", 52, 4)
+SHUTDOWN = Register("Shutdown", 63)
+TORQUE_ENABLE = Register("Torque Enable", 64)
+STATUS_RETURN_LEVEL = Register("Status Return Level", 68)
+HARDWARE_ERROR = Register("Hardware Error Status", 70)
+BUS_WATCHDOG = Register("Bus Watchdog", 98, 1, signed=True)
+GOAL_CURRENT = Register("Goal Current", 102, 2, signed=True)
+PROFILE_ACCELERATION = Register("Profile Acceleration", 108, 4)
+PROFILE_VELOCITY = Register("Profile Velocity", 112, 4)
+GOAL_POSITION = Register("Goal Position", 116, 4, signed=True)
+PRESENT_CURRENT = Register("Present Current", 126, 2, signed=True)
+PRESENT_VELOCITY = Register("Present Velocity", 128, 4, signed=True)
+PRESENT_POSITION = Register("Present Position", 132, 4, signed=True)
+INPUT_VOLTAGE = Register("Present Input Voltage", 144, 2)
+TEMPERATURE = Register("Present Temperature", 146)
+INDIRECT_ADDRESS = Register("Indirect Address 1", 168, 2)
+INDIRECT_DATA = Register("Indirect Data 1", 224)
+INDIRECT_COUNT = 28
+
+
+class OperatingMode(IntEnum):
+    """What a servo regulates."""
+
+    CURRENT = 0
+    VELOCITY = 1
+    POSITION = 3
+    EXTENDED_POSITION = 4
+    CURRENT_BASED_POSITION = 5
+    PWM = 16
+
+
+class HardwareError(IntFlag):
+    """Bits of `HARDWARE_ERROR`; those in the mask `SHUTDOWN` also turn the torque off."""
+
+    VOLTAGE = 0x01
+    OVERHEATING = 0x04
+    ENCODER = 0x08
+    ELECTRICAL_SHOCK = 0x10
+    OVERLOAD = 0x20
+
+
+@dataclass(frozen=True)
+class ServoModel:
+    """A kind of servo.
+
+    Attributes:
+        name: As printed on it.
+        number: In `MODEL_NUMBER`.
+        torque_constant: Nm/A at the output; stall torque over stall current of the data sheet.
+    """
+
+    name: str
+    number: int
+    torque_constant: float
+
+
+XM430 = ServoModel("XM430-W350", 1020, 1.783)
+XM540 = ServoModel("XM540-W270", 1120, 2.409)
+XL430 = ServoModel("XL430-W250", 1060, 1.071)
+MODELS = {model.number: model for model in (XM430, XM540, XL430)}
+
+
+def angle_of_ticks(ticks: float) -> float:
+    """Returns the angle in rad of a position register's value."""
+    return (ticks - CENTRE_TICK) * TICK_RAD
+
+
+def ticks_of_angle(angle: float) -> int:
+    """Returns the nearest position register value for an angle in rad."""
+    return CENTRE_TICK + round(angle / TICK_RAD)

@@ -1,0 +1,82 @@
+"""An ALOHA without the hardware: `python -m stringline.real_robot.emulators.aloha --task hand_over_banana --seed 3`.
+
+Makes a pseudo-terminal for each follower arm, where eighteen servos speak protocol 2.0 over a MuJoCo world, and a local
+socket for camera frames, faults and, in lock-step, the clock. Prints one line of JSON with their names and serves until the
+client that connected to the socket leaves. Any Dynamixel software can talk to the terminals.
+"""
+
+import argparse
+import json
+import logging
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.real_robot.emulators.aloha_arms import EmulatedArms
+from stringline.real_robot.emulators.plant import FirstOrderPlant, Plant
+from stringline.real_robot.emulators.server import EmulatorServer
+
+log = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the emulator."""
+    settings = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    try:
+        plant = _plant(settings)
+    except ValueError as error:
+        raise SystemExit(str(error)) from error
+    with (
+        tempfile.TemporaryDirectory(prefix="stringline-") as folder,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
+    ):
+        address = str(Path(folder) / "control")
+        listener.bind(address)
+        listener.listen(1)
+        server = EmulatorServer(
+            plant, EmulatedArms(plant), listener, real_time=not settings.lock_step, capture=settings.capture
+        )
+        sys.stdout.write(json.dumps({"ports": server.ports, "socket": address}) + "\n")
+        sys.stdout.flush()
+        server.run()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--task", default="hand_over_banana", help="task of the simulation")
+    parser.add_argument("--seed", type=int, default=0, help="of the first episode")
+    parser.add_argument("--plant", choices=("mujoco", "first_order"), default="mujoco", help="what the servos move")
+    parser.add_argument("--cameras", default="overhead,wrist_left,wrist_right,table", help="comma-separated; empty for none")
+    parser.add_argument("--image-size", type=int, default=128, help="rows and columns of the pictures")
+    parser.add_argument("--device-hz", type=float, default=100.0, help="periods per second")
+    parser.add_argument("--frame-hz", type=float, default=12.5, help="pictures per second")
+    parser.add_argument("--time-limit", type=float, default=15.0, help="seconds until an episode expires")
+    parser.add_argument("--lock-step", action="store_true", help="go on only when told to, instead of in real time")
+    parser.add_argument("--capture", type=Path, help="folder for the bytes that drivers send, one file per arm")
+    return parser
+
+
+def _plant(settings: argparse.Namespace) -> Plant:
+    if settings.plant == "first_order":
+        return FirstOrderPlant(ALOHA, period_s=1.0 / settings.device_hz, time_limit_s=settings.time_limit)
+    # MuJoCo takes a second to load; the first-order plant does without.
+    from stringline.real_robot.emulators.task_plant import TaskPlant
+
+    plant = TaskPlant(
+        settings.task,
+        cameras=tuple(name for name in settings.cameras.split(",") if name),
+        image_size=settings.image_size,
+        device_hz=settings.device_hz,
+        frame_hz=settings.frame_hz,
+        time_limit_s=settings.time_limit,
+    )
+    plant.begin(settings.seed, {})
+    return plant
+
+
+if __name__ == "__main__":
+    main()

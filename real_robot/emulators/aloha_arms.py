@@ -1,0 +1,78 @@
+"""Both emulated follower arms: eighteen servos on two lines, and a plant that their goals move."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER, GripperServo
+from stringline.real_robot.drivers.dynamixel.control_table import CURRENT_UNIT_A
+from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
+from stringline.real_robot.emulators.dynamixel_line import EmulatedLine
+from stringline.real_robot.emulators.dynamixel_servo import EmulatedServo
+from stringline.real_robot.emulators.plant import Plant
+
+Vector = NDArray[np.float64]
+
+
+class EmulatedArms:
+    """Translates between registers and the plant.
+
+    Args:
+        plant: What the servos move.
+        gripper: How the gripper's servo angle and its opening belong together.
+
+    Attributes:
+        lines: By arm.
+    """
+
+    def __init__(self, plant: Plant, gripper: GripperServo = FOLLOWER) -> None:
+        self._plant, self._gripper = plant, gripper
+        self.lines = {arm: EmulatedLine(EmulatedServo(kind) for kind in VIPERX) for arm in ALOHA.arms}
+        self.sense()
+
+    def begin(self, seed: int, options: Mapping[str, float]) -> None:
+        """Begins an episode; servos want to stay where the new world has put them."""
+        self._plant.begin(seed, options)
+        self.sense()
+        for line in self.lines.values():
+            for servo in line.servos.values():
+                servo.stay()
+
+    def advance(self) -> None:
+        """Takes the plant one period on, towards the servos' goals. A joint without torque stays where it is."""
+        position = self._plant.measure()[0]
+        target = position.copy()
+        for index, servo in enumerate(self._masters()):
+            goal = servo.goal_angle()
+            if goal is not None:
+                is_gripper = ALOHA.joints[index].kind == "gripper"
+                target[index] = float(self._gripper.opening(goal)) if is_gripper else goal
+        self._plant.advance(target)
+        self.sense()
+        for line in self.lines.values():
+            line.pass_time(self._plant.period_s)
+
+    def sense(self) -> None:
+        """Shows the servos what their joints do. Two servos of one joint share its load."""
+        position, velocity, effort = self._plant.measure()
+        for arm, line in self.lines.items():
+            joints = {joint.name: index for index, joint in enumerate(ALOHA.joints) if joint.arm == arm}
+            for kind, servo in zip(VIPERX, line.servos.values(), strict=True):
+                index = joints[f"{arm}/{kind.joint}"]
+                sharing = sum(other.joint == kind.joint for other in VIPERX)
+                angle, speed = float(position[index]), float(velocity[index])
+                if kind.joint == "gripper":
+                    angle, speed = self._gripper_motion(angle, speed)
+                    current = float(effort[index]) / ALOHA.joints[index].effort * (kind.current_limit or 0) * CURRENT_UNIT_A
+                else:
+                    current = float(effort[index]) / sharing / kind.model.torque_constant
+                servo.sense(angle, speed, current)
+
+    def _gripper_motion(self, opening: float, speed: float) -> tuple[float, float]:
+        angle = float(self._gripper.angle(opening))
+        slope = float(self._gripper.opening(angle + 1e-4) - self._gripper.opening(angle - 1e-4)) / 2e-4
+        return angle, speed / slope
+
+    def _masters(self) -> list[EmulatedServo]:
+        return [line.servos[kind.ident] for line in self.lines.values() for kind in VIPERX if kind.master is None]

@@ -1,0 +1,198 @@
+"""The loop of an emulator program: pseudo-terminals for drivers, a local socket for cameras, clock and faults."""
+
+import contextlib
+import logging
+import os
+import select
+import socket
+import time
+import tty
+from pathlib import Path
+
+import numpy as np
+
+from stringline.datasets.contract import Array
+from stringline.datasets.names import unknown_name
+from stringline.real_robot.emulators.aloha_arms import EmulatedArms
+from stringline.real_robot.emulators.dynamixel_line import EmulatedLine
+from stringline.real_robot.emulators.messages import Header, Json, receive, send
+from stringline.real_robot.emulators.plant import Plant
+
+log = logging.getLogger(__name__)
+
+_READ_SIZE = 4096
+_GOALS_TIMEOUT_S = 2.0
+_MAX_LAG_S = 0.25  # A late emulator catches up with that much and forgets the rest, as a real world would have gone on.
+
+
+class Terminal:
+    """A pseudo-terminal whose far end is a line of servos.
+
+    Args:
+        line: Who listens.
+        capture: File that keeps every byte a driver sends, or None.
+    """
+
+    def __init__(self, line: EmulatedLine, capture: Path | None = None) -> None:
+        self.line = line
+        self.master, self._slave = os.openpty()
+        tty.setraw(self._slave)
+        os.set_blocking(self.master, False)
+        self.name = os.ttyname(self._slave)
+        self._capture = None if capture is None else capture.open("wb", buffering=0)
+
+    def serve(self) -> None:
+        """Answers what has come in."""
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self.master, _READ_SIZE)
+            if self._capture is not None:
+                self._capture.write(data)
+            answer = self.line.receive(data)
+            if answer:
+                os.write(self.master, answer)
+
+    @property
+    def open(self) -> bool:
+        """Whether there still is a port."""
+        return self.master >= 0
+
+    def close(self) -> None:
+        """Pulls the cable."""
+        if self.open:
+            os.close(self.master)
+            os.close(self._slave)
+            self.master = -1
+        if self._capture is not None:
+            self._capture.close()
+            self._capture = None
+
+
+class EmulatorServer:
+    """Serves one client and any driver until the client says goodbye.
+
+    Args:
+        plant: The world.
+        arms: Its servos.
+        listener: Socket where the client connects.
+        real_time: Whether the world goes on by itself, or one period per `advance` message.
+        capture: Folder for the bytes that drivers send, a file per arm, or None.
+    """
+
+    def __init__(
+        self, plant: Plant, arms: EmulatedArms, listener: socket.socket, *, real_time: bool, capture: Path | None = None
+    ) -> None:
+        self._plant, self._arms, self._real_time = plant, arms, real_time
+        self._terminals = {
+            arm: Terminal(line, None if capture is None else capture / f"{arm}.bin") for arm, line in arms.lines.items()
+        }
+        self._listener = listener
+        self._client: socket.socket | None = None
+        self._seen: dict[str, Array] = {}
+        self._seen_at = 0.0
+        self._done = False
+
+    @property
+    def ports(self) -> dict[str, str]:
+        """Names of the pseudo-terminals by arm."""
+        return {arm: terminal.name for arm, terminal in self._terminals.items()}
+
+    def run(self) -> None:
+        """Serves until the client leaves, then closes everything."""
+        due = time.monotonic()
+        try:
+            while not self._done:
+                now = time.monotonic()
+                if self._real_time and now >= due:
+                    self._advance()
+                    due = max(due + self._plant.period_s, now - _MAX_LAG_S)
+                self._serve(max(0.0, due - time.monotonic()) if self._real_time else None)
+        finally:
+            for terminal in self._terminals.values():
+                terminal.close()
+            self._plant.close()
+
+    def _serve(self, timeout_s: float | None) -> None:
+        terminals = {terminal.master: terminal for terminal in self._terminals.values() if terminal.open}
+        ready, _, _ = select.select([*terminals, (self._client or self._listener).fileno()], [], [], timeout_s)
+        for fd in ready:
+            if fd in terminals:
+                terminals[fd].serve()
+            elif self._client is None:
+                self._client, _ = self._listener.accept()
+            else:
+                self._answer(self._client)
+
+    def _answer(self, client: socket.socket) -> None:
+        try:
+            header, _ = receive(client)
+            try:
+                send(client, *self._obey(header))
+            except (ValueError, KeyError, TypeError) as error:
+                send(client, {"error": str(error)})
+        except (ConnectionError, ValueError) as error:
+            log.debug("The client left: %s", error)
+            client.close()
+            self._done = True
+
+    def _obey(self, header: Header) -> tuple[Header, dict[str, Array]]:
+        operation = str(header["operation"])
+        match operation:
+            case "begin":
+                options = header.get("options")
+                self._arms.begin(
+                    int(str(header["seed"])),
+                    {k: float(str(v)) for k, v in options.items()} if isinstance(options, dict) else {},
+                )
+                return self._outcome(), {}
+            case "advance":
+                return self._advance_after(header["writes"]), {}
+            case "frames":
+                return {}, self._stamped_frames()
+            case "outcome":
+                return self._outcome(), {}
+            case "fault":
+                self._fault(str(header["arm"]), str(header["kind"]), int(str(header.get("servo", 0))))
+                return {}, {}
+            case _:
+                raise unknown_name("operation", operation, ("begin", "advance", "frames", "outcome", "fault"))
+
+    def _outcome(self) -> Header:
+        outcome: Header = dict(self._plant.outcome())
+        return outcome
+
+    def _advance_after(self, writes: Json) -> Header:
+        """Goes on by one period once every line has got as many goals as the driver has sent."""
+        wanted = writes if isinstance(writes, dict) else {}
+        deadline = time.monotonic() + _GOALS_TIMEOUT_S
+        while (late := self._late(wanted)) and time.monotonic() < deadline:
+            waiting = [self._terminals[arm].master for arm in late]
+            for master in select.select(waiting, [], [], 0.05)[0]:
+                next(terminal for terminal in self._terminals.values() if terminal.master == master).serve()
+        if late:
+            raise ValueError(f"No new goal has reached {', '.join(late)} within {_GOALS_TIMEOUT_S} s.")
+        self._advance()
+        return self._outcome()
+
+    def _late(self, wanted: dict[str, Json]) -> list[str]:
+        counts = {arm: int(str(wanted.get(arm, 0))) for arm in self._terminals}
+        return [arm for arm, terminal in self._terminals.items() if terminal.open and terminal.line.goal_writes < counts[arm]]
+
+    def _advance(self) -> None:
+        self._arms.advance()
+        frames = self._plant.frames()
+        if frames is not self._seen:
+            self._seen, self._seen_at = frames, time.monotonic()
+
+    def _stamped_frames(self) -> dict[str, Array]:
+        """Frames bear the plant's time in lock-step, and the host's monotonic clock in real time."""
+        if not self._real_time:
+            return self._plant.frames()
+        return {key: np.asarray(self._seen_at) if key.startswith("time/") else value for key, value in self._seen.items()}
+
+    def _fault(self, arm: str, kind: str, servo: int) -> None:
+        if arm not in self._terminals:
+            raise unknown_name("arm", arm, self._terminals)
+        terminal = self._terminals[arm]
+        terminal.line.fault(kind, servo)
+        if terminal.line.dropped:
+            terminal.close()

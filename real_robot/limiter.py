@@ -1,0 +1,109 @@
+"""Motion limits that always leave room to stop: velocity, acceleration and position bounds on a stream of joint targets.
+
+Time is discrete, one target per period. From speed v a joint that slows down by a*dt each period travels
+D(v) = dt (v + (v - a dt) + (v - 2 a dt) + ...), all terms above zero. A speed is allowed only if D(v) fits between the joint
+and its bound. Slowing down by a*dt is then allowed in every later period as well, so position, velocity and acceleration bounds
+hold together for ever, whatever the targets are.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+
+def stopping_distance(speed: Vector, step: Vector, period_s: float) -> Vector:
+    """Returns how far joints travel until they stand, the coming period included.
+
+    Args:
+        speed: (...) at least 0, in the coming period.
+        step: (...) largest change of speed from one period to the next, a*dt.
+        period_s: dt.
+    """
+    terms = np.ceil(speed / step)
+    return np.asarray(period_s * (terms * speed - step * terms * (terms - 1) / 2))
+
+
+def stoppable_speed(room: Vector, step: Vector, period_s: float) -> Vector:
+    """Returns the largest speed whose stopping distance fits into `room` (...): the inverse of `stopping_distance`."""
+    units = np.maximum(room, 0.0) / (step * period_s)
+    terms = np.maximum(1.0, np.ceil((np.sqrt(1 + 8 * units) - 1) / 2))
+    return np.asarray(step * (units / terms + (terms - 1) / 2))
+
+
+class MotionLimiter:
+    """Turns any stream of targets into one that a machine may follow. All arrays are (J,).
+
+    Args:
+        lower: Smallest position.
+        upper: Largest position.
+        velocity: Largest speed, per second.
+        acceleration: Largest change of speed, per second squared.
+        period_s: Time from one target to the next.
+
+    Attributes:
+        position: The last target that was let through.
+        speed: How it differed from the one before, per second.
+    """
+
+    def __init__(self, lower: Vector, upper: Vector, velocity: Vector, acceleration: Vector, period_s: float) -> None:
+        if not (lower < upper).all() or not (velocity > 0).all() or not (acceleration > 0).all() or not period_s > 0:
+            raise ValueError("Motion limits need lower < upper, and a positive velocity, acceleration and period.")
+        self._lower, self._upper = lower, upper
+        self._velocity, self._acceleration, self._period_s = velocity, acceleration, period_s
+        self.position = np.zeros_like(lower)
+        self.speed = np.zeros_like(lower)
+        self._asked = self.position
+
+    def start(self, position: Vector) -> None:
+        """Starts at rest from `position`; where it is out of bounds, it may only come back."""
+        self.position, self.speed = position.copy(), np.zeros_like(position)
+        self._asked = self.position
+
+    def propose(self, target: Vector, scale: float = 1.0) -> Vector:
+        """Returns the allowed speed (J,) that follows the target best; nothing moves before `commit`.
+
+        A joint that lags behind catches up no faster than it can match the target's own motion again, so a target that halts is
+        not overshot, and a target within the limits is followed without delay.
+
+        Args:
+            target: Wanted at the end of the coming period.
+            scale: Share of velocity and acceleration in force, above 0; it may grow in time but not shrink.
+        """
+        period, step = self._period_s, scale * self._acceleration * self._period_s
+        low, high = self._bounds(scale)
+        drift = np.clip((target - self._asked) / period, -scale * self._velocity, scale * self._velocity)
+        gap = target - drift * period - self.position
+        wanted = drift + np.sign(gap) * stoppable_speed(np.abs(gap), step, period)
+        self._asked = target
+        return np.clip(wanted, low, high)
+
+    def braking(self, scale: float = 1.0) -> Vector:
+        """Returns the speed (J,) of the coming period if every joint brakes."""
+        low, high = self._bounds(scale)
+        return np.clip(np.zeros_like(low), low, high)
+
+    def _bounds(self, scale: float) -> tuple[Vector, Vector]:
+        step, largest = scale * self._acceleration * self._period_s, scale * self._velocity
+        above = stoppable_speed(self._upper - self.position, step, self._period_s)
+        below = stoppable_speed(self.position - self._lower, step, self._period_s)
+        # Braking stays allowed even where rounding leaves no speed between the bounds.
+        low = np.minimum(np.maximum(self.speed - step, -np.minimum(largest, below)), np.maximum(self.speed - step, 0.0))
+        high = np.maximum(np.minimum(self.speed + step, np.minimum(largest, above)), np.minimum(self.speed + step, 0.0))
+        return np.minimum(low, high), high
+
+    def after(self, speed: Vector, scale: float = 1.0) -> tuple[Vector, Vector]:
+        """Returns the targets (J,) one period later and where they end if every joint brakes after that."""
+        step = scale * self._acceleration * self._period_s
+        distance = stopping_distance(np.abs(speed), step, self._period_s)
+        return self.position + speed * self._period_s, self.position + np.sign(speed) * distance
+
+    def commit(self, speed: Vector) -> Vector:
+        """Moves by one period at an allowed speed and returns the new target (J,)."""
+        self.position = self.position + speed * self._period_s
+        self.speed = speed
+        return self.position
+
+    def forget_target(self) -> None:
+        """Ends a target's motion: the next target is a new one, not the continuation of the last."""
+        self._asked = self.position

@@ -1,0 +1,111 @@
+"""What the safety filter holds a robot to."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.embodiments.embodiment import Embodiment
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class SafetyLimits:
+    """Limits and patience of the safety filter. Arrays are (J,), in rad and openings.
+
+    Attributes:
+        lower: Smallest target.
+        upper: Largest target.
+        velocity: Largest change of the target per second.
+        acceleration: Largest change of that per second.
+        tracking: How far the target may be from the measured position.
+        effort: Largest lasting effort, Nm; infinite for grippers, whose motor current is limited by the servo.
+        table_height: Of the table top in the base frame, metres.
+        table_clearance: Smallest height of moving links over it, metres.
+        arm_clearance: Smallest distance between the arms, metres.
+        soft_start_s: After arming, velocity and acceleration grow from a tenth to all of their limits in that time.
+        hold_after_misses: Reads in a row that a servo may leave unanswered before the arms hold.
+        fault_after_misses: The same, before a fault.
+        fault_after_rejects: Chunks in a row that may be rejected before a fault.
+        hold_after_effort_s: How long an effort may be too large before the arms hold; a fault follows after five times that.
+        oldest_plan_s: A chunk that answers an older observation than that is not followed.
+    """
+
+    lower: Vector
+    upper: Vector
+    velocity: Vector
+    acceleration: Vector
+    tracking: Vector
+    effort: Vector
+    table_height: float = 0.0
+    table_clearance: float = 0.0
+    arm_clearance: float = 0.01
+    soft_start_s: float = 2.0
+    hold_after_misses: int = 3
+    fault_after_misses: int = 30
+    fault_after_rejects: int = 5
+    hold_after_effort_s: float = 0.3
+    oldest_plan_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        """Refuses limits that limit nothing or allow nothing."""
+        shapes = {
+            len(values) for values in (self.lower, self.upper, self.velocity, self.acceleration, self.tracking, self.effort)
+        }
+        if len(shapes) != 1:
+            raise ValueError(f"Safety limits of different lengths: {sorted(shapes)}.")
+        if not (np.isfinite(self.lower) & np.isfinite(self.upper)).all() or not (self.lower < self.upper).all():
+            raise ValueError("Every joint needs a finite lower limit below a finite upper one.")
+        for name in ("velocity", "acceleration", "tracking", "effort"):
+            if not (getattr(self, name) > 0).all():
+                raise ValueError(f"The limits of {name} must be positive; got {getattr(self, name).tolist()}.")
+        if self.soft_start_s < 0 or self.hold_after_misses < 1 or self.fault_after_misses < self.hold_after_misses:
+            raise ValueError("soft_start_s must not be negative, and 1 <= hold_after_misses <= fault_after_misses.")
+
+    @classmethod
+    def of(
+        cls,
+        embodiment: Embodiment,
+        *,
+        margin_rad: float = 0.01,
+        acceleration: float = 40.0,
+        tracking_rad: float = 0.8,
+        speed_share: float = 1.0,
+        table_height: float = 0.0,
+        table_clearance: float = 0.0,
+        arm_clearance: float = 0.01,
+        soft_start_s: float = 2.0,
+    ) -> Self:
+        """Derives limits from a body's own.
+
+        Args:
+            embodiment: Whose position, velocity and effort limits count.
+            margin_rad: Kept from the hinges' position limits.
+            acceleration: Of every joint, rad/s^2 and openings/s^2.
+            tracking_rad: Of hinges. Grippers close on things, so theirs is not bounded.
+            speed_share: Of the body's velocity limits, above 0 and at most 1.
+            table_height: See the attributes, as for the rest.
+            table_clearance: Metres.
+            arm_clearance: Metres.
+            soft_start_s: Seconds.
+
+        Raises:
+            ValueError: A value is out of range.
+        """
+        if not 0 < speed_share <= 1:
+            raise ValueError(f"speed_share is {speed_share}; allowed: above 0 and at most 1.")
+        hinge = np.array([joint.kind == "hinge" for joint in embodiment.joints])
+        return cls(
+            lower=embodiment.lower + margin_rad * hinge,
+            upper=embodiment.upper - margin_rad * hinge,
+            velocity=embodiment.velocity_limits * speed_share,
+            acceleration=np.full(len(hinge), acceleration),
+            tracking=np.where(hinge, tracking_rad, np.inf),
+            effort=np.where(hinge, [joint.effort for joint in embodiment.joints], np.inf),
+            table_height=table_height,
+            table_clearance=table_clearance,
+            arm_clearance=arm_clearance,
+            soft_start_s=soft_start_s,
+        )

@@ -1,0 +1,44 @@
+"""Timestamped action chunks to the target of this very moment."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.policies.chunk import ActionChunk
+
+Vector = NDArray[np.float64]
+
+
+class ChunkSampler:
+    """Interpolates linearly between the waypoints of the newest chunk; what is past is dropped by time, not by count.
+
+    Until the first waypoint of a new chunk is due, the chunk before it stays in force. The last waypoint is held for one
+    interval, as an action is by a controller of that rate; after that there is no target.
+    """
+
+    def __init__(self) -> None:
+        self._chunks: list[ActionChunk] = []
+
+    def replace(self, chunk: ActionChunk) -> None:
+        """Takes a new chunk, in force from its first waypoint on."""
+        self._chunks = [*self._chunks[-1:], chunk]
+
+    def clear(self) -> None:
+        """Forgets every chunk."""
+        self._chunks = []
+
+    def target(self, now: float) -> Vector | None:
+        """Returns the target (A,) at time `now`, or None when no chunk covers it."""
+        for chunk in reversed(self._chunks):
+            if chunk.time[0] <= now:
+                return _interpolate(chunk, now)
+        return None
+
+
+def _interpolate(chunk: ActionChunk, now: float) -> Vector | None:
+    after = int(np.searchsorted(chunk.time, now, side="right"))
+    before = chunk.action[after - 1].astype(np.float64)
+    if after == len(chunk.time):
+        interval = chunk.time[-1] - chunk.time[-2] if len(chunk.time) > 1 else 0.0
+        return before if now < chunk.time[-1] + interval or now == chunk.time[-1] else None
+    share = (now - chunk.time[after - 1]) / (chunk.time[after] - chunk.time[after - 1])
+    return np.asarray(before + share * (chunk.action[after].astype(np.float64) - before))
