@@ -73,7 +73,8 @@ def patch_places(
         patch: Side of a patch, pixels.
 
     Returns:
-        (B, N, 3) metres in the base frame, row by row, float64 where depth or `T_base_camera` is, and (B, N) bool, False for patches without any depth.
+        (B, N, 3) metres in the base frame, row by row, float64 where depth or `T_base_camera` is, and (B, N) bool, False for
+        patches without any depth.
     """
     z, known = patch_depth(depth, depth_unit_m, patch)
     z = z.to(torch.promote_types(z.dtype, T_base_camera.dtype))

@@ -70,4 +70,5 @@ def into_input(basis: Tensor, weight: Tensor, heads: int) -> Tensor:
 
 def into_output(basis: Tensor, weight: Tensor, heads: int) -> Tensor:
     """Returns W_o P, (C, heads head_dim): what projects straight out of the basis; biases of the output stay."""
-    return (weight.reshape(-1, heads, 1, basis.shape[-1]) @ basis).reshape(weight.shape)
+    by_head = weight.reshape(-1, heads, basis.shape[-1]).transpose(0, 1)  # Else matmul would copy P for each row of W_o.
+    return (by_head @ basis).transpose(0, 1).reshape(weight.shape)

@@ -26,7 +26,7 @@ class Places:
         """Undoes `turn`; the result is still in the basis P."""
         return y
 
-    def logit_factor(self, keys: Self) -> Tensor | None:  # noqa: ARG002
+    def logit_factor(self, keys: Self) -> Tensor | None:
         """Returns what multiplies the logits of these queries and `keys`, (B, heads | 1, N_q, N_k), or None for one."""
         return None
 
