@@ -36,8 +36,14 @@ class Configuration:
     command: str
 
     def groups(self) -> dict[str, list[str]]:
-        """Returns the names that each configuration group offers."""
-        return self._with_hydra(lambda loader: {group: loader.get_group_options(group) for group in _groups_below("", loader)})
+        """Returns the names that each group offers, of the groups that this command chooses from."""
+
+        def ask(loader: ConfigLoader) -> dict[str, list[str]]:
+            chosen = compose(self.name, return_hydra_config=True).hydra.runtime.choices
+            groups = (str(group).partition("@")[0] for group in chosen)
+            return {group: loader.get_group_options(group) for group in sorted(groups) if not group.startswith("hydra/")}
+
+        return self._with_hydra(ask)
 
     def composed(self, overrides: Sequence[str] = ()) -> DictConfig:
         """Composes the configuration; interpolations stay unresolved."""
@@ -67,6 +73,7 @@ class Configuration:
         moved = [name for word in alike for name in known if _last(name) == word]
         near = list(dict.fromkeys([*difflib.get_close_matches(key, known, n=2, cutoff=0.6), *moved]))[:3]
         beside = [name for name in known if "." in key and name.rpartition(".")[0] == key.rpartition(".")[0]]
+        beside = [name for name in beside if not _last(name).startswith("_")]  # `_target_` and the like are no choice.
         hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
         listed = f" Allowed there: {', '.join(beside)}." if beside else ""
         return f"There is no option {key!r}.{hint}{listed} All options: {self.command} --help"
@@ -95,16 +102,6 @@ class Configuration:
         GlobalHydra.instance().clear()
         with initialize_config_dir(str(self.folder), version_base="1.3"):
             return ask(GlobalHydra.instance().config_loader())
-
-
-def _groups_below(parent: str, loader: ConfigLoader) -> Iterator[str]:
-    """Yields the groups below a group, Hydra's own left out."""
-    for name in loader.list_groups(parent):
-        group = f"{parent}/{name}" if parent else name
-        if group != "hydra":
-            if loader.get_group_options(group):
-                yield group
-            yield from _groups_below(group, loader)
 
 
 def _keys(settings: DictConfig, prefix: str = "") -> Iterator[str]:

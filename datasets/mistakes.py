@@ -1,6 +1,7 @@
 """Which errors are a user's, and what to answer to each: one line that says what was got and what would do."""
 
 import errno
+import re
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,7 +57,10 @@ def _explain_configuration(error: Exception, configuration: Configuration, overr
         return f"The option {error.full_key!r} has no value. Give it one: {configuration.command} {error.full_key}=..."
     if isinstance(error.__cause__, (ConfigKeyError, AttributeError)):
         return configuration.unknown_option(str(getattr(error.__cause__, "full_key", "")), overrides)
-    return str(error).partition("\n")[0]
+    named = re.search(
+        r"'([^']+)'", str(error)
+    )  # A group that the command does not choose from; Hydra names it in its text only.
+    return configuration.unknown_option(named[1], overrides) if named else str(error).partition("\n")[0]
 
 
 def _explain_system(error: OSError) -> str:

@@ -31,7 +31,12 @@ Attempt = Callable[..., tuple[int, str, str]]
 def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Attempt:
     """Runs a small command of its own; returns its exit code, its output and what it wrote to standard error."""
     folder = tmp_path / "configs"
-    files = {"flour/wheat": "dark: false", "flour/rye": "dark: true", "oven/stone": "minutes: 40\ndegrees: 230"}
+    files = {
+        "flour/wheat": "dark: false",
+        "flour/rye": "dark: true",
+        "oven/stone": "minutes: 40\ndegrees: 230",
+        "drink/tea": "hot: true",
+    }
     for name, text in {"bake": PRIMARY, **files}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.yaml").write_text(text)
@@ -78,6 +83,7 @@ def test_nothing_is_left_behind(attempt: Attempt) -> None:
         ("minuets=3", ["There is no option 'minuets'. Did you mean 'oven.minutes'"]),
         ("loafs=3", ["There is no option 'loafs'. Did you mean 'loaves'"]),
         ("flower=rye", ["There is no option 'flower'. Did you mean 'flour'"]),
+        ("drink=tea", ["There is no option 'drink'."]),
         ("loaves=[", ["Cannot read 'loaves=['", "key=value"]),
         ("loaves=3", ["The option 'name' has no value", "stringline-bake name="]),
     ],
