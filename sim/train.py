@@ -7,13 +7,17 @@ from typing import Any
 
 import numpy as np
 import torch
+import yaml
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+from stringline.datasets.application import run
 from stringline.datasets.prefetch import Prefetcher
 from stringline.datasets.sampler import BatchSampler, favour_early
 from stringline.datasets.statistics import Statistics
 from stringline.datasets.store import EpisodeStore
 from stringline.datasets.windows import Windows
+from stringline.encoders.training.checkpoint import build
 from stringline.encoders.training.history import History
 from stringline.encoders.training.loop import Trainer
 from stringline.policies.load import build_policy, save_policy
@@ -77,8 +81,11 @@ def train_policy(
         Losses and probes.
 
     Raises:
-        ValueError: The store is empty, or the configuration does not fit the data.
+        ValueError: The store is empty, the configuration does not fit the data, or the directory holds another run.
     """
+    _claim(
+        directory, {"model": dict(model), "trainer": vars(trainer), "early": [early_s, early_factor], "store": str(store.path)}
+    )
     names = store.names()
     held_out = min(held_out, len(names) // 5)
     training, probing = names[: len(names) - held_out], names[len(names) - held_out :]
@@ -103,6 +110,38 @@ def train_policy(
 
     probe = _probe(store, probing, policy.chunk, cameras) if held_out >= 3 else None
     return trainer.fit(policy, batches, directory, save_model=save, probe=probe)
+
+
+def main() -> None:
+    """The command `stringline-train`."""
+    run("train", _train)
+
+
+def _train(config: DictConfig) -> None:
+    settings = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(settings, dict)
+    dataset, output = dict(settings["dataset"]), Path(settings["output"])
+    store = EpisodeStore.open(dataset.pop("path"))
+    trainer = build(settings["trainer"])
+    train_policy(settings["policy"], store, trainer, output, **dataset)
+    logger.info("The checkpoint is in %s.", output / "checkpoint")
+
+
+def _claim(directory: Path, settings: Mapping[str, Any]) -> None:
+    """Writes what is run into its directory; a directory that continues must have been claimed for the same."""
+    file, text = directory / "run.yaml", yaml.safe_dump(_plain(settings), sort_keys=False)
+    if file.exists() and file.read_text() != text:
+        old = yaml.safe_load(file.read_text())
+        changed = [key for key, value in _plain(settings).items() if old.get(key) != value]
+        raise ValueError(f"{directory} holds a run with other settings ({', '.join(changed)}); choose another output.")
+    directory.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    return [_plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
 def _probe(store: EpisodeStore, names: Sequence[str], chunk: int, cameras: Sequence[str]) -> LocalisationProbe:

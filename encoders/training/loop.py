@@ -36,7 +36,7 @@ class Trainer:
     """Trains a module whose `loss(batch)` returns a scalar.
 
     AdamW with a linear warm-up and a cosine decay, gradients clipped, a moving average of the weights (diffusers' `EMAModel`).
-    Accelerate places it: one process, `torchrun` and mixed precision are the same code. Random numbers are drawn from a state
+    Accelerate places it: one process and `torchrun` are the same code. Random numbers are drawn from a state
     that (seed, step, process) alone decides, so a stopped and continued run equals an uninterrupted one to the bit.
     """
 
@@ -107,7 +107,7 @@ class Trainer:
         Returns:
             The history of the whole run.
         """
-        accelerator = Accelerator(mixed_precision=self._mixed_precision(), cpu=not torch.cuda.is_available())
+        accelerator = Accelerator(cpu=not torch.cuda.is_available())
         optimizer = torch.optim.AdamW(self._parameter_groups(model), lr=self.learning_rate, betas=self.betas)
         prepared, optimizer = accelerator.prepare(_LossModule(model), optimizer)
         average = EMAModel(model.parameters(), decay=self.ema_decay, use_ema_warmup=False)
@@ -168,7 +168,7 @@ class Trainer:
             group["lr"] = self.learning_rate * self.schedule(step)
         model.train()
         batch = {key: value.to(accelerator.device, non_blocking=True) for key, value in batch.items()}
-        with accelerator.autocast():
+        with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=self._in_bf16()):
             loss: Tensor = model(batch)
         accelerator.backward(loss)
         accelerator.clip_grad_norm_(model.parameters(), self.clip_norm)
@@ -198,11 +198,10 @@ class Trainer:
         history.add(step=done - 1, probe=found)
         bar.write(f"step {done}: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
 
-    def _mixed_precision(self) -> str:
+    def _in_bf16(self) -> bool:
         if self.precision != "auto":
-            return self.precision
-        native = torch.cuda.is_bf16_supported() if torch.cuda.is_available() else torch.cpu._is_avx512_bf16_supported()
-        return "bf16" if native else "no"
+            return self.precision == "bf16"
+        return torch.cuda.is_bf16_supported() if torch.cuda.is_available() else torch.cpu._is_avx512_bf16_supported()
 
     def _parameter_groups(self, model: nn.Module) -> list[dict[str, object]]:
         spared = {

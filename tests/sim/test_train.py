@@ -1,0 +1,95 @@
+"""Training from a store: it learns, continues, and refuses to mix runs."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stringline.datasets.contract import ActionDimension, Camera, Contract
+from stringline.datasets.episode import EpisodeAttributes
+from stringline.datasets.store import EpisodeStore
+from stringline.encoders.training.loop import Trainer
+from stringline.policies.load import load_policy
+from stringline.sim.train import train_policy
+
+CAMERA = Camera("overhead", 32, 32, "simulated")
+CONTRACT = Contract(
+    embodiment="post",
+    base_frame="its foot",
+    control_hz=10.0,
+    cameras=(CAMERA,),
+    joints=("post/hinge",),
+    arms=("post",),
+    action=(ActionDimension("post/hinge", "post", "joint"),),
+)
+MODEL: dict[str, Any] = {
+    "_target_": "stringline.policies.diffusion.DiffusionPolicy",
+    "chunk": 4,
+    "dim": 32,
+    "depth": 1,
+    "heads": 2,
+    "sampling_steps": 4,
+    "memory": {
+        "_target_": "stringline.policies.memory.ObservationMemory",
+        "_partial_": True,
+        "dim": 32,
+        "depth": 1,
+        "heads": 2,
+        "encoding": {
+            "_target_": "stringline.encoders.positions.rotary.RopeMixed",
+            "_partial_": True,
+            "wavelengths": [0.04, 2.0],
+        },
+        "coordinates": {"_target_": "stringline.encoders.positions.coordinates.MetricPlaces"},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
+    """Twenty episodes in which the brightness of a thing says where the hinge must go."""
+    store = EpisodeStore.create(tmp_path_factory.mktemp("bars") / "store")
+    steps = 5
+    for seed in range(20):
+        brightness = int(np.random.default_rng(seed).integers(0, 256))
+        picture = np.zeros((steps, 32, 32, 3), np.uint8)
+        picture[:, 8:24, 8:24] = brightness
+        eye = np.tile(np.eye(4, dtype=np.float32), (steps, 1, 1))
+        arrays = {
+            "time": np.arange(steps) / 10.0,
+            "joints/position": np.zeros((steps, 1), np.float32),
+            "T_base_gripper/post": eye,
+            "action": np.full((steps, 1), brightness / 128 - 1, np.float32),
+            "rgb/overhead": picture,
+            "depth/overhead": np.full((steps, 32, 32), 500, np.uint16),
+            "time/overhead": np.arange(steps) / 10.0,
+            "frame/overhead": np.arange(steps, dtype=np.int32),
+            "intrinsics/overhead": np.array([[40, 0, 16], [0, 40, 16], [0, 0, 1]], np.float32),
+            "T_base_camera/overhead": np.eye(4, dtype=np.float32),
+        }
+        store.write(arrays, EpisodeAttributes(CONTRACT, "point", seed, success=True))
+    return store
+
+
+def test_it_learns_to_look(store: EpisodeStore, tmp_path: Path) -> None:
+    trainer = Trainer(
+        steps=120, batch_size=16, learning_rate=3e-3, probe_every=120, ema_decay=0.9, save_every=120, precision="no"
+    )
+    history = train_policy(MODEL, store, trainer, tmp_path)
+    assert dict(history.probes())[119]["localisation"] > 0.8
+    assert load_policy(tmp_path / "checkpoint").contract == CONTRACT
+
+
+def test_other_settings_are_refused_in_the_same_place(store: EpisodeStore, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"steps": 2, "batch_size": 2, "save_every": 1, "probe_every": 2}
+    train_policy(MODEL, store, Trainer(**settings), tmp_path)
+    train_policy(MODEL, store, Trainer(**settings), tmp_path)
+    with pytest.raises(ValueError, match=r"holds a run with other settings \(trainer\); choose another output"):
+        train_policy(MODEL, store, Trainer(**settings | {"learning_rate": 0.1}), tmp_path)
+
+
+def test_an_empty_store_is_refused(tmp_path: Path) -> None:
+    empty = EpisodeStore.create(tmp_path / "empty")
+    with pytest.raises(ValueError, match=r"no episodes"):
+        train_policy(MODEL, empty, Trainer(steps=1, batch_size=1), tmp_path / "run")
