@@ -1,8 +1,10 @@
 # One command from a fresh clone to a result: each target makes .venv and installs what it needs, once.
-#   make demo     trains nothing, shows the shipped policy at work and writes a report    make PYTHON=python3.12 demo
+#   make demo     demonstrations, training, evaluation and a report in runs/demo
 #   make test     the test suite, five minutes on two cores
 #   make check    formatting, types, direction of imports, and the package itself
 #   make stress   the long tests
+#   make install  .venv, and nothing more
+# Another Python: make PYTHON=python3.12 demo
 
 PYTHON ?= python3
 VENV := .venv
