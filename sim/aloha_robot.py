@@ -34,7 +34,7 @@ class AlohaRobot(composer.Robot):
         return self._actuators
 
     def after_compile(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Looks up where the joints are in the compiled model; looking up by name in each step would cost more than the physics."""
+        """Looks up where the joints are in the compiled model; doing so in each step would cost more than the physics."""
         model = physics.model
         hinges, fingers = (np.array(physics.bind(joints).element_id) for joints in (self._hinges, self._fingers))
         self._hinge_q, self._finger_q = model.jnt_qposadr[hinges], model.jnt_qposadr[fingers]

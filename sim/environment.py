@@ -5,7 +5,7 @@ Observations are those of the contract: `rgb/overhead`, `joints/position`, `T_ba
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -40,7 +40,7 @@ class StepResult:
     expired: bool
 
 
-class TaskEnvironment(gymnasium.Env[dict[str, Array], Vector]):
+class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
     """One task with its cameras; an episode is a function of its seed and the actions.
 
     Args:
@@ -70,7 +70,9 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Vector]):
             raise ValueError(f"frame_hz is {frame_hz}; it must divide control_hz ({control_hz}).")
         self.task, self.time_limit_s = task, time_limit_s
         task.control_timestep = 1.0 / control_hz
-        self.contract: Contract = ALOHA.contract([Camera(name, image_size, image_size, "simulated") for name in cameras], control_hz)
+        self.contract: Contract = ALOHA.contract(
+            [Camera(name, image_size, image_size, "simulated") for name in cameras], control_hz
+        )
         self._frame_every, self._substeps = round(every), task.physics_steps_per_control_step
         self._random = np.random.RandomState(0)
         self.physics = mjcf.Physics.from_mjcf_model(task.root_entity.mjcf_model)
@@ -82,15 +84,17 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Vector]):
         self._intrinsics = {name: intrinsics(image_size, image_size, fovy[name]) for name in cameras}
         self._renderer = Renderer(self.physics.model.ptr, image_size, image_size)
         self._step, self._frames = 0, dict[str, Array]()
-        self.observation_space = gymnasium.spaces.Dict(_observation_spaces(self.contract))
+        self.observation_space = _observation_space(self.contract)
         self.action_space = gymnasium.spaces.Box(ALOHA.lower.astype(np.float32), ALOHA.upper.astype(np.float32))
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Array], dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Array], dict[str, Any]]:
         """Begins the episode of that seed, by default of a random one; options go to the task's `configure`."""
         self.begin(seed, options)
         return self.observe(), self._info(self._result())
 
-    def step(self, action: Vector) -> tuple[dict[str, Array], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Array) -> tuple[dict[str, Array], float, bool, bool, dict[str, Any]]:
         """Applies one action (14,) and returns observation, reward, terminated, truncated and info."""
         result = self.advance(action)
         return self.observe(), float(result.success), result.success, result.expired, self._info(result)
@@ -109,15 +113,15 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Vector]):
         self._step = 0
         self._frames.clear()
 
-    def advance(self, action: Vector) -> StepResult:
+    def advance(self, action: Array) -> StepResult:
         """Applies one action (14,), absolute joint targets in rad and openings, for one control period.
 
         Raises:
             ValueError: It has another length or is not finite.
         """
-        action = np.asarray(action, dtype=np.float64)
-        validate_action(action, self.contract)
-        self.task.before_step(self.physics, action, self._random)
+        targets: Vector = np.asarray(action, dtype=np.float64)
+        validate_action(targets, self.contract)
+        self.task.before_step(self.physics, targets, self._random)
         self.physics.step(self._substeps)
         self._step += 1
         self.task.after_step(self.physics, self._random)
@@ -158,7 +162,7 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Vector]):
             **poses,
         }
 
-    def render(self) -> NDArray[np.uint8]:  # type: ignore[override]
+    def render(self) -> NDArray[np.uint8]:
         """Returns the picture (H, W, 3) of the first camera, or of the overhead one where there is none."""
         self._renderer.update(self.physics.data.ptr)
         name = self.contract.cameras[0].name if self.contract.cameras else "overhead"
@@ -201,11 +205,11 @@ def _camera_id(physics: mjcf.Physics, name: str) -> int:
     raise ValueError(f"The model has no camera {name!r}.")
 
 
-def _observation_spaces(contract: Contract) -> dict[str, gymnasium.spaces.Space[Any]]:
+def _observation_space(contract: Contract) -> gymnasium.Space[dict[str, Array]]:
     def numbers(*shape: int, kind: type[np.floating[Any]] = np.float32) -> gymnasium.spaces.Box:
         return gymnasium.spaces.Box(-np.inf, np.inf, shape, kind)
 
-    spaces: dict[str, gymnasium.spaces.Space[Any]] = {"time": numbers(kind=np.float64)}
+    spaces: dict[str, gymnasium.Space[Any]] = {"time": numbers(kind=np.float64)}
     spaces |= {f"joints/{kind}": numbers(len(contract.joints)) for kind in ("position", "velocity", "effort")}
     spaces |= {f"T_base_gripper/{arm}": numbers(4, 4) for arm in contract.arms}
     for camera in contract.cameras:
@@ -215,4 +219,4 @@ def _observation_spaces(contract: Contract) -> dict[str, gymnasium.spaces.Space[
         spaces[f"time/{camera.name}"] = numbers(kind=np.float64)
         spaces[f"intrinsics/{camera.name}"] = numbers(3, 3)
         spaces[f"T_base_camera/{camera.name}"] = numbers(4, 4)
-    return spaces
+    return cast("gymnasium.Space[dict[str, Array]]", gymnasium.spaces.Dict(spaces))

@@ -61,8 +61,8 @@ def record_episode(
         env: Its cameras are recorded at its frame rate.
         expert: Of the environment's task.
         seed: Of the world, of the expert's variety and of the disturbance.
-        noise_rad: Largest standard deviation of an Ornstein-Uhlenbeck disturbance that is added to the executed hinge targets; each
-            episode draws its own share of it. The undisturbed targets are recorded, so that the data shows the way back.
+        noise_rad: Largest standard deviation of an Ornstein-Uhlenbeck disturbance of the executed hinge targets; each episode
+            draws its share of it. The undisturbed targets are recorded, so that the data shows the way back.
         options: Of the task, such as `table_height`.
     """
     expert_seed, noise_seed = np.random.SeedSequence(seed).spawn(2)
@@ -87,7 +87,7 @@ def record_episode(
 def ornstein_uhlenbeck(rng: np.random.Generator, largest: float, step_seconds: float) -> Iterator[Vector]:
     """Yields disturbances (14,) in rad of a stationary Ornstein-Uhlenbeck process; grippers have none.
 
-    x' = a x + s sqrt(1 - a^2) n with a = exp(-dt / tau), so that the standard deviation is s at every step (Gillespie 1996, eq. 3.1).
+    x' = a x + s sqrt(1 - a^2) n with a = exp(-dt / tau) (Gillespie 1996): the standard deviation is s at every step.
 
     Args:
         rng: Source of randomness.

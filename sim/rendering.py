@@ -74,9 +74,11 @@ class Renderer:
     """
 
     def __init__(self, model: mujoco.MjModel, height: int, width: int) -> None:
-        buffer = getattr(model.vis, "global_")
+        buffer = model.vis.global_
         if not 0 < height <= buffer.offheight or not 0 < width <= buffer.offwidth:
-            raise ValueError(f"A picture of {height}x{width} was asked for; allowed: 1x1 to {buffer.offheight}x{buffer.offwidth}.")
+            raise ValueError(
+                f"A picture of {height}x{width} was asked for; allowed: 1x1 to {buffer.offheight}x{buffer.offwidth}."
+            )
         self._model = model
         self._rect = mujoco.MjrRect(0, 0, width, height)
         self._depth = np.empty((height, width), dtype=np.float32)
@@ -150,10 +152,12 @@ def open_graphics(width: int, height: int) -> GraphicsContext:
 def _back_end() -> Callable[[int, int], GraphicsContext]:
     screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or platform.system() != "Linux"
     if os.environ.get("MUJOCO_GL") or screen:
-        return mujoco.GLContext
+        context: Callable[[int, int], GraphicsContext] = mujoco.GLContext
+        return context
     from mujoco.egl import GLContext  # Where EGL is missing, its import fails: it must not be a condition of importing this.
 
-    return GLContext
+    headless: Callable[[int, int], GraphicsContext] = GLContext
+    return headless
 
 
 def _millimetres(buffer: NDArray[np.float32]) -> Depth:

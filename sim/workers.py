@@ -16,7 +16,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from stringline.datasets.contract import Array, Contract
 from stringline.policies.chunk import ActionChunk
@@ -77,11 +77,25 @@ class RemoteTracebackError(Exception):
     """The trace of an error in a worker, as text; the cause of the error where it is raised again."""
 
 
-Message = Ready | Asked | Ended | Failed
+class Errand(Protocol):
+    """Work for a world that needs no answers; it is pickled, and so is what it returns."""
+
+    def run(self, world: Simulation) -> object:
+        """Does it."""
+
+
+@dataclass(frozen=True)
+class Returned:
+    """An errand is done."""
+
+    result: object
+
+
+Message = Ready | Asked | Ended | Returned | Failed
 
 
 def serve(descriptor: int) -> None:
-    """Builds the world that arrives first on a pipe, then runs jobs until None arrives."""
+    """Builds the world that arrives first on a pipe, then runs jobs and errands until None arrives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what to do.
     connection = Connection(descriptor)
     with suppress(EOFError, BrokenPipeError):  # The parent is gone, and so is the reason to work.
@@ -103,7 +117,10 @@ def _work(connection: Connection) -> None:
     make: MakeWorld = connection.recv()
     world = make()
     connection.send(Ready(world.contract, tuple(world.task.stages)))
-    while isinstance(job := connection.recv(), Job):
+    while (job := connection.recv()) is not None:
+        if not isinstance(job, Job):
+            connection.send(Returned(job.run(world)))
+            continue
         film = None if job.film is None else Film()
         rollout = roll_out(world, ask, job.seed, execute_steps=job.execute_steps, options=job.options, film=film)
         if film is not None and job.film is not None:
@@ -124,8 +141,8 @@ class Worker:
         theirs.close()
         self.send(make)
 
-    def send(self, message: Job | ActionChunk | MakeWorld | None) -> None:
-        """Hands it a job, an answer, or None to end it.
+    def send(self, message: Job | Errand | ActionChunk | MakeWorld | None) -> None:
+        """Hands it a job, an errand, an answer, or None to end it.
 
         Raises:
             RuntimeError: It has died.

@@ -1,8 +1,8 @@
 """ALOHA 2: two ViperX 300 arms face to face over a table, with its gripper units and cameras.
 
 Lengths and limits are those of the published ALOHA 2 model (MuJoCo Menagerie `aloha`, sites of its `mink` derivative),
-with the origin moved to the midpoint of the two arm bases on the table plane. Cameras are RealSense D405 (vertical field of view
-58 degrees); the overhead picture is the centre crop of 498 of its 720 rows, hence 42 degrees.
+with the origin moved to the midpoint of the two arm bases on the table plane. Cameras are RealSense D405, whose vertical field
+of view is 58 degrees; the overhead picture is the centre crop of 498 of its 720 rows, hence 42 degrees.
 """
 
 from dataclasses import dataclass
@@ -102,7 +102,9 @@ def gap_of_opening(opening: ArrayLike) -> NDArray[np.float64]:
 
 
 def _joints(arm: str) -> list[JointSpec]:
-    hinges = [JointSpec(f"{arm}/{hinge}", arm, "hinge", low, up, HINGE_SPEED, torque) for _, hinge, _, _, (low, up), torque in LINKS]
+    hinges = [
+        JointSpec(f"{arm}/{hinge}", arm, "hinge", low, up, HINGE_SPEED, torque) for _, hinge, _, _, (low, up), torque in LINKS
+    ]
     return [*hinges, JointSpec(f"{arm}/gripper", arm, "gripper", 0.0, 1.0, GRIPPER_SPEED, GRIPPER_FORCE)]
 
 
@@ -124,7 +126,9 @@ def _wrist_mount(arm: str) -> CameraMount:
     return CameraMount(f"wrist_{arm}", arm, inverse(T_LINK_GRIPPER) @ T_link_camera, 58.0)
 
 
-def _capsule(link: int, start: ArrayLike, end: ArrayLike, radius: float, per_opening: ArrayLike = (0.0, 0.0, 0.0)) -> CapsuleMount:
+def _capsule(
+    link: int, start: ArrayLike, end: ArrayLike, radius: float, per_opening: ArrayLike = (0.0, 0.0, 0.0)
+) -> CapsuleMount:
     return CapsuleMount(link, np.asarray(start, float), np.asarray(end, float), radius, np.asarray(per_opening, float))
 
 

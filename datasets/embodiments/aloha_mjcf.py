@@ -60,12 +60,17 @@ INERTIAS = {
     "lower_forearm_link": _Inertia(
         0.414823, (0.0513, 0.0068, 0), (0.0005911, 0.000546493, 0.000155707), (-0.702604, -0.0796724, -0.702604, 0.0796724)
     ),
-    "wrist_link": _Inertia(0.115395, (0.0467, 0, 0.0106), (5.457e-5, 4.631e-5, 4.327e-5), (-0.00100191, 0.544586, 0.0026583, 0.8387)),
+    "wrist_link": _Inertia(
+        0.115395, (0.0467, 0, 0.0106), (5.457e-5, 4.631e-5, 4.327e-5), (-0.00100191, 0.544586, 0.0026583, 0.8387)
+    ),
     "gripper_link": _Inertia(
         0.251652, (0.0396, 0, 0.004), (0.000689546, 0.000650316, 0.000468142), (0.62033, 0.619916, -0.339682, 0.339869)
     ),
     "gripper_base": _Inertia(
-        0.42158, (0.0002, -0.0342, -0.0106), (0.00110438, 0.000790537, 0.000469727), (-0.00292324, 0.712517, 0.00480387, 0.701633)
+        0.42158,
+        (0.0002, -0.0342, -0.0106),
+        (0.00110438, 0.000790537, 0.000469727),
+        (-0.00292324, 0.712517, 0.00480387, 0.701633),
     ),
 }
 FINGER_INERTIA = _Inertia(0.0863, (0.04, 0, -0.01), (5.87e-5, 4.45e-5, 1.84e-5), (1, 0, 0, 0))
@@ -96,8 +101,8 @@ BOXES: dict[str, tuple[tuple[Numbers, Numbers, Numbers], ...]] = {
 def bare_arms_mjcf() -> mjcf.RootElement:
     """Returns both arms and all cameras in the base frame; elements are named like the joints, `left/waist`.
 
-    Actuators are in the order of the embodiment's joints. A hinge's control is its target in rad, a gripper's is the finger travel
-    in metres (`finger_of_opening`). The sites `left/gripper` and `right/gripper` are the gripper frames (TCP).
+    Actuators are in the order of the embodiment's joints. A hinge's control is its target in rad, a gripper's is the finger
+    travel in metres (`finger_of_opening`). The sites `left/gripper` and `right/gripper` are the gripper frames (TCP).
     """
     root = mjcf.RootElement(model="aloha")
     root.compiler.angle = "radian"
@@ -217,7 +222,7 @@ def _add_camera(parent: mjcf.Element, mount: CameraMount, T_body_parent: Matrix)
 
 
 def _base_quat() -> Numbers:
-    """Turns the axes of the published `gripper_base` (x = -y, y = -z, z = x of the gripper link), in which its inertia is given."""
+    """Turns to the axes of the published `gripper_base`, in which its inertia is given: x = -y, y = -z, z = x of its link."""
     return [float(value) for value in quaternion(np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]))]
 
 

@@ -165,7 +165,8 @@ class Embodiment:
     def hinges(self) -> Mapping[str, NDArray[np.int64]]:
         """For each arm the places of its hinges in the joint vector."""
         return {
-            arm: np.array([i for i, joint in enumerate(self.joints) if joint.arm == arm and joint.kind == "hinge"]) for arm in self.arms
+            arm: np.array([i for i, joint in enumerate(self.joints) if joint.arm == arm and joint.kind == "hinge"])
+            for arm in self.arms
         }
 
     @cached_property

@@ -32,11 +32,15 @@ class InverseKinematics:
         damping: Levenberg-Marquardt damping, which keeps singular poses calm.
     """
 
-    def __init__(self, embodiment: Embodiment, *, orientation_cost: float = 0.3, posture_cost: float = 1e-4, damping: float = 1e-6) -> None:
+    def __init__(
+        self, embodiment: Embodiment, *, orientation_cost: float = 0.3, posture_cost: float = 1e-4, damping: float = 1e-6
+    ) -> None:
         self._embodiment = embodiment
         model = mujoco.MjModel.from_xml_string(kinematic_xml(embodiment))
         self._configuration = mink.Configuration(model)
-        self._tasks = {arm: mink.FrameTask(f"{arm}/gripper", "site", 1.0, orientation_cost, lm_damping=damping) for arm in embodiment.arms}
+        self._tasks = {
+            arm: mink.FrameTask(f"{arm}/gripper", "site", 1.0, orientation_cost, lm_damping=damping) for arm in embodiment.arms
+        }
         self._posture = mink.PostureTask(model, cost=posture_cost)
         self._hinges = np.concatenate([embodiment.hinges[arm] for arm in embodiment.arms])
         speeds = {embodiment.joints[i].name: embodiment.joints[i].velocity for i in self._hinges}
@@ -58,7 +62,9 @@ class InverseKinematics:
         self._advance(tasks, seconds, [self._position_limit, self._velocity_limit])
         return self._result(q)
 
-    def solve(self, targets: Mapping[str, Matrix], q_start: Vector, *, tolerance: float = 1e-4, iterations: int = 100) -> Vector:
+    def solve(
+        self, targets: Mapping[str, Matrix], q_start: Vector, *, tolerance: float = 1e-4, iterations: int = 100
+    ) -> Vector:
         """Finds the joints that reach the targets, from `q_start` on and within the joint limits.
 
         Args:
@@ -83,7 +89,9 @@ class InverseKinematics:
         if max(errors.values()) <= tolerance:
             return self._result(q_start)
         wanted = ", ".join(f"{arm} at {np.round(targets[arm][:3, 3], 3).tolist()} m" for arm in targets)
-        raise OutOfReachError(f"Out of reach: {wanted}; the nearest found is off by {errors} (m or rad), allowed is {tolerance}.")
+        raise OutOfReachError(
+            f"Out of reach: {wanted}; the nearest found is off by {errors} (m or rad), allowed is {tolerance}."
+        )
 
     def _start(self, targets: Mapping[str, Matrix], q: Vector) -> list[mink.FrameTask]:
         for arm, target in targets.items():
@@ -116,7 +124,7 @@ def kinematic_xml(embodiment: Embodiment) -> str:
 
 
 def _chain_xml(embodiment: Embodiment, chain: Chain) -> str:
-    inner = f'<site name={quoteattr(f"{chain.arm}/gripper")} {_placed(chain.T_last_gripper)}/>'
+    inner = f"<site name={quoteattr(f'{chain.arm}/gripper')} {_placed(chain.T_last_gripper)}/>"
     joints = [embodiment.joints[i] for i in embodiment.hinges[chain.arm]]
     for link, joint in zip(reversed(chain.links), reversed(joints), strict=True):
         hinge = f'<joint name={quoteattr(joint.name)} axis="{_numbers(link.axis)}" range="{joint.lower} {joint.upper}"/>'

@@ -1,7 +1,7 @@
 """A scripted expert for the hand-over: it knows the true poses and commands joints.
 
-The right gripper comes straight down over one third of the banana, turned with it and wide open; both grippers meet horizontally
-over the middle of the table with the banana upright; the left one takes the upper third, and lays the banana low into the bowl.
+The right gripper comes straight down over one third of the banana, turned with it and wide open. Both grippers meet level over
+the middle of the table, with the banana upright; the left one takes the upper third, and lays the banana low into the bowl.
 """
 
 from collections.abc import Iterator
@@ -114,7 +114,7 @@ class _Scene:
         return ALOHA.forward_kinematics(self.task.robot.positions(self._env.physics))[arm]
 
     def grasp_from_above(self) -> Matrix:
-        """Returns the right gripper's pose pointing down at its third, its third axis along the banana and away from the robot."""
+        """Returns the right gripper's pose over its third: pointing down, z along the banana and away from the robot."""
         point, direction = self._third(GRASP_ALONG)
         return _backed(_gripper(point, -UP, -direction), GRASP_SHORT)
 
@@ -124,7 +124,7 @@ class _Scene:
         return _backed(_gripper(point, FORWARDS, -direction), GRASP_SHORT)
 
     def over_bowl(self) -> Matrix:
-        """Returns the left gripper's pose in which the banana that it holds now lies just above the bowl's floor, along x."""
+        """Returns the left gripper's pose in which the banana that it holds lies along x, just above the bowl's floor."""
         physics, banana, bowl = self._env.physics, self.task.banana, self.task.bowl
         T_gripper_banana = inverse(self.gripper("left")) @ self.task.pose(physics, banana)
         middle = self.task.pose(physics, bowl)[:3, 3] + UP * (bowl.thickness + banana.radius + 0.008)

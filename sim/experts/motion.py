@@ -31,8 +31,8 @@ class Move:
 class Motion:
     """Turns moves into joint targets with zero speed at both ends of every phase.
 
-    A phase follows the minimum-jerk profile s = 10 u^3 - 15 u^4 + 6 u^5 (Flash and Hogan 1985, equation 4), whose speed peaks at
-    1.875 and whose acceleration at 5.774 times the mean; phases are stretched until both limits hold.
+    A phase follows the minimum-jerk profile s = 10 u^3 - 15 u^4 + 6 u^5 (Flash and Hogan 1985). Over a way d in the time T its
+    speed peaks at 1.875 d / T and its acceleration at 5.774 d / T^2; phases are stretched until both limits hold.
 
     Args:
         embodiment: The body.

@@ -14,6 +14,7 @@ class Banana(Prop):
     def _build(
         self,
         name: str = "banana",
+        *,
         length: float = 0.18,
         radius: float = 0.018,
         bend_radius: float = 0.22,
@@ -46,14 +47,14 @@ class Banana(Prop):
                 **CONTACT,
             )
         tip = self.axis_point(np.array([self.half_arc + 0.006, self.half_arc + 0.014]))
-        self.body.add(
-            "geom", type="capsule", fromto=tip.ravel(), size=(0.007,), mass=0, rgba=BROWN, contype=0, conaffinity=0
-        )
+        self.body.add("geom", type="capsule", fromto=tip.ravel(), size=(0.007,), mass=0, rgba=BROWN, contype=0, conaffinity=0)
 
     def axis_point(self, along: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns points (..., 3) of the axis in the banana's frame at arc lengths (...) from the middle, in metres."""
         angle = np.asarray(along) / self.bend_radius
-        return np.stack([self.bend_radius * (1 - np.cos(angle)), self.bend_radius * np.sin(angle), np.zeros_like(angle)], axis=-1)
+        return np.stack(
+            [self.bend_radius * (1 - np.cos(angle)), self.bend_radius * np.sin(angle), np.zeros_like(angle)], axis=-1
+        )
 
     def axis_direction(self, along: float) -> NDArray[np.float64]:
         """Returns the unit tangent (3,) of the axis in the banana's frame, towards +y, at an arc length from the middle."""

@@ -15,6 +15,7 @@ class Bowl(Prop):
     def _build(
         self,
         name: str = "bowl",
+        *,
         diameter: float = 0.244,
         height: float = 0.066,
         floor_diameter: float = 0.16,

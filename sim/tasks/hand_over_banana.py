@@ -22,9 +22,10 @@ REST_SPEED = 0.01  # m/s of the fastest point. aloha_sim asks for 1e-3 at one in
 
 
 class HandOverBanana(TabletopTask):
-    """Success needs, in this order: held by the right gripper off the table; held by the left one while the right one has let go,
-    still off the table; then the whole banana inside the bowl, touched by neither arm, and at rest for half a second.
+    """The banana goes from the right gripper to the left one and into the bowl.
 
+    Success needs, in this order: held by the right gripper off the table; held by the left one, still off the table, while the
+    right one has let go; then the whole banana inside the bowl, touched by neither arm, and at rest for half a second.
     A banana that falls onto the table has to be handed over again.
     """
 
@@ -48,7 +49,10 @@ class HandOverBanana(TabletopTask):
     def after_step(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Follows the episode's progress."""
         touching = self._contacts.touching(physics)
-        held = {arm: all(frozenset((f"{arm}/{side}_pad", "banana")) in touching for side in ("left", "right")) for arm in ("left", "right")}
+        held = {
+            arm: all(frozenset((f"{arm}/{side}_pad", "banana")) in touching for side in ("left", "right"))
+            for arm in ("left", "right")
+        }
         touched = {
             arm: any(frozenset((part, "banana")) in touching for part in (arm, f"{arm}/left_pad", f"{arm}/right_pad"))
             for arm in ("left", "right")

@@ -31,12 +31,16 @@ class Workbench(composer.Arena):
         root.option.cone, root.option.impratio, root.option.integrator = "elliptic", 10, "implicitfast"
         root.option.flag.multiccd = "enable"
         set_flat_rendering(root)
-        root.worldbody.add("light", directional=True, pos=(0, 0, 2), dir=(0.2, 0.4, -1), diffuse=(0.5, 0.5, 0.5), castshadow=False)
+        root.worldbody.add(
+            "light", directional=True, pos=(0, 0, 2), dir=(0.2, 0.4, -1), diffuse=(0.5, 0.5, 0.5), castshadow=False
+        )
         self.table = root.worldbody.add("body", name="table")
         drawn = {"contype": 0, "conaffinity": 0, "group": DRAWN}
         self.table.add("geom", type="box", pos=(0, 0.019, -0.02), size=(0.605, 0.38, 0.02), rgba=TABLE_COLOUR, **drawn)
         # A plane meets round shapes exactly and at little cost; nothing gets past the table's edge.
-        self.table.add("geom", name="table", type="plane", size=(2, 2, 0.1), contype=SCENERY, conaffinity=0, condim=3, group=HIDDEN)
+        self.table.add(
+            "geom", name="table", type="plane", size=(2, 2, 0.1), contype=SCENERY, conaffinity=0, condim=3, group=HIDDEN
+        )
 
 
 class TabletopTask(composer.Task):
