@@ -85,8 +85,9 @@ def test_other_settings_are_refused_in_the_same_place(store: EpisodeStore, tmp_p
     settings: dict[str, Any] = {"steps": 2, "batch_size": 2, "save_every": 1, "probe_every": 2}
     train_policy(MODEL, store, Trainer(**settings), tmp_path)
     train_policy(MODEL, store, Trainer(**settings), tmp_path)
+    other: dict[str, Any] = settings | {"learning_rate": 0.1}
     with pytest.raises(ValueError, match=r"holds a run with other settings \(trainer\); choose another output"):
-        train_policy(MODEL, store, Trainer(**settings | {"learning_rate": 0.1}), tmp_path)
+        train_policy(MODEL, store, Trainer(**other), tmp_path)
 
 
 def test_an_empty_store_is_refused(tmp_path: Path) -> None:
