@@ -71,6 +71,7 @@ class SafetyLimits:
         *,
         margin_rad: float = 0.01,
         acceleration: float = 40.0,
+        gripper_acceleration: float = 100.0,
         tracking_rad: float = 0.8,
         speed_share: float = 1.0,
         table_height: float = 0.0,
@@ -83,7 +84,8 @@ class SafetyLimits:
         Args:
             embodiment: Whose position, velocity and effort limits count.
             margin_rad: Kept from the hinges' position limits.
-            acceleration: Of every joint, rad/s^2 and openings/s^2.
+            acceleration: Of hinges, rad/s^2.
+            gripper_acceleration: Of grippers, openings/s^2; they carry little.
             tracking_rad: Of hinges. Grippers close on things, so theirs is not bounded.
             speed_share: Of the body's velocity limits, above 0 and at most 1.
             table_height: See the attributes, as for the rest.
@@ -101,7 +103,7 @@ class SafetyLimits:
             lower=embodiment.lower + margin_rad * hinge,
             upper=embodiment.upper - margin_rad * hinge,
             velocity=embodiment.velocity_limits * speed_share,
-            acceleration=np.full(len(hinge), acceleration),
+            acceleration=np.where(hinge, acceleration, gripper_acceleration),
             tracking=np.where(hinge, tracking_rad, np.inf),
             effort=np.where(hinge, [joint.effort for joint in embodiment.joints], np.inf),
             table_height=table_height,

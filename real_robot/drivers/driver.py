@@ -64,6 +64,11 @@ class ArmDriver(Protocol):
         """Names of the A arms."""
         ...
 
+    @property
+    def writes(self) -> NDArray[np.int64]:
+        """(A,) commands sent to each arm so far."""
+        ...
+
     def connect(self) -> None:
         """Opens the ports and checks that the expected robot is there, motionless or not.
 

@@ -38,6 +38,7 @@ class EmulatedArms:
         for line in self.lines.values():
             for servo in line.servos.values():
                 servo.stay()
+            line.goal_writes = 0
 
     def advance(self) -> None:
         """Takes the plant one period on, towards the servos' goals. A joint without torque stays where it is."""

@@ -80,7 +80,10 @@ class Emulator:
             EmulatorError: It does not come up.
         """
         command = [sys.executable, "-m", "stringline.real_robot.emulators.aloha", *self._arguments]
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        # In a session of its own, so that a Ctrl-C reaches only the program that knows what to do with it.
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
         assert self._process.stdout is not None
         ready = select.select([self._process.stdout], [], [], _START_TIMEOUT_S)[0]
         line = self._process.stdout.readline() if ready else ""
@@ -113,12 +116,12 @@ class Emulator:
         self._ask({"operation": "begin", "seed": seed, "options": dict(options or {})})
 
     def advance(self, writes: Mapping[str, int]) -> Header:
-        """In lock-step: goes on by one period once so many goals have reached each arm; returns the outcome so far."""
+        """In lock-step: goes on by one period once so many goals of this episode have reached each arm; returns the outcome."""
         counts: dict[str, Json] = dict(writes)
         return self._ask({"operation": "advance", "writes": counts})[0]
 
     def outcome(self) -> Header:
-        """Returns `success`, `stage`, `time` and `expired` of the episode."""
+        """Returns `success`, `stage`, `stage_name`, `time` and `expired` of the episode."""
         return self._ask({"operation": "outcome"})[0]
 
     def frames(self) -> dict[str, Array]:

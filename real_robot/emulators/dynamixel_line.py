@@ -19,7 +19,7 @@ class EmulatedLine:
         servos: Each with an id of its own.
 
     Attributes:
-        goal_writes: Sync writes of goals received so far.
+        goal_writes: Sync writes of goals received in this episode.
         hanging: Whether the line takes bytes and answers nothing.
         dropped: Whether the port is to be closed.
     """

@@ -36,8 +36,8 @@ class Plant(Protocol):
         """Returns the latest pictures: `rgb/`, `depth/`, `intrinsics/` and `time/` of each camera, by the plant's clock."""
         ...
 
-    def outcome(self) -> dict[str, bool | int | float]:
-        """Returns `success`, `stage`, `time` (seconds in this episode) and `expired`."""
+    def outcome(self) -> dict[str, bool | int | float | str]:
+        """Returns `success`, `stage`, `stage_name`, `time` (seconds in this episode) and `expired`."""
         ...
 
     def close(self) -> None:
@@ -83,10 +83,10 @@ class FirstOrderPlant:
         """Returns nothing: it has no cameras."""
         return {}
 
-    def outcome(self) -> dict[str, bool | int | float]:
+    def outcome(self) -> dict[str, bool | int | float | str]:
         """Returns that nothing was achieved yet."""
         time = self._steps * self.period_s
-        return {"success": False, "stage": 0, "time": time, "expired": time >= self._time_limit_s - 1e-9}
+        return {"success": False, "stage": 0, "stage_name": "start", "time": time, "expired": time >= self._time_limit_s - 1e-9}
 
     def close(self) -> None:
         """Holds nothing."""

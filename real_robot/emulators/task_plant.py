@@ -43,26 +43,25 @@ class TaskPlant:
             task, cameras=cameras, image_size=image_size, control_hz=device_hz, frame_hz=frame_hz, time_limit_s=time_limit_s
         )
         self._frames: dict[str, Array] = {}
-        self._outcome: dict[str, bool | int | float] = {}
+        self._outcome: dict[str, bool | int | float | str] = {}
         self.begin(0, {})
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """Names of the task's stages."""
-        return self._world.task.stages
 
     def begin(self, seed: int, options: Mapping[str, float]) -> None:
         """Begins the episode of that seed; options as the task knows them."""
         self._world.begin(seed, options)
-        self._outcome = {"success": False, "stage": 0, "time": 0.0, "expired": False}
+        self._outcome = self._describe(success=False, stage=0, time=0.0, expired=False)
         self._draw()
 
     def advance(self, target: Vector) -> None:
         """Drives the joints towards the targets for one period, and draws when a frame is due."""
         result = self._world.advance(target)
-        self._outcome = {"success": result.success, "stage": result.stage, "time": result.time, "expired": result.expired}
+        self._outcome = self._describe(**vars(result))
         if self._world.frame_due:
             self._draw()
+
+    def _describe(self, *, success: bool, stage: int, time: float, expired: bool) -> dict[str, bool | int | float | str]:
+        name = self._world.task.stages[stage]
+        return {"success": success, "stage": stage, "stage_name": name, "time": time, "expired": expired}
 
     def _draw(self) -> None:
         seen = self._world.observe()
@@ -77,7 +76,7 @@ class TaskPlant:
         """Returns the pictures of the latest frame, stamped in seconds of the episode."""
         return self._frames
 
-    def outcome(self) -> dict[str, bool | int | float]:
+    def outcome(self) -> dict[str, bool | int | float | str]:
         """Returns how the episode stands."""
         return self._outcome
 

@@ -49,7 +49,7 @@ class AlohaDriver:
         self._watchdog = round(bus_watchdog_s / table.WATCHDOG_UNIT_S)
         self._timeout_s = answer_timeout_s
         self._torque = False
-        self.writes: NDArray[np.int64] = np.zeros(len(self._arms), dtype=np.int64)
+        self._writes: NDArray[np.int64] = np.zeros(len(self._arms), dtype=np.int64)
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -60,6 +60,11 @@ class AlohaDriver:
     def servos(self) -> tuple[str, ...]:
         """Names of all eighteen servos, in the order of the state's arrays."""
         return tuple(arm.label(servo) for arm in self._arms for servo in arm.servos)
+
+    @property
+    def writes(self) -> NDArray[np.int64]:
+        """(A,) commands sent to each arm so far."""
+        return self._writes
 
     def connect(self) -> None:
         """Opens both ports, asks every servo who it is, and compares its settings with what the arm needs.
@@ -138,7 +143,7 @@ class AlohaDriver:
                 continue
             try:
                 arm.bus.send(arm.goal_packet(target))
-                self.writes[index] += 1
+                self._writes[index] += 1
             except LinkLostError as error:
                 log.error("%s.", error.strerror)
 

@@ -156,7 +156,7 @@ class DynamixelArm:
     def measured(self) -> tuple[Vector, Vector, Vector]:
         """Returns positions, velocities and efforts (K,) of the joints, in the units of the contract."""
         masters = [index for index, servo in enumerate(self.servos) if servo.master is None]
-        position: Vector = (self._ticks[masters] - table.CENTRE_TICK) * table.TICK_RAD
+        position = np.asarray((self._ticks[masters] - table.CENTRE_TICK) * table.TICK_RAD, dtype=np.float64)
         velocity = self._rates[masters].copy()
         angle = position[-1]
         position[-1] = self._gripper.opening(angle)

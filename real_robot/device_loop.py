@@ -1,0 +1,104 @@
+"""One cycle of the device process: read the arms, sample the chunk in force, filter, write, tell."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.real_robot.device_state import DeviceState, chunk_of
+from stringline.real_robot.drivers.driver import ArmDriver, ArmState
+from stringline.real_robot.limits import SafetyLimits
+from stringline.real_robot.mailbox import Mailbox
+from stringline.real_robot.safety import SafetyFilter
+from stringline.real_robot.sampler import ChunkSampler
+
+Clock = Callable[[], float]
+
+
+class DeviceLoop:
+    """The only user of a driver.
+
+    Args:
+        driver: Connected and armed by whoever runs the loop.
+        embodiment: The body.
+        limits: Of the safety filter.
+        period_s: Of a cycle.
+        chunks: Mailbox of chunks to come.
+        states: Mailbox of states to tell.
+        state_layout: Layout of a state.
+
+    Attributes:
+        late: Cycles that were skipped; counted by whoever runs the loop.
+    """
+
+    def __init__(
+        self,
+        driver: ArmDriver,
+        embodiment: Embodiment,
+        limits: SafetyLimits,
+        period_s: float,
+        *,
+        chunks: Mailbox,
+        states: Mailbox,
+        state_layout: np.dtype[np.void],
+    ) -> None:
+        self._driver, self._chunks, self._states, self._layout = driver, chunks, states, state_layout
+        self._filter = SafetyFilter(embodiment, limits, period_s)
+        self._sampler = ChunkSampler()
+        self._command = np.zeros(len(embodiment.joints))
+        self._state: ArmState | None = None
+        self._session, self._tick, self.late = -1, 0, 0
+
+    def begin(self, session: int, clock: Clock) -> None:
+        """Begins an episode where the arms are; chunks of earlier ones no longer count, and a fault is cleared."""
+        self._sampler.clear()
+        self._chunks.fresh()
+        self._session = session
+        self._state = self._driver.read(clock)
+        self._command = self._state.position
+        self._filter.start(self._state, session)
+        self._tell()
+
+    def observe(self, clock: Clock) -> None:
+        """First half of a cycle: measures and tells."""
+        self._state = self._driver.read(clock)
+        self._tell()
+
+    def act(self, now: float) -> None:
+        """Second half: moves towards the target of `now` as far as is safe."""
+        assert self._state is not None
+        self._take_chunks(now)
+        command = self._filter.step(self._sampler.target(now), self._state, now)
+        self._driver.write(command)
+        self._command = command.position
+        self._tick += 1
+        self._tell()
+
+    def brake(self) -> None:
+        """Forgets the chunk in force, so that the next cycles bring the arms to rest."""
+        self._sampler.clear()
+
+    def _take_chunks(self, now: float) -> None:
+        for record in self._chunks.fresh():
+            chunk, session = chunk_of(record)
+            if chunk is None:
+                self._filter.reject()
+            elif self._filter.admit(chunk, session, now):
+                self._sampler.replace(chunk)
+
+    def _tell(self) -> None:
+        assert self._state is not None
+        acted = self._filter
+        state = DeviceState(
+            session=self._session,
+            tick=self._tick,
+            late=self.late,
+            mode=acted.mode,
+            reasons=acted.reasons,
+            fault_reasons=acted.fault_reasons,
+            counts=acted.counts,
+            arms=self._state,
+            command=self._command,
+            writes=self._driver.writes,
+        )
+        self._states.put(state.to_record(self._layout))

@@ -1,0 +1,132 @@
+"""What crosses the border of the device process: chunks in, states out, as records and as objects."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.policies.chunk import ActionChunk
+from stringline.real_robot.drivers.driver import ArmState, Vector
+from stringline.real_robot.mailbox import Record
+from stringline.real_robot.reasons import REASONS, Mode, Reason
+
+LONGEST_CHUNK = 256
+
+
+def chunk_layout(joints: int) -> np.dtype[np.void]:
+    """Layout of a chunk for a body of that many joints."""
+    return np.dtype(
+        [
+            ("session", "<i8"),
+            ("length", "<i8"),
+            ("time", "<f8", (LONGEST_CHUNK,)),
+            ("action", "<f4", (LONGEST_CHUNK, joints)),
+        ]
+    )
+
+
+def chunk_record(chunk: ActionChunk, session: int, joints: int) -> Record:
+    """Returns a chunk as a record. Values are not looked at: that is for the far side to do.
+
+    Raises:
+        ValueError: It is longer than a mailbox takes, or for another number of joints.
+    """
+    length = len(chunk.time)
+    if length > LONGEST_CHUNK or chunk.action.shape[1] != joints:
+        raise ValueError(
+            f"A chunk has shape {chunk.action.shape}; allowed: up to {LONGEST_CHUNK} actions of {joints} dimensions."
+        )
+    record: Record = np.zeros((), dtype=chunk_layout(joints))
+    record["session"], record["length"] = session, length
+    record["time"][:length], record["action"][:length] = chunk.time, chunk.action
+    return record
+
+
+def chunk_of(record: Record) -> tuple[ActionChunk | None, int]:
+    """Returns the chunk of a record, None if it cannot be one, and its session."""
+    length = int(record["length"])
+    if not 1 <= length <= LONGEST_CHUNK:
+        return None, int(record["session"])
+    return ActionChunk(record["time"][:length].copy(), record["action"][:length].copy()), int(record["session"])
+
+
+def state_layout(joints: int, servos: int, arms: int) -> np.dtype[np.void]:
+    """Layout of a state."""
+    return np.dtype(
+        [
+            ("session", "<i8"),
+            ("tick", "<i8"),
+            ("late", "<i8"),
+            ("mode", "<i4"),
+            ("reasons", "<i4"),
+            ("fault_reasons", "<i4"),
+            ("counts", "<i8", (len(REASONS),)),
+            ("time", "<f8"),
+            ("position", "<f8", (joints,)),
+            ("velocity", "<f8", (joints,)),
+            ("effort", "<f8", (joints,)),
+            ("command", "<f8", (joints,)),
+            ("servo_error", "u1", (servos,)),
+            ("servo_misses", "<i4", (servos,)),
+            ("lost", "?", (arms,)),
+            ("writes", "<i8", (arms,)),
+        ]
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceState:
+    """What the device process says about one cycle.
+
+    Attributes:
+        session: Episode that it is in.
+        tick: Cycles since the loop began.
+        late: Cycles that were skipped because the loop was late.
+        mode: Reaction of the safety filter.
+        reasons: What acted in the last cycle.
+        fault_reasons: What led to the fault.
+        counts: Cycles in which each reason acted in this episode.
+        arms: What was measured.
+        command: (J,) targets that were sent last.
+        writes: (A,) commands sent to each arm so far.
+    """
+
+    session: int
+    tick: int
+    late: int
+    mode: Mode
+    reasons: Reason
+    fault_reasons: Reason
+    counts: Mapping[Reason, int]
+    arms: ArmState
+    command: Vector
+    writes: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        """Reads a record."""
+        fields = ("position", "velocity", "effort", "servo_error", "servo_misses", "lost")
+        return cls(
+            session=int(record["session"]),
+            tick=int(record["tick"]),
+            late=int(record["late"]),
+            mode=Mode(int(record["mode"])),
+            reasons=Reason(int(record["reasons"])),
+            fault_reasons=Reason(int(record["fault_reasons"])),
+            counts={reason: int(count) for reason, count in zip(REASONS, record["counts"], strict=True)},
+            arms=ArmState(time=float(record["time"]), **{field: record[field].copy() for field in fields}),
+            command=record["command"].copy(),
+            writes=record["writes"].copy(),
+        )
+
+    def to_record(self, layout: np.dtype[np.void]) -> Record:
+        """Writes a record."""
+        record: Record = np.zeros((), dtype=layout)
+        for field in ("session", "tick", "late", "mode", "reasons", "fault_reasons", "command", "writes"):
+            record[field] = getattr(self, field)
+        record["counts"] = [self.counts.get(reason, 0) for reason in REASONS]
+        for field in ("time", "position", "velocity", "effort", "servo_error", "servo_misses", "lost"):
+            record[field] = getattr(self.arms, field)
+        return record

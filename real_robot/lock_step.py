@@ -1,0 +1,128 @@
+"""Episodes through the wire in simulated time: world, device loop and policy wait for each other, so nothing is ever late."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stringline.datasets.contract import Contract
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.policies.chunk import Session
+from stringline.real_robot.bridge import ObservationAssembler
+from stringline.real_robot.device_process import DeviceProcess
+from stringline.real_robot.device_state import DeviceState
+from stringline.real_robot.emulators.client import Emulator
+from stringline.real_robot.reasons import Mode, Reason, describe
+
+
+@dataclass
+class WireEpisode:
+    """How an episode through the wire went.
+
+    Attributes:
+        success: Whether the task was done.
+        stage: The furthest stage.
+        stage_name: Its name.
+        time_s: Simulated seconds at the end.
+        counts: Cycles in which each reason of the safety filter acted.
+        answer_ms: Milliseconds of each answer of the policy.
+        commands: (J,) targets sent, one per cycle.
+        positions: (J,) joints measured, one per cycle.
+        fault: Why the safety filter stopped the episode; empty when it did not.
+    """
+
+    success: bool = False
+    stage: int = 0
+    stage_name: str = ""
+    time_s: float = 0.0
+    counts: Mapping[Reason, int] = field(default_factory=dict)
+    answer_ms: list[float] = field(default_factory=list)
+    commands: list[Vector] = field(default_factory=list)
+    positions: list[Vector] = field(default_factory=list)
+    fault: list[str] = field(default_factory=list)
+
+
+class LockStepRobot:
+    """An emulated robot and its device process, both in lock-step, with torque on.
+
+    Args:
+        emulator: Started.
+        device: Connected and armed.
+        contract: What the policy sees and does.
+        embodiment: The body.
+        device_hz: Cycles per second, a multiple of the contract's control rate.
+    """
+
+    def __init__(
+        self, emulator: Emulator, device: DeviceProcess, contract: Contract, embodiment: Embodiment, *, device_hz: float = 100.0
+    ) -> None:
+        cycles = device_hz / contract.control_hz
+        if cycles < 1 or abs(cycles - round(cycles)) > 1e-9:
+            raise ValueError(f"device_hz is {device_hz}; it must be a multiple of the policy's {contract.control_hz} Hz.")
+        self._emulator, self._device = emulator, device
+        self._assembler = ObservationAssembler(contract, embodiment)
+        self._device_hz, self.cycles_per_action = device_hz, round(cycles)
+
+    def run(
+        self, session: Session, seed: int, *, execute_steps: int, options: Mapping[str, float] | None = None
+    ) -> WireEpisode:
+        """Runs one episode with a receding horizon, until success, the time limit or a fault.
+
+        Args:
+            session: Of the policy.
+            seed: Of the world.
+            execute_steps: Control periods between two questions, at least 1.
+            options: Of the task.
+        """
+        self._emulator.begin(seed, options)
+        self._device.begin()
+        sent_before, episode, cycle = self._device.latest().writes, WireEpisode(), 0
+        while True:
+            state = self._device.observe(cycle / self._device_hz)
+            if cycle % (execute_steps * self.cycles_per_action) == 0:
+                self._plan(session, state, episode)
+            state = self._device.act()
+            episode.commands.append(state.command)
+            episode.positions.append(state.arms.position)
+            episode.counts = state.counts
+            if state.mode is Mode.FAULT:
+                episode.fault = self.explain(state)
+                return episode
+            counts = dict(zip(self._device.arms, (state.writes - sent_before).tolist(), strict=True))
+            outcome = self._emulator.advance(counts)
+            cycle += 1
+            episode.success, episode.stage = bool(outcome["success"]), int(str(outcome["stage"]))
+            episode.stage_name, episode.time_s = str(outcome["stage_name"]), float(str(outcome["time"]))
+            if episode.success or outcome["expired"]:
+                return episode
+
+    def _plan(self, session: Session, state: DeviceState, episode: WireEpisode) -> None:
+        history = [past.arms for past in self._device.recent() if past.session == state.session]
+        observation = self._assembler.build(state.arms, history, self._emulator.frames())
+        start = time.perf_counter()
+        chunk = session.plan(observation)
+        episode.answer_ms.append((time.perf_counter() - start) * 1e3)
+        self._device.send(chunk)
+
+    def explain(self, state: DeviceState) -> list[str]:
+        """Returns why the filter is in a fault, in words."""
+        return explain_fault(state, self._device)
+
+
+def explain_fault(state: DeviceState, device: DeviceProcess) -> list[str]:
+    """Returns one sentence for each reason of a fault."""
+    return describe(
+        state.fault_reasons,
+        servos=device.servos,
+        arms=device.arms,
+        servo_error=state.arms.servo_error,
+        servo_misses=state.arms.servo_misses,
+        lost=state.arms.lost,
+    )
+
+
+def largest_difference(one: list[Vector], other: list[Vector]) -> Vector:
+    """Returns the largest difference (J,) of two equally timed series of joint vectors, as far as both go."""
+    length = min(len(one), len(other))
+    return np.asarray(np.abs(np.array(one[:length]) - np.array(other[:length])).max(axis=0))
