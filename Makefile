@@ -18,7 +18,7 @@ DEV := $(VENV)/.installed-dev
 export MALLOC_MMAP_THRESHOLD_ := 33554432
 export MALLOC_TRIM_THRESHOLD_ := 1073741824
 
-.PHONY: help install demo test check stress
+.PHONY: help install demo test stress check lint types imports package
 help:
 	@sed -n 's/^#   //p' Makefile
 
@@ -33,12 +33,21 @@ test: $(DEV)
 stress: $(DEV)
 	$(BIN)/python -m pytest -q -m stress
 
-check: $(DEV)
+# Each part is a target of its own, so that `make -k check` goes through all of them.
+check: lint types imports package
+
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(DEV)
 	$(BIN)/mypy
 	$(BIN)/pyright
+
+imports: $(DEV)
 	$(BIN)/lint-imports --no-cache
+
+package: $(DEV)
 	$(BIN)/python tests/packaging/check_distributions.py
 
 $(BIN)/python:
