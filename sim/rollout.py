@@ -130,6 +130,7 @@ def roll_out(
     """
     world.begin(seed, options)
     done, ahead = Rollout(), deque[NDArray[np.float64]]()
+    observation: dict[str, Array] = {}
     while True:
         if world.frame_due or not ahead:
             observation = world.observe()

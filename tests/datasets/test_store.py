@@ -7,9 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from numpy.typing import NDArray
+from zarr.core.buffer import default_buffer_prototype
 
 from stringline.datasets.contract import ActionDimension, Contract
 from stringline.datasets.disk import NoSpaceError
@@ -80,13 +79,8 @@ def test_plain_zarr_reads_it(store: EpisodeStore, contract: Contract, make_episo
 def test_metadata_is_what_zarr_writes(dtype: str) -> None:
     """For every type, the hand-written metadata equals that of zarr."""
     array = zarr.create_array({}, shape=(5, 0, 3), chunks=(5, 1, 3), dtype=dtype, compressors=None, filters=None, fill_value=0)
-    assert json.loads(array_metadata(ArrayEntry((5, 0, 3), dtype, 0))) == array.metadata.to_dict() | {
-        "attributes": {}
-    } | _plain(array)
-
-
-def _plain(array: "zarr.Array[Any]") -> dict[str, Any]:
-    return dict(json.loads(array.metadata.to_buffer_dict(zarr.core.buffer.default_buffer_prototype())["zarr.json"].to_bytes()))
+    written = array.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
+    assert json.loads(array_metadata(ArrayEntry((5, 0, 3), dtype, 0))) == json.loads(written)
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -256,20 +250,27 @@ def test_no_json_no_episode(store: EpisodeStore, contract: Contract, make_episod
     assert sorted(os.listdir(store.path)) == ["zarr.json"]
 
 
-def _write_some(path: Path, contract: Contract, arrays: Arrays, seeds: range) -> None:
-    store = EpisodeStore.create(path)
-    for seed in seeds:
-        store.write(arrays, EpisodeAttributes(contract, "reach", seed))
+WRITE = """
+import sys, numpy as np
+from stringline.datasets.contract import ActionDimension, Contract
+from stringline.datasets.episode import EpisodeAttributes
+from stringline.datasets.store import EpisodeStore
+contract = Contract("none", "table", 10.0, (), ("a",), (), (ActionDimension("a", "one", "joint"),))
+store = EpisodeStore.create(sys.argv[1])
+for seed in range(int(sys.argv[2]), 40, 4):
+    row = np.full((5, 1), seed, np.float32)
+    store.write({"time": np.arange(5.0), "joints/position": row, "action": row}, EpisodeAttributes(contract, "reach", seed))
+"""
 
 
-def test_parallel_writers(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> None:
+def test_parallel_writers(tmp_path: Path) -> None:
     """Four processes create and fill one store at once; nothing is lost, the order is that of the seeds."""
-    path, arrays = tmp_path / "store", make_episode()
-    with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
-        jobs = [pool.submit(_write_some, path, contract, arrays, range(worker, 40, 4)) for worker in range(4)]
-        for job in jobs:
-            job.result()
+    path = tmp_path / "store"
+    command = [sys.executable, "-c", WRITE, str(path)]
+    writers = [subprocess.Popen([*command, str(first)], env=ENVIRONMENT) for first in range(4)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0, 0]
     store = EpisodeStore.open(path)
+    assert [int(episode.arrays["action"][0, 0]) for episode in store.episodes()] == list(range(40))
     assert [episode.attributes.seed for episode in store.episodes()] == list(range(40))
     assert not any(store.verify(name) for name in store.names())
 
@@ -294,7 +295,7 @@ for seed in range(100000):
 def test_kill_loses_only_the_open_episode(tmp_path: Path) -> None:
     """A recorder killed at eight random moments leaves complete episodes, at most one leftover each time, and no gap."""
     path, rng = tmp_path / "store", np.random.default_rng(0)
-    leftovers = 0
+    leftovers, store = 0, EpisodeStore.create(path)
     for delay in rng.uniform(0.0, 0.15, 8):
         recorder = subprocess.Popen([sys.executable, "-c", RECORD, str(path)], env=ENVIRONMENT, stdout=subprocess.PIPE)
         assert recorder.stdout is not None
