@@ -156,7 +156,8 @@ def _add_capsules(model: mjcf.RootElement, arm: str) -> None:
     for mount in ALOHA.capsule_mounts:
         if not mount.per_opening.any():
             ends = (*mount.start, *mount.end)
-            bits = {"contype": ARM_BIT[arm], "conaffinity": SCENERY | _other(arm)}
+            # Foot and shoulder stand beside the table, and below its top when that is raised.
+            bits = {"contype": ARM_BIT[arm], "conaffinity": _other(arm) | (SCENERY if mount.link > 0 else 0)}
             bodies[mount.link + 1].add("geom", type="capsule", fromto=ends, size=(mount.radius,), group=HIDDEN, mass=0, **bits)
 
 

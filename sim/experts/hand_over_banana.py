@@ -56,7 +56,8 @@ class HandOverBananaExpert:
 
     def _script(self, scene: "_Scene", motion: Motion, rng: np.random.Generator) -> Iterator[Vector]:
         height = scene.task.table_height
-        meeting = np.array([0.0, 0.0, 0.27 + height]) + rng.uniform(-1, 1, 3) * (0.02, 0.03, 0.02)
+        # Over a high table they meet closer to it, because the arms do not reach much higher.
+        meeting = np.array([0.0, 0.0, 0.27 + 0.3 * height]) + rng.uniform(-1, 1, 3) * (0.02, 0.03, 0.02)
         hover = rng.uniform(0.08, 0.11)
         back = rng.uniform(0.08, 0.11)
         T_right_meeting = _gripper(meeting - GRASP_ALONG * UP, -FORWARDS, UP)

@@ -17,7 +17,7 @@ from stringline.sim.rendering import set_flat_rendering
 
 PHYSICS_SECONDS = 0.002
 TABLE_COLOUR = (0.13, 0.15, 0.19, 1.0)
-TABLE_HEIGHTS = (-0.05, 0.15)
+TABLE_HEIGHTS = (-0.05, 0.08)  # Higher, it would bury the arms' shoulders.
 
 
 class Workbench(composer.Arena):
