@@ -1,7 +1,7 @@
 """Episodes through the wire in simulated time: world, device loop and policy wait for each other, so nothing is ever late."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -65,7 +65,13 @@ class LockStepRobot:
         self._device_hz, self.cycles_per_action = device_hz, round(cycles)
 
     def run(
-        self, session: Session, seed: int, *, execute_steps: int, options: Mapping[str, float] | None = None
+        self,
+        session: Session,
+        seed: int,
+        *,
+        execute_steps: int,
+        options: Mapping[str, float] | None = None,
+        report: Callable[[DeviceState, float], None] | None = None,
     ) -> WireEpisode:
         """Runs one episode with a receding horizon, until success, the time limit or a fault.
 
@@ -74,6 +80,7 @@ class LockStepRobot:
             seed: Of the world.
             execute_steps: Control periods between two questions, at least 1.
             options: Of the task.
+            report: Gets the state and the simulated seconds after each cycle.
         """
         self._emulator.begin(seed, options)
         self._device.begin()
@@ -87,13 +94,15 @@ class LockStepRobot:
             episode.positions.append(state.arms.position)
             episode.counts = state.counts
             if state.mode is Mode.FAULT:
-                episode.fault = self.explain(state)
+                episode.fault = explain_fault(state, self._device)
                 return episode
             counts = dict(zip(self._device.arms, (state.writes - sent_before).tolist(), strict=True))
             outcome = self._emulator.advance(counts)
             cycle += 1
             episode.success, episode.stage = bool(outcome["success"]), int(str(outcome["stage"]))
             episode.stage_name, episode.time_s = str(outcome["stage_name"]), float(str(outcome["time"]))
+            if report is not None:
+                report(state, episode.time_s)
             if episode.success or outcome["expired"]:
                 return episode
 
@@ -104,10 +113,6 @@ class LockStepRobot:
         chunk = session.plan(observation)
         episode.answer_ms.append((time.perf_counter() - start) * 1e3)
         self._device.send(chunk)
-
-    def explain(self, state: DeviceState) -> list[str]:
-        """Returns why the filter is in a fault, in words."""
-        return explain_fault(state, self._device)
 
 
 def explain_fault(state: DeviceState, device: DeviceProcess) -> list[str]:

@@ -38,7 +38,7 @@ class Mailbox:
     """
 
     def __init__(self, memory: Memory, content: np.dtype[np.void]) -> None:
-        self._slots: NDArray[Any] = np.frombuffer(memory, dtype=_slot(content))
+        self._slots: NDArray[Any] = np.frombuffer(memoryview(memory).cast("B"), dtype=_slot(content))
         self._written = int(self._slots["number"].max())
         self._read = 0
 
