@@ -1,6 +1,7 @@
 """The layout that the import name, the wheel and other people's packages rest on."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -60,6 +61,15 @@ def test_hugging_face_datasets_is_not_hidden_by_our_folder() -> None:
         [sys.executable, "-c", code], cwd=ROOT, env={"PYTHONPATH": ".src"}, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "datasets.load"
+
+
+def test_the_lack_of_a_screen_is_no_news() -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "MUJOCO_GL")}
+    command = [sys.executable, "-c", "import stringline.datasets.contract, dm_control.mjcf"]
+    done = subprocess.run(
+        command, env=environment | {"PYTHONPATH": ".src"}, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
 
 
 def test_the_wheel_holds_stringline_and_nothing_else(tmp_path: Path) -> None:
