@@ -55,6 +55,7 @@ class ObservationMemory(nn.Module):
         depth: int = 4,
         heads: int = 4,
         share_layers: bool = True,
+        joint_dropout: float = 0.0,
     ) -> None:
         """Builds the encoder.
 
@@ -69,6 +70,8 @@ class ObservationMemory(nn.Module):
             depth: Number of blocks.
             heads: Attention heads; `dim` must divide into heads of even size.
             share_layers: One encoding for all blocks, or one for each.
+            joint_dropout: Share of the training examples whose joint state is hidden. In most frames of a demonstration the
+                joints give away where the arm is going, and a policy that reads it there does not learn to look.
 
         Raises:
             ValueError: A camera does not exist, the contract has no arms or joints, or a size does not divide.
@@ -78,12 +81,15 @@ class ObservationMemory(nn.Module):
             raise ValueError("This policy needs joint positions and gripper poses; the contract has no arms or no joints.")
         if dim % (2 * heads):
             raise ValueError(f"dim is {dim} with {heads} heads; allowed: multiples of {2 * heads}.")
+        if not 0 <= joint_dropout < 1:
+            raise ValueError(f"joint_dropout is {joint_dropout}; allowed: 0 to below 1.")
         names = [camera.name for camera in contract.cameras] if cameras is None else cameras
         self.cameras = tuple(contract.camera(name) for name in names)
         self.arms = contract.arms
         self.dim = dim
         self.joint_range = MinMaxNormaliser.of(statistics, "joints/position")
         self.tokenise = RgbdTokens(self.cameras, coordinates, dim)
+        self.joint_dropout = joint_dropout
         self.embed_joints = nn.Linear(len(contract.joints), dim)
         self.arm_mark = nn.Parameter(0.02 * torch.randn(len(self.arms), dim))
         self.blocks = VisionTransformer(
@@ -125,9 +131,16 @@ class ObservationMemory(nn.Module):
 
     def _arm_tokens(self, observation: Mapping[str, Tensor]) -> Tokens:
         joints = self.joint_range.normalise(observation["joints/position"].float())
-        features = self.embed_joints(joints)[:, None] + self.arm_mark
+        features = self._hidden(self.embed_joints(joints))[:, None] + self.arm_mark
         positions = torch.stack([observation[f"T_base_gripper/{arm}"][:, :3, 3] for arm in self.arms], dim=1)
         return Tokens(features, *self.tokenise.coordinates.points(positions))
+
+
+    def _hidden(self, features: Tensor) -> Tensor:
+        """Returns joint features (B, dim), in training with those of some examples set to zero."""
+        if not self.training or not self.joint_dropout:
+            return features
+        return features * (torch.rand(len(features), 1, device=features.device) >= self.joint_dropout).to(features.dtype)
 
 
 class MemoryRecipe(Protocol):
