@@ -135,7 +135,6 @@ class ObservationMemory(nn.Module):
         positions = torch.stack([observation[f"T_base_gripper/{arm}"][:, :3, 3] for arm in self.arms], dim=1)
         return Tokens(features, *self.tokenise.coordinates.points(positions))
 
-
     def _hidden(self, features: Tensor) -> Tensor:
         """Returns joint features (B, dim), in training with those of some examples set to zero."""
         if not self.training or not self.joint_dropout:

@@ -219,6 +219,8 @@ def test_rotations_quaternions_and_inverses_agree_with_mujoco() -> None:
 
 
 def test_the_embodiment_is_light_to_import() -> None:
-    code = "import sys, stringline.datasets.embodiments.aloha; print({'torch', 'mujoco', 'mink', 'dm_control'} & set(sys.modules))"
+    code = (
+        "import sys, stringline.datasets.embodiments.aloha; print({'torch', 'mujoco', 'mink', 'dm_control'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": ".src"})
     assert done.stdout.strip() == "set()"
