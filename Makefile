@@ -45,7 +45,7 @@ types: $(DEV)
 	$(BIN)/pyright
 
 imports: $(DEV)
-	$(BIN)/lint-imports --no-cache
+	$(BIN)/lint-imports --no-cache --no-logo
 
 package: $(DEV)
 	$(BIN)/python tests/packaging/check_distributions.py

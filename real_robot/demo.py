@@ -12,6 +12,6 @@ def main() -> None:
 
 def _demo(config: DictConfig) -> None:
     # Imported here: processes that are spawned to simulate import this module, and have no use for torch.
-    from stringline.real_robot.demo_chain import DemoChain  # noqa: PLC0415
+    from stringline.real_robot.demo_chain import DemoChain
 
     DemoChain(config).run()
