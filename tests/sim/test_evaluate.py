@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,12 +41,12 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     policy = build_policy(plain, contract, statistics)
     with torch.no_grad():
         for weight in policy.parameters():
-            weight += 0.05 * torch.randn_like(weight)  # A new policy says the same to everything.
+            weight.add_(0.05 * torch.randn_like(weight))  # A new policy says the same to everything.
     save_policy(path, policy, plain, {"steps": 0})
     return path
 
 
-def settings(checkpoint: Path, task: dict[str, object], output: Path) -> dict[str, object]:
+def settings(checkpoint: Path, task: dict[str, object], output: Path) -> dict[str, Any]:
     """The settings of a quick evaluation."""
     quick = {"execute_steps": 8, "workers": 1, "seeds": 1, "first_seed": 5, "films": False}
     return {"checkpoint": str(checkpoint), "task": task, "output": str(output), **quick}
@@ -75,7 +76,7 @@ def test_from_the_command_line(checkpoint: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["summary"]["rate"]["trials"] == 2
     report = (tmp_path / "out" / "report.html").read_text()
     assert f"stringline-eval checkpoint={checkpoint} seeds=2" in report
-    task = {"name": "hand_over_banana", "time_limit_s": 0.4, "frame_hz": 12.5, "options": {}}
+    task: dict[str, object] = {"name": "hand_over_banana", "time_limit_s": 0.4, "frame_hz": 12.5, "options": {}}
     again = evaluate_checkpoint(settings(checkpoint, task, tmp_path / "out") | {"seeds": 2, "first_seed": 1_000_000})
     assert [json.loads(line) for line in lines.splitlines()[1:]] == [asdict(result) for result in again]
     assert (tmp_path / "out" / "results.jsonl").read_text() == lines
@@ -83,7 +84,7 @@ def test_from_the_command_line(checkpoint: Path, tmp_path: Path) -> None:
 
 def test_options_change_the_world(checkpoint: Path, tmp_path: Path) -> None:
     """A raised table is seen by the policy, so it acts otherwise; options that the task does not know are refused."""
-    task = {"name": "hand_over_banana", "time_limit_s": 0.4, "frame_hz": 12.5, "options": {}}
+    task: dict[str, object] = {"name": "hand_over_banana", "time_limit_s": 0.4, "frame_hz": 12.5, "options": {}}
     plain = evaluate_checkpoint(settings(checkpoint, task, tmp_path / "plain"))
     raised = evaluate_checkpoint(settings(checkpoint, task | {"options": {"table_height": 0.05}}, tmp_path / "raised"))
     assert plain[0].seed == raised[0].seed == 5

@@ -1,0 +1,135 @@
+"""Writers that are killed, run at once, or meet a full disk leave a store whose episodes are all complete."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stringline.datasets.contract import Contract
+from stringline.datasets.disk import NoSpaceError
+from stringline.datasets.episode import EpisodeAttributes
+from stringline.datasets.store import EpisodeStore
+
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / ".src")}
+
+
+WRITE = """
+import sys, numpy as np
+from stringline.datasets.contract import ActionDimension, Contract
+from stringline.datasets.episode import EpisodeAttributes
+from stringline.datasets.store import EpisodeStore
+contract = Contract("none", "table", 10.0, (), ("a",), (), (ActionDimension("a", "one", "joint"),))
+store = EpisodeStore.create(sys.argv[1])
+for seed in range(int(sys.argv[2]), 40, 4):
+    row = np.full((5, 1), seed, np.float32)
+    store.write({"time": np.arange(5.0), "joints/position": row, "action": row}, EpisodeAttributes(contract, "reach", seed))
+"""
+
+
+def test_parallel_writers(tmp_path: Path) -> None:
+    """Four processes create and fill one store at once; nothing is lost, the order is that of the seeds."""
+    path = tmp_path / "store"
+    command = [sys.executable, "-c", WRITE, str(path)]
+    writers = [subprocess.Popen([*command, str(first)], env=ENVIRONMENT) for first in range(4)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0, 0]
+    store = EpisodeStore.open(path)
+    assert [int(episode.arrays["action"][0, 0]) for episode in store.episodes()] == list(range(40))
+    assert [episode.attributes.seed for episode in store.episodes()] == list(range(40))
+    assert not any(store.verify(name) for name in store.names())
+
+
+RECORD = """
+import sys, numpy as np
+from stringline.datasets.contract import ActionDimension, Contract
+from stringline.datasets.episode import EpisodeAttributes
+from stringline.datasets.store import EpisodeStore
+store = EpisodeStore.create(sys.argv[1])
+contract = Contract("none", "table", 10.0, (), ("a",), (), (ActionDimension("a", "one", "joint"),))
+print("ready", flush=True)
+for seed in range(100000):
+    with store.writer(EpisodeAttributes(contract, "record", seed)) as writer:
+        for t in range(50):
+            row = np.full(1, seed + t, np.float32)
+            writer.step({"time": np.float64(t), "joints/position": row, "sim/state": np.full(5000, t, np.float32)}, row)
+        writer.commit()
+"""
+
+
+def test_kill_loses_only_the_open_episode(tmp_path: Path) -> None:
+    """A recorder killed at eight random moments leaves complete episodes, at most one leftover each time, and no gap."""
+    path, rng = tmp_path / "store", np.random.default_rng(0)
+    leftovers, store = 0, EpisodeStore.create(path)
+    for delay in rng.uniform(0.0, 0.15, 8):
+        recorder = subprocess.Popen([sys.executable, "-c", RECORD, str(path)], env=ENVIRONMENT, stdout=subprocess.PIPE)
+        assert recorder.stdout is not None
+        assert recorder.stdout.readline() == b"ready\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            recorder.wait(delay)
+        assert EpisodeStore.open(path).leftovers() == []  # The living writer's folder is not offered for removal.
+        recorder.send_signal(signal.SIGKILL)
+        assert recorder.wait() == -signal.SIGKILL
+        recorder.stdout.close()
+        store = EpisodeStore.open(path)
+        seeds = [episode.attributes.seed for episode in store.episodes()]
+        assert set(seeds) == set(range(max(seeds, default=-1) + 1))
+        assert not any(store.verify(name) for name in store.names())
+        removed = len(store.remove_leftovers())
+        assert removed <= 1
+        leftovers += removed
+        assert not [entry for entry in os.listdir(path) if entry.startswith(".open-")]
+    assert len(store) > 0
+    assert leftovers > 0
+
+
+FULL = """
+import resource, signal, sys, numpy as np
+from stringline.datasets.contract import ActionDimension, Contract
+from stringline.datasets.disk import NoSpaceError
+from stringline.datasets.episode import EpisodeAttributes
+from stringline.datasets.store import EpisodeStore
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+store = EpisodeStore.create(sys.argv[1])
+contract = Contract("none", "table", 10.0, (), ("a",), (), (ActionDimension("a", "one", "joint"),))
+small = {"time": np.arange(4.0), "joints/position": np.zeros((4, 1), "f4"), "action": np.zeros((4, 1), "f4")}
+store.write(small, EpisodeAttributes(contract, "t", 0))
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+try:
+    store.write({**small, "sim/state": np.zeros((4, 1 << 20), "f4")}, EpisodeAttributes(contract, "t", 1))
+except NoSpaceError as error:
+    print("whole:", error)
+try:
+    with store.writer(EpisodeAttributes(contract, "t", 2)) as writer:
+        for t in range(100):
+            row = np.zeros(1, "f4")
+            writer.step({"time": np.float64(t), "joints/position": row, "sim/state": np.zeros(1 << 16, "f4")}, row)
+except NoSpaceError as error:
+    print("stream:", error)
+"""
+
+
+def test_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    """A write that the system refuses for lack of room is explained, and the store holds what it held."""
+    run = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path / "store")], env=ENVIRONMENT, capture_output=True, text=True, check=True
+    )
+    assert "whole: " in run.stdout
+    assert "stream: " in run.stdout
+    assert run.stdout.count("No space left (File too large)") == 2
+    store = EpisodeStore.open(tmp_path / "store")
+    assert len(store) == 1
+    assert sorted(os.listdir(store.path)) == [store.names()[0], "zarr.json"]
+    assert store.verify(store.names()[0]) == []
+
+
+def test_too_little_space_is_said_before_writing(tmp_path: Path, contract: Contract) -> None:
+    """An episode larger than the disk is refused at once."""
+    store = EpisodeStore.create(tmp_path / "store")
+    with pytest.raises(NoSpaceError, match=r"MiB are needed, .* MiB are free") as caught:
+        store.writer(EpisodeAttributes(contract, "reach", 0), expected_bytes=1 << 60)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # Workers hand it to their parent.
+    assert sorted(os.listdir(store.path)) == ["zarr.json"]
