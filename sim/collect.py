@@ -6,7 +6,7 @@ stopped at any time and goes on where it was. Neither this process nor the worke
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -57,12 +57,8 @@ def collect(recipe: Recipe, path: str | Path, episodes: int, *, workers: int = 2
     store.remove_leftovers()
     collection = Collection(store, recipe, first_seed)
     with tqdm(total=episodes, initial=min(episodes, collection.kept), unit="episode", desc=recipe.task) as progress:
-        while seeds := collection.next_seeds(episodes):
-            if collection.tried > ATTEMPTS_PER_EPISODE * episodes + 20:
-                raise ValueError(f"The expert succeeded in {collection.successes} of {collection.tried} attempts; giving up.")
-            for outcome in _outcomes(recipe, store.path, seeds, workers):
-                collection.add(outcome)
-                progress.update(int(outcome.success or recipe.keep_failures))
+        for outcome in _outcomes(collection, recipe, store.path, episodes, workers):
+            progress.update(int(outcome.success or recipe.keep_failures))
     logger.info(
         "%s holds %d episodes of %r; %d of %d attempts succeeded.",
         path,
@@ -142,16 +138,23 @@ def _collect(config: DictConfig) -> None:
     collect(recipe, config.output, config.episodes, workers=config.workers or os.cpu_count() or 1, first_seed=config.first_seed)
 
 
-def _outcomes(recipe: Recipe, path: Path, seeds: Sequence[int], workers: int) -> Iterator[Outcome]:
-    """Yields how the attempts ended, as they end."""
-    waiting, missing = list(reversed(seeds)), len(seeds)
+def _outcomes(collection: Collection, recipe: Recipe, path: Path, episodes: int, workers: int) -> Iterator[Outcome]:
+    """Makes the attempts that are missing, writes them down, and yields them as they end."""
+    missing, running = len(collection.next_seeds(episodes)), set[int]()
+    if not missing:
+        return
     with Workers(partial(open_world, recipe), min(workers, missing)) as pool:
         for worker, message in pool.messages():
             if isinstance(message, Returned):
                 assert isinstance(message.result, Outcome)
-                missing -= 1
+                running.remove(message.result.seed)
+                collection.add(message.result)
                 yield message.result
+            waiting = [seed for seed in collection.next_seeds(episodes) if seed not in running]
+            if collection.tried > ATTEMPTS_PER_EPISODE * episodes + 10:
+                raise ValueError(f"The expert succeeded in {collection.successes} of {collection.tried} attempts; giving up.")
             if waiting:
-                worker.send(Attempt(recipe, path, waiting.pop()))
-            elif not missing:
+                running.add(waiting[0])
+                worker.send(Attempt(recipe, path, waiting[0]))
+            elif not running:
                 return

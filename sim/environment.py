@@ -92,12 +92,12 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
     ) -> tuple[dict[str, Array], dict[str, Any]]:
         """Begins the episode of that seed, by default of a random one; options go to the task's `configure`."""
         self.begin(seed, options)
-        return self.observe(), self._info(self._result())
+        return self._observation(), self._info(self._result())
 
     def step(self, action: Array) -> tuple[dict[str, Array], float, bool, bool, dict[str, Any]]:
         """Applies one action (14,) and returns observation, reward, terminated, truncated and info."""
         result = self.advance(action)
-        return self.observe(), float(result.success), result.success, result.expired, self._info(result)
+        return self._observation(), float(result.success), result.success, result.expired, self._info(result)
 
     def begin(self, seed: int | None = None, options: Mapping[str, float] | None = None) -> None:
         """Begins an episode without looking at it.
@@ -138,7 +138,7 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         return self._step / self.contract.control_hz
 
     def observe(self, cameras: bool = True) -> dict[str, Array]:
-        """Returns what the contract says about now; pictures are those of the latest frame.
+        """Returns what the contract says about now; pictures are those of the latest frame, and not to be changed.
 
         Args:
             cameras: False leaves all pictures and their geometry out.
@@ -172,6 +172,10 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         """Gives the graphics and the physics back."""
         self._renderer.close()
         self.physics.free()
+
+    def _observation(self) -> dict[str, Array]:
+        """Returns one that its receiver may change, as gymnasium wants it."""
+        return {key: value.copy() for key, value in self.observe().items()}
 
     def _draw(self) -> dict[str, Array]:
         found: dict[str, Array] = {}

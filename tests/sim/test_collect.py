@@ -1,0 +1,134 @@
+"""Collected episodes depend on their seeds alone, and collection goes on where it was stopped."""
+
+import json
+import sys
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stringline.datasets.contract import validate_episode
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.store import EpisodeStore
+from stringline.sim.collect import collect, open_world
+from stringline.sim.collection import COLLECTION_FILE, Collection, Outcome, Recipe
+from stringline.sim.experts.expert import make_expert
+from stringline.sim.record import ornstein_uhlenbeck, record_episode
+from stringline.sim.rollout import Simulation
+from stringline.sim.workers import Ready, Returned, Workers
+
+SMALL = Recipe(cameras=("overhead", "wrist_left"), image_size=16, frame_hz=5.0, noise_rad=0.02)
+HOPELESS = replace(SMALL, time_limit_s=0.1)
+
+
+@dataclass(frozen=True)
+class LoadedModules:
+    """Asks a worker what it has imported."""
+
+    def run(self, world: Simulation) -> list[str]:
+        return sorted(name for name in sys.modules if "." not in name)
+
+
+def test_workers_import_no_torch() -> None:
+    with Workers(partial(open_world, SMALL), 1) as workers:
+        for worker, message in workers.messages():
+            if isinstance(message, Ready):
+                worker.send(LoadedModules())
+            elif isinstance(message, Returned):
+                assert isinstance(message.result, list)
+                assert "mujoco" in message.result
+                assert "torch" not in message.result
+                return
+
+
+def test_a_store_holds_what_a_single_process_records_however_it_was_collected(tmp_path: Path) -> None:
+    collect(SMALL, tmp_path, 1, workers=1)
+    before = EpisodeStore.open(tmp_path).names()
+    (tmp_path / COLLECTION_FILE).unlink()  # As after a crash between storing the episode and writing it down.
+    collection = collect(SMALL, tmp_path, 3, workers=2)
+    store = EpisodeStore.open(tmp_path)
+    assert store.names()[:1] == before
+    assert [outcome.seed for outcome in collection.outcomes] == [0, 1, 2]
+    world, expert = open_world(SMALL), make_expert(SMALL.task)
+    for episode in reversed(store.episodes()):
+        arrays = record_episode(world, expert, episode.attributes.seed, noise_rad=SMALL.noise_rad).arrays
+        assert set(episode.arrays) == set(arrays)
+        for key, value in arrays.items():
+            np.testing.assert_array_equal(episode.arrays[key], value, err_msg=key)
+    world.close()
+    with pytest.raises(ValueError, match=r"was collected with noise_rad=0.02 \(now 0.0\)"):
+        collect(replace(SMALL, noise_rad=0.0), tmp_path, 3)
+
+
+def test_failures_are_counted_and_kept_only_on_demand(tmp_path: Path) -> None:
+    kept = collect(replace(HOPELESS, keep_failures=True), tmp_path / "kept", 3, workers=1)
+    assert [(outcome.success, outcome.stage) for outcome in kept.outcomes] == [(False, 0)] * 3
+    episodes = EpisodeStore.open(tmp_path / "kept").episodes()
+    assert [episode.attributes.success for episode in episodes] == [False] * 3
+    with pytest.raises(ValueError, match=r"succeeded in 0 of \d+ attempts"):
+        collect(HOPELESS, tmp_path / "none", 1, workers=1)
+    assert len(EpisodeStore.open(tmp_path / "none")) == 0
+    assert json.loads((tmp_path / "none" / COLLECTION_FILE).read_text())["hand_over_banana"]["outcomes"][0]["seed"] == 0
+
+
+def test_attempts_are_those_up_to_the_last_one_needed(tmp_path: Path) -> None:
+    """Whatever order they are made in, and wherever they are interrupted."""
+
+    def attempts(path: Path, together: int) -> list[int]:
+        store = EpisodeStore.create(path)
+        while seeds := Collection(store, SMALL, 10).next_seeds(6):
+            collection = Collection(store, SMALL, 10)
+            for seed in list(reversed(seeds))[:together]:
+                collection.add(Outcome(seed, success=seed % 3 > 0, stage=0, steps=1))
+        return [outcome.seed for outcome in Collection(store, SMALL, 10).outcomes]
+
+    assert attempts(tmp_path / "a", 1) == attempts(tmp_path / "b", 2) == attempts(tmp_path / "c", 99) == list(range(10, 18))
+
+
+def test_a_recording_is_an_episode_with_what_the_expert_wanted() -> None:
+    world, expert = open_world(SMALL), make_expert(SMALL.task)
+    plain, disturbed, again = (record_episode(world, expert, 2, noise_rad=noise) for noise in (0.0, 0.05, 0.05))
+    world.close()
+    validate_episode(plain.arrays, world.contract)
+    assert plain.success
+    assert plain.arrays["stage"][-1] >= 3
+    assert (np.diff(plain.arrays["frame/overhead"]) >= 0).all()
+    assert plain.arrays["T_base_camera/overhead"].shape == (4, 4)
+    assert len(plain.arrays["T_base_camera/wrist_left"]) == len(plain.arrays["rgb/wrist_left"])
+    np.testing.assert_allclose(plain.arrays["time/overhead"], np.arange(len(plain.arrays["rgb/overhead"])) * 0.2)
+    np.testing.assert_array_equal(disturbed.arrays["action"], again.arrays["action"])
+    # The first targets do not depend on the measured joints, so the disturbance must not show in them, but in the joints.
+    np.testing.assert_allclose(disturbed.arrays["action"][:40], plain.arrays["action"][:40], atol=1e-6)
+    difference = disturbed.arrays["joints/position"][:40] - plain.arrays["joints/position"][:40]
+    assert np.abs(difference).max() > 0.005
+
+
+def test_the_disturbance_has_its_deviation_and_correlation_and_spares_grippers() -> None:
+    hinges = np.array([joint.kind == "hinge" for joint in ALOHA.joints])
+    rng = np.random.default_rng(0)
+    share = np.random.default_rng(0).uniform()
+    values = np.stack(list(islice(ornstein_uhlenbeck(rng, 0.1, 0.02), 20_000)))
+    assert (values[:, ~hinges] == 0).all()
+    np.testing.assert_allclose(values[:, hinges].std(axis=0), 0.1 * share, rtol=0.1)
+    lagged = (values[1:, hinges] * values[:-1, hinges]).mean() / (values[:, hinges] ** 2).mean()
+    assert lagged == pytest.approx(np.exp(-0.02 / 0.25), abs=0.01)
+    with pytest.raises(ValueError, match=r"The noise is 2.0 rad; allowed"):
+        next(ornstein_uhlenbeck(rng, 2.0, 0.02))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "episodes", "message"),
+    [
+        (replace(SMALL, task="juggle"), 1, "There is no expert for the task 'juggle'"),
+        (replace(SMALL, cameras=("overhead", "ceiling")), 1, "There is no camera 'ceiling'"),
+        (replace(SMALL, options={"table_height": 3.0}), 1, "table_height is 3.0 m"),
+        (SMALL, 0, "Got episodes=0"),
+    ],
+)
+def test_mistakes_are_answered_before_anything_is_written(tmp_path: Path, recipe: Recipe, episodes: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        collect(recipe, tmp_path / "store", episodes)
+    assert not (tmp_path / "store").exists()
