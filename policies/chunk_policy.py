@@ -89,10 +89,8 @@ class ChunkSession:
         """
         contract = self._policy.contract
         validate_observation(observation, contract)
-        batch = {
-            key: torch.from_numpy(np.ascontiguousarray(observation[key]))[None].to(self._device)
-            for key in self._policy.memory.keys
-        }
+        keys = self._policy.memory.keys
+        batch = {key: torch.tensor(np.asarray(observation[key]), device=self._device)[None] for key in keys}
         action = self._policy.predict(batch, self._generator)[0].cpu().numpy()
         time = float(observation["time"]) + np.arange(len(action)) / contract.control_hz
         return ActionChunk(time=time, action=cast("np.ndarray[tuple[int, int], np.dtype[np.float32]]", action))

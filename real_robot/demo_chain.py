@@ -68,8 +68,7 @@ class DemoChain:
         """Measures the expert undisturbed, and without pictures, which it does not look at."""
         recipe = self._recipe(cameras=(), keep_failures=True)
         attempts = collect(recipe, self.folder / "expert", self.settings["expert_trials"], workers=self.settings["workers"])
-        successes = [outcome.success for outcome in attempts.outcomes.values()]
-        return Rate(sum(successes), len(successes))
+        return Rate(attempts.successes, attempts.tried)
 
     def _demonstrate(self) -> EpisodeStore:
         path = self.folder / "demonstrations"
@@ -178,7 +177,7 @@ class DemoChain:
         by_seed = {result.seed: result.success for result in direct}
         agreeing = sum(by_seed[result.seed] == result.success for result in wire)
         return [
-            "Success means that the hand-over happened and that the banana lay in the bowl, released and at rest for half a second.",
+            "Success: the hand-over happened, and the banana lay in the bowl, released and at rest for half a second.",
             f"On the {len(wire)} seeds run both ways, direct and wire agreed in {agreeing}.",
             "The wire run is in lock-step: the emulated arms wait for the policy, so it says nothing about latency.",
         ]
