@@ -17,7 +17,8 @@ from stringline.policies.chunk_policy import ChunkPolicy
 from stringline.policies.load import load_policy
 from stringline.real_robot.journal import Journal
 from stringline.real_robot.wire_evaluation import WireEvaluation
-from stringline.sim.collect import Recipe, collect
+from stringline.sim.collect import collect
+from stringline.sim.collection import Recipe
 from stringline.sim.evaluation import Evaluation, evaluation_seeds, open_world
 from stringline.sim.machine import machine_kind, versions
 from stringline.sim.report import Report, choose_clips, write_report
