@@ -32,7 +32,7 @@ class Checklist:
             yield words.append
         except (ValueError, RuntimeError) as error:
             self._problems.append(f"{what}: {error}")
-            self._show("FAILED", what, str(error))
+            self._show("FAILED", what, "")
         else:
             self._show("ok", what, " ".join(words))
 
@@ -44,8 +44,7 @@ class Checklist:
         """Goes on only if everything was well.
 
         Raises:
-            ValueError: With the number of problems; they were shown before.
+            ValueError: With all that is wrong.
         """
         if self._problems:
-            what = " ".join(problem.partition("\n")[0] for problem in self._problems)
-            raise ValueError(f"Not started, because {len(self._problems)} of the checks above failed. {what}")
+            raise ValueError("Not started.\n" + "\n".join(self._problems))

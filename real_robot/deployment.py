@@ -53,8 +53,8 @@ class Deployment:
             if policy is not None:
                 with checklist.check("checkpoint fits the robot"):
                     if misfits := policy.contract.misfits(self._offered(policy.contract)):
-                        raise ValueError(" ".join(misfits))
-            emulator = stack.enter_context(self._emulator()) if self._emulated else None
+                        raise ValueError("\n".join(misfits))
+            emulator = stack.enter_context(self._emulator(policy)) if self._emulated else None
             device = stack.enter_context(self._device(emulator))
             with checklist.check("ports and servos") as note:
                 device.connect()
@@ -73,9 +73,12 @@ class Deployment:
         cameras = [Camera(name, *sizes.get(name, (128, 128)), depth) for name in self._robot["cameras"]]
         return ALOHA.contract(cameras, float(self._robot["control_hz"]))
 
-    def _emulator(self) -> Emulator:
-        cameras = self._robot["cameras"]
-        return Emulator.of_task(lock_step=self._lock_step, cameras=cameras, **self._robot["emulator"])
+    def _emulator(self, policy: Policy | None) -> Emulator:
+        """Returns an emulator whose pictures are of the size that the policy knows."""
+        sizes = {camera.height for camera in policy.contract.cameras} if policy else set()
+        image_size = max(sizes, default=128)
+        cameras, settings = self._robot["cameras"], self._robot["emulator"]
+        return Emulator.of_task(lock_step=self._lock_step, cameras=cameras, image_size=image_size, **settings)
 
     def _device(self, emulator: Emulator | None) -> DeviceProcess:
         ports = self._robot["ports"] if emulator is None else emulator.ports

@@ -41,7 +41,7 @@ class SafetyLimits:
     effort: Vector
     table_height: float = 0.0
     table_clearance: float = 0.0
-    arm_clearance: float = 0.01
+    arm_clearance: float = 0.0
     soft_start_s: float = 2.0
     hold_after_misses: int = 3
     fault_after_misses: int = 30
@@ -70,13 +70,13 @@ class SafetyLimits:
         embodiment: Embodiment,
         *,
         margin_rad: float = 0.01,
-        acceleration: float = 40.0,
+        acceleration: float = 60.0,
         gripper_acceleration: float = 100.0,
         tracking_rad: float = 0.8,
         speed_share: float = 1.0,
         table_height: float = 0.0,
         table_clearance: float = 0.0,
-        arm_clearance: float = 0.01,
+        arm_clearance: float = 0.0,
         soft_start_s: float = 2.0,
     ) -> Self:
         """Derives limits from a body's own.

@@ -24,7 +24,7 @@ class RobotNotReadyError(ValueError):
     """
 
     def __init__(self, problems: list[str]) -> None:
-        super().__init__("The robot is not ready:\n" + "\n".join(f"  - {problem}" for problem in problems))
+        super().__init__("The robot is not ready." + "".join(f"\n  - {problem}" for problem in problems))
         self.problems = problems
 
 

@@ -19,13 +19,11 @@ from stringline.real_robot.emulators.aloha_arms import EmulatedArms
 from stringline.real_robot.emulators.plant import FirstOrderPlant, Plant
 from stringline.real_robot.emulators.server import EmulatorServer
 
-log = logging.getLogger(__name__)
-
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the emulator."""
     settings = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     try:
         plant = _plant(settings)
     except ValueError as error:

@@ -14,6 +14,9 @@ from stringline.real_robot.emulators.plant import Plant
 
 Vector = NDArray[np.float64]
 
+# Openings per radian. Near a quarter turn the crank moves and the fingers hardly do; beyond it they cannot open.
+_SMALLEST_SLOPE = 0.05
+
 
 class EmulatedArms:
     """Translates between registers and the plant.
@@ -73,7 +76,7 @@ class EmulatedArms:
     def _gripper_motion(self, opening: float, speed: float) -> tuple[float, float]:
         angle = float(self._gripper.angle(opening))
         slope = float(self._gripper.opening(angle + 1e-4) - self._gripper.opening(angle - 1e-4)) / 2e-4
-        return angle, speed / slope
+        return angle, speed / max(slope, _SMALLEST_SLOPE)
 
     def _masters(self) -> list[EmulatedServo]:
         return [line.servos[kind.ident] for line in self.lines.values() for kind in VIPERX if kind.master is None]
