@@ -3,8 +3,10 @@
 OpenGL is first touched when the first picture is asked for, in the process that asks: a context does not survive a fork.
 """
 
+import atexit
 import os
 import platform
+import weakref
 from collections.abc import Callable
 from typing import Protocol
 
@@ -126,6 +128,8 @@ class Renderer:
 
     def _open(self) -> None:
         self._graphics = open_graphics(self._rect.width, self._rect.height)
+        # Registered after the driver's own end, so it comes before it: a context that outlives its driver complains at exit.
+        atexit.register(_close, weakref.ref(self))
         self._graphics.make_current()
         self._context = mujoco.MjrContext(self._model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
@@ -133,6 +137,12 @@ class Renderer:
         self._scene = mujoco.MjvScene(self._model, maxgeom=1000)
         for flag in (mujoco.mjtRndFlag.mjRND_SKYBOX, mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
             self._scene.flags[int(flag)] = 0
+
+
+def _close(reference: weakref.ref[Renderer]) -> None:
+    renderer = reference()
+    if renderer is not None:
+        renderer.close()
 
 
 def open_graphics(width: int, height: int) -> GraphicsContext:
