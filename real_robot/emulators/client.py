@@ -1,6 +1,7 @@
 """An emulator as its users see it: start it, look through its cameras, drive its clock, cause its faults, end it."""
 
 import json
+import os
 import select
 import socket
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import stringline
 from stringline.datasets.contract import Array
 from stringline.real_robot.emulators.messages import Header, Json, receive, send
 
@@ -80,9 +82,16 @@ class Emulator:
             EmulatorError: It does not come up.
         """
         command = [sys.executable, "-m", "stringline.real_robot.emulators.aloha", *self._arguments]
+        # The package may run from a checkout that is not installed.
+        where = os.pathsep.join([str(Path(stringline.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
         # In a session of its own, so that a Ctrl-C reaches only the program that knows what to do with it.
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": where.rstrip(os.pathsep)},
         )
         assert self._process.stdout is not None
         ready = select.select([self._process.stdout], [], [], _START_TIMEOUT_S)[0]

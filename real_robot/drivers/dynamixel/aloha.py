@@ -83,6 +83,9 @@ class AlohaDriver:
             try:
                 for arm in self._arms:
                     arm.watch()
+                # From now on the last known values are real ones.
+                self._refresh(torque_expected=False)
+                problems += [problem for arm in self._arms for problem in _silent(arm)]
             except (ValueError, LinkLostError) as error:
                 problems.append(str(error))
         if problems:
@@ -206,13 +209,20 @@ def _arm(name: str, bus: Bus, gripper: GripperServo) -> DynamixelArm:
     )
 
 
+def _silent(arm: DynamixelArm) -> list[str]:
+    """Says which servos did not answer the last read."""
+    return [
+        f"{arm.label(servo)} on {arm.bus.port} does not answer."
+        for servo, misses in zip(arm.servos, arm.misses, strict=True)
+        if misses
+    ]
+
+
 def _faults(arm: DynamixelArm) -> list[str]:
     """Says which servos are silent or in error."""
-    found = []
-    for servo, error, misses in zip(arm.servos, arm.errors, arm.misses, strict=True):
-        if misses:
-            found.append(f"{arm.label(servo)} on {arm.bus.port} does not answer.")
-        elif error:
+    found = _silent(arm)
+    for servo, error in zip(arm.servos, arm.errors, strict=True):
+        if error:
             what = describe_servo_error(int(error))
             found.append(f"{arm.label(servo)} on {arm.bus.port} reports {what}. Find the cause, then reboot it.")
     return found

@@ -234,7 +234,10 @@ def _error_name(code: int) -> str:
 def _set_raw(fd: int, baud: int) -> None:
     """Sets eight data bits, no parity, no flow control, no translation of anything."""
     control = termios.CS8 | termios.CREAD | termios.CLOCAL
-    termios.tcsetattr(fd, termios.TCSANOW, [0, 0, control, 0, baud, baud, termios.tcgetattr(fd)[6]])
+    characters = termios.tcgetattr(fd)[6]
+    # With a minimum of 0, as other programs leave it behind, an idle port would read like one that was closed.
+    characters[termios.VMIN], characters[termios.VTIME] = 1, 0
+    termios.tcsetattr(fd, termios.TCSANOW, [0, 0, control, 0, baud, baud, characters])
     termios.tcflush(fd, termios.TCIOFLUSH)
     try:
         settings = bytearray(fcntl.ioctl(fd, _TIOCGSERIAL, bytes(72)))

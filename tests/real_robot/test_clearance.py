@@ -1,0 +1,41 @@
+"""Distances of capsules against dense sampling, and what they say about known poses."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.real_robot.clearance import Clearance, segment_distance
+
+POINTS = arrays(np.float64, 3, elements=st.floats(-1, 1))
+
+
+@settings(max_examples=80, deadline=None)
+@given(POINTS, POINTS, POINTS, POINTS)
+def test_no_two_points_of_the_segments_are_nearer(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> None:
+    share = np.linspace(0, 1, 60)[:, None]
+    one, other = a + share * (b - a), c + share * (d - c)
+    sampled = np.linalg.norm(one[:, None] - other[None], axis=-1).min()
+    exact = segment_distance(a, b, c, d)
+    spacing = (np.linalg.norm(b - a) + np.linalg.norm(d - c)) / 59
+    assert exact <= sampled + 1e-9
+    assert exact >= sampled - spacing
+
+
+def test_at_home_everything_is_clear() -> None:
+    heights, between = Clearance(ALOHA).measure(ALOHA.home)
+    assert (heights > 0.05).all()
+    assert between > 0.3
+
+
+def test_a_raised_table_is_nearer() -> None:
+    flat, raised = Clearance(ALOHA).measure(ALOHA.home)[0], Clearance(ALOHA, 0.05).measure(ALOHA.home)[0]
+    assert np.allclose(flat - raised, 0.05)
+
+
+def test_arms_that_reach_forward_meet() -> None:
+    q = ALOHA.home.copy()
+    for arm in ALOHA.arms:
+        q[ALOHA.hinges[arm][1:3]] = 0.6, 0.3
+    assert Clearance(ALOHA).measure(q)[1] < 0.0

@@ -1,0 +1,90 @@
+"""The limiter keeps its bounds for any targets, and gets in nobody's way within them."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from stringline.real_robot.limiter import MotionLimiter, stoppable_speed, stopping_distance
+
+Vector = NDArray[np.float64]
+
+PERIOD = 0.01
+LOWER, UPPER = np.array([-1.0, -0.3]), np.array([1.0, 2.0])
+VELOCITY, ACCELERATION = np.array([3.0, 2.0]), np.array([40.0, 7.0])
+
+
+def limiter(start: Vector) -> MotionLimiter:
+    made = MotionLimiter(LOWER, UPPER, VELOCITY, ACCELERATION, PERIOD)
+    made.start(start)
+    return made
+
+
+def assert_bounds(positions: list[Vector]) -> None:
+    path = np.array(positions)
+    assert (path >= LOWER - 1e-9).all()
+    assert (path <= UPPER + 1e-9).all()
+    assert (np.abs(np.diff(path, axis=0)) <= VELOCITY * PERIOD + 1e-9).all()
+    at_rest_before = np.concatenate([path[:1], path])
+    assert (np.abs(np.diff(at_rest_before, n=2, axis=0)) <= ACCELERATION * PERIOD**2 + 1e-9).all()
+
+
+@given(st.floats(1e-6, 5.0), st.floats(0.01, 2.0))
+def test_stopping_distance_and_stoppable_speed_are_inverse(speed: float, step: float) -> None:
+    distance = stopping_distance(np.array(speed), np.array(step), PERIOD)
+    assert np.isclose(stoppable_speed(distance, np.array(step), PERIOD), speed, rtol=1e-9)
+
+
+@given(st.floats(0.0, 5.0), st.floats(0.01, 2.0))
+def test_stopping_distance_is_what_braking_takes(speed: float, step: float) -> None:
+    travelled, left = 0.0, speed
+    while left > 0:
+        travelled, left = travelled + left * PERIOD, left - step
+    assert np.isclose(stopping_distance(np.array(speed), np.array(step), PERIOD), travelled, atol=1e-12)
+
+
+TARGETS = st.lists(st.tuples(st.floats(-1e9, 1e9), st.floats(-3, 3)) | st.none(), min_size=1, max_size=150)
+
+
+@settings(max_examples=60, deadline=None)
+@given(TARGETS, st.integers(1, 20))
+def test_no_targets_lead_out_of_the_bounds(targets: list[tuple[float, float] | None], repeat: int) -> None:
+    moved, positions = limiter(np.zeros(2)), [np.zeros(2)]
+    for target in targets:
+        for _ in range(repeat):
+            speed = moved.braking() if target is None else moved.propose(np.array(target))
+            positions.append(moved.commit(speed))
+    assert_bounds(positions)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(-1e9, 1e9), min_size=5, max_size=60))
+def test_growing_limits_keep_the_bounds_too(targets: list[float]) -> None:
+    moved, positions = limiter(np.zeros(2)), [np.zeros(2)]
+    for step, target in enumerate(targets):
+        scale = min(1.0, 0.1 + step / 40)
+        positions.append(moved.commit(moved.propose(np.full(2, target), scale)))
+    assert_bounds(positions)
+
+
+def test_a_target_within_the_limits_is_followed_without_delay() -> None:
+    moved = limiter(np.zeros(2))
+    for step in range(300):
+        target = np.array([0.5, 0.2]) * (1 - np.cos(0.02 * step))
+        assert np.abs(moved.commit(moved.propose(target)) - target).max() < 1e-3
+
+
+def test_a_step_is_reached_without_overshoot() -> None:
+    moved, target = limiter(np.zeros(2)), np.array([0.7, 1.1])
+    path = np.array([moved.commit(moved.propose(target)) for _ in range(200)])
+    assert (path <= target + 1e-9).all()
+    assert np.allclose(path[-1], target)
+
+
+def test_a_joint_beyond_its_bound_may_only_come_back() -> None:
+    moved = limiter(np.array([1.2, 0.0]))
+    path = np.array([moved.commit(moved.propose(np.array([5.0, 0.0]))) for _ in range(20)])
+    assert (path[:, 0] <= 1.2).all()
+    for _ in range(100):
+        moved.commit(moved.propose(np.zeros(2)))
+    assert abs(moved.position[0]) < 1e-9

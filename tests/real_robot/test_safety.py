@@ -1,0 +1,249 @@
+"""The stages of the safety filter, one by one, and the promise that holds for all streams."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.policies.chunk import ActionChunk
+from stringline.real_robot.clearance import Clearance
+from stringline.real_robot.drivers.driver import ArmState
+from stringline.real_robot.limits import SafetyLimits
+from stringline.real_robot.reasons import Mode, Reason
+from stringline.real_robot.safety import SafetyFilter
+
+Vector = NDArray[np.float64]
+
+PERIOD = 0.01
+LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.0)
+
+
+def state(position: Vector = ALOHA.home, **changes: object) -> ArmState:
+    calm = ArmState(
+        0.0, position, np.zeros(14), np.zeros(14), np.zeros(18, np.uint8), np.zeros(18, np.int32), np.zeros(2, np.bool_)
+    )
+    return dataclasses.replace(calm, **changes)
+
+
+def chunk(value: float = 0.0, start: float = 0.0, count: int = 50) -> ActionChunk:
+    return ActionChunk(start + 0.02 * np.arange(count), np.full((count, 14), value, np.float32))
+
+
+class Run:
+    """A filter in operation, whose arms are where their targets are."""
+
+    def __init__(self, limits: SafetyLimits = LIMITS) -> None:
+        self.filter = SafetyFilter(ALOHA, limits, PERIOD)
+        self.filter.start(state(), 0)
+        self.now, self.path = 0.0, [ALOHA.home]
+        assert self.filter.admit(chunk(), 0, 0.0)
+
+    def step(self, target: Vector | None, **changes: object) -> Vector:
+        measured = changes.pop("position", self.path[-1])
+        assert isinstance(measured, np.ndarray)
+        self.path.append(self.filter.step(target, state(measured, **changes), self.now).position)
+        self.now += PERIOD
+        return self.path[-1]
+
+    def speed(self) -> float:
+        return float(np.abs(self.path[-1] - self.path[-2]).max()) / PERIOD
+
+
+def moved(**joints: float) -> Vector:
+    q = ALOHA.home.copy()
+    for name, value in joints.items():
+        q[[joint.name for joint in ALOHA.joints].index(name.replace("__", "/"))] += value
+    return q
+
+
+def test_a_near_target_is_passed_unchanged() -> None:
+    run, target = Run(), moved(left__waist=0.005)
+    for _ in range(5):
+        run.step(target)
+    assert np.allclose(run.path[-1], target)
+    assert run.filter.mode is Mode.RUN
+    assert run.filter.reasons == Reason(0)
+
+
+@pytest.mark.parametrize("bad", [np.full(14, np.nan), np.full(14, np.inf), np.zeros(13), np.zeros((14, 1))])
+def test_a_target_that_is_none_brakes_the_arms(bad: Vector) -> None:
+    run = Run()
+    for _ in range(10):
+        run.step(moved(left__waist=2.0))
+    assert run.speed() > 1.0
+    for _ in range(10):
+        run.step(bad)
+        assert run.filter.mode is Mode.HOLD
+        assert Reason.BAD_TARGET in run.filter.reasons
+    assert run.speed() == 0.0
+
+
+def test_without_a_target_the_arms_hold_and_go_on_when_one_comes() -> None:
+    run = Run()
+    run.step(None)
+    assert run.filter.mode is Mode.HOLD
+    assert run.filter.reasons == Reason.STARVED
+    run.step(moved(left__waist=0.001))
+    assert run.filter.mode is Mode.RUN
+
+
+def test_targets_beyond_the_joint_limits_are_moved_inside_and_that_is_said() -> None:
+    run = Run()
+    for _ in range(200):
+        run.step(moved(left__wrist_angle=9.0))
+    assert Reason.POSITION in run.filter.reasons
+    assert run.path[-1][4] == pytest.approx(ALOHA.upper[4] - 0.01)
+
+
+def test_a_target_does_not_run_away_from_an_arm_that_is_stuck() -> None:
+    run = Run()
+    for _ in range(150):
+        run.step(moved(left__waist=2.5), position=ALOHA.home)
+    assert Reason.TRACKING in run.filter.reasons
+    assert run.path[-1][0] == pytest.approx(LIMITS.tracking[0], abs=1e-6)
+
+
+def test_the_arms_stop_over_the_table() -> None:
+    run, clearance = Run(), Clearance(ALOHA)
+    for _ in range(300):
+        run.step(moved(left__shoulder=1.3, left__elbow=-0.2, left__wrist_angle=1.0))
+    heights = np.array([clearance.measure(q)[0].min() for q in run.path])
+    assert run.filter.counts[Reason.TABLE] > 0
+    assert heights.min() >= -1e-9
+    assert heights[-1] < 0.03
+
+
+def test_the_arms_stop_before_each_other() -> None:
+    run, clearance = Run(SafetyLimits.of(ALOHA, soft_start_s=0.0, arm_clearance=0.02)), Clearance(ALOHA)
+    forward = {f"{arm}__{joint}": value for arm in ALOHA.arms for joint, value in (("shoulder", 1.56), ("elbow", -0.9))}
+    for _ in range(300):
+        run.step(moved(**forward))
+    gaps = np.array([clearance.measure(q)[1] for q in run.path])
+    assert run.filter.counts[Reason.OTHER_ARM] > 0
+    assert gaps.min() >= 0.02 - 1e-9
+
+
+def test_a_soft_start_grows_from_a_tenth() -> None:
+    run = Run(SafetyLimits.of(ALOHA, soft_start_s=2.0))
+    speeds = []
+    for _ in range(230):
+        run.step(moved(left__waist=2.5, right__waist=-2.5))
+        speeds.append(run.speed())
+    ramp = 0.1 + 0.9 * np.minimum(np.arange(230) * PERIOD / 2.0, 1.0)
+    assert (np.array(speeds) <= np.pi * ramp + 1e-9).all()
+    assert max(speeds[:20]) > 0.2
+
+
+def test_bad_chunks_are_rejected_and_many_of_them_are_a_fault() -> None:
+    run = Run()
+    bad = [
+        chunk(np.nan),
+        ActionChunk(np.zeros(5), np.zeros((5, 14), np.float32)),
+        ActionChunk(np.arange(5) * 0.02, np.zeros((5, 13), np.float32)),
+        chunk(start=1e6),
+    ]
+    assert [run.filter.admit(one, 0, 0.0) for one in bad] == [False] * 4
+    run.step(ALOHA.home)
+    assert run.filter.mode is Mode.RUN
+    assert not run.filter.admit(chunk(), 7, 0.0)  # Of another episode.
+    run.step(ALOHA.home)
+    assert run.filter.mode is Mode.FAULT
+    assert run.filter.fault_reasons == Reason.BAD_CHUNK
+
+
+def test_a_good_chunk_makes_up_for_bad_ones() -> None:
+    run = Run()
+    for _ in range(10):
+        run.filter.admit(chunk(np.nan), 0, 0.0)
+        run.filter.admit(chunk(), 0, 0.0)
+    run.step(ALOHA.home)
+    assert run.filter.mode is Mode.RUN
+
+
+def test_a_plan_of_long_ago_is_not_followed() -> None:
+    run = Run()
+    run.now = LIMITS.oldest_plan_s + 0.1
+    run.step(moved(left__waist=1.0))
+    assert run.filter.reasons == Reason.OLD_PLAN
+    assert run.speed() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"servo_error": np.eye(18, dtype=np.uint8)[4] * 0x20}, Reason.SERVO_ERROR),
+        ({"lost": np.array([False, True])}, Reason.LINK_LOST),
+        ({"servo_misses": np.eye(18, dtype=np.int32)[4] * LIMITS.fault_after_misses}, Reason.SERVO_SILENT),
+    ],
+)
+def test_a_fault_holds_both_arms_until_somebody_resets_it(changes: dict[str, object], reason: Reason) -> None:
+    run = Run()
+    for _ in range(10):
+        run.step(moved(left__waist=2.0, right__waist=2.0))
+    run.step(moved(left__waist=2.0), **changes)
+    assert run.filter.mode is Mode.FAULT
+    for _ in range(20):
+        run.step(moved(left__waist=2.0, right__waist=2.0))
+    assert run.filter.fault_reasons == reason
+    assert run.speed() == 0.0
+    run.filter.start(state(run.path[-1]), 1)
+    assert run.filter.admit(chunk(start=run.now), 1, run.now)
+    run.step(run.path[-1])
+    assert run.filter.mode is Mode.RUN
+
+
+def test_a_few_missed_answers_do_not_matter_and_several_make_the_arms_hold() -> None:
+    run, silent = Run(), np.eye(18, dtype=np.int32)[4]
+    run.step(ALOHA.home, servo_misses=silent * (LIMITS.hold_after_misses - 1))
+    assert run.filter.mode is Mode.RUN
+    run.step(ALOHA.home, servo_misses=silent * LIMITS.hold_after_misses)
+    assert run.filter.mode is Mode.HOLD
+    run.step(ALOHA.home)
+    assert run.filter.mode is Mode.RUN
+
+
+def test_lasting_effort_makes_the_arms_hold_and_then_is_a_fault() -> None:
+    run, strain = Run(), np.eye(14)[1] * 1000.0
+    modes = [run.step(ALOHA.home, effort=strain) is not None and run.filter.mode for _ in range(200)]
+    assert modes[20] is Mode.RUN
+    assert modes[60] is Mode.HOLD
+    assert modes[-1] is Mode.FAULT
+
+
+STREAM = st.lists(
+    st.one_of(
+        st.none(),
+        st.floats(allow_nan=True, allow_infinity=True, width=32),
+        st.tuples(st.integers(0, 13), st.floats(-4, 4)),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(STREAM, st.integers(1, 6))
+def test_no_stream_leads_out_of_the_limits(stream: list[None | float | tuple[int, float]], repeat: int) -> None:
+    run = Run()
+    for entry in stream:
+        target = None if entry is None else np.full(14, entry) if isinstance(entry, float) else ALOHA.home.copy()
+        if isinstance(entry, tuple) and target is not None:
+            target[entry[0]] = entry[1]
+        for _ in range(repeat):
+            run.step(target)
+    path = np.array([run.path[0], *run.path])
+    assert (path >= LIMITS.lower - 1e-9).all()
+    assert (path <= LIMITS.upper + 1e-9).all()
+    assert (np.abs(np.diff(path, axis=0)) <= LIMITS.velocity * PERIOD + 1e-9).all()
+    assert (np.abs(np.diff(path, n=2, axis=0)) <= LIMITS.acceleration * PERIOD**2 + 1e-9).all()
+
+
+def test_limits_that_limit_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="speed_share is 2.0; allowed: above 0 and at most 1"):
+        SafetyLimits.of(ALOHA, speed_share=2.0)
+    with pytest.raises(ValueError, match="limits of acceleration must be positive"):
+        SafetyLimits.of(ALOHA, acceleration=0.0)
