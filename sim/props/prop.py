@@ -5,14 +5,15 @@ from dm_control import composer, mjcf
 from stringline.datasets.embodiments.aloha_mjcf import PROP, SCENERY
 
 # Friction of a dry plastic or peel: sliding, torsional (m), rolling (m). The rolling part lets round things come to rest.
-FRICTION = (1.0, 0.01, 0.001)
-# Contacts of five time steps: stiffer ones rattle for ever where a thing is wedged between walls.
+FRICTION = (0.7, 0.02, 0.005)
+# Contacts of five time steps, damped twice as much as needed: where a thing is wedged between walls, stiffer and springier ones,
+# and more sliding friction, make it rattle for ever.
 CONTACT: dict[str, object] = {
     "contype": PROP,
     "conaffinity": SCENERY | PROP,
     "condim": 6,
     "friction": FRICTION,
-    "solref": (0.01, 1),
+    "solref": (0.01, 2),
     "solimp": (0.95, 0.99, 0.001),
 }
 
