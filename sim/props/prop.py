@@ -6,8 +6,8 @@ from stringline.datasets.embodiments.aloha_mjcf import PROP, SCENERY
 
 # Friction of a dry plastic or peel: sliding, torsional (m), rolling (m). The rolling part lets round things come to rest.
 FRICTION = (0.7, 0.02, 0.005)
-# Contacts of five time steps, damped twice as much as needed: where a thing is wedged between walls, stiffer and springier ones,
-# and more sliding friction, make it rattle for ever.
+# Contacts of five time steps, damped twice as much as needed: where a thing is wedged between walls, stiffer and springier
+# ones, and more sliding friction, make it rattle for ever.
 CONTACT: dict[str, object] = {
     "contype": PROP,
     "conaffinity": SCENERY | PROP,
