@@ -124,7 +124,7 @@ class DeviceProcess:
         self._ask(b"arm")
 
     def begin(self) -> None:
-        """Begins a new episode where the arms are: with a soft start, without old chunks, and with faults cleared."""
+        """Begins a new episode: brakes, and starts where the arms are, with a soft start, without old chunks and faults."""
         self._session += 1
         self._ask(b"begin" + _SESSION.pack(self._session))
 
@@ -300,6 +300,8 @@ class _Worker:
             self._loop.act(self._now)
         elif request.startswith(b"begin"):
             (session,) = _SESSION.unpack(request[len(b"begin") :])
+            if self._armed and not self._setup.lock_step:
+                self._come_to_rest()
             self._loop.begin(session, self._clock)
         elif request == b"arm":
             self._setup.driver.arm()

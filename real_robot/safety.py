@@ -62,7 +62,9 @@ class SafetyFilter:
         self._strained_s = np.zeros(len(self.limits.lower))
 
     def start(self, state: ArmState, session: int) -> None:
-        """Begins at rest where the arms are, with a soft start; clears a fault.
+        """Begins at rest where the arms are measured to be, with a soft start; clears a fault.
+
+        Targets that were ahead of the arms, as against an obstacle, are taken back at once: that lets go, it does not push.
 
         Args:
             state: Fresh.

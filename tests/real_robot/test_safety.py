@@ -30,7 +30,7 @@ def state(position: Vector = ALOHA.home, **changes: object) -> ArmState:
 
 
 def chunk(value: float = 0.0, start: float = 0.0, count: int = 50) -> ActionChunk:
-    return ActionChunk(start + 0.02 * np.arange(count), np.full((count, 14), value, np.float32))
+    return ActionChunk(start + 0.02 * np.arange(count, dtype=np.float64), np.full((count, 14), value, np.float32))
 
 
 class Run:
@@ -143,7 +143,7 @@ def test_bad_chunks_are_rejected_and_many_of_them_are_a_fault() -> None:
     bad = [
         chunk(np.nan),
         ActionChunk(np.zeros(5), np.zeros((5, 14), np.float32)),
-        ActionChunk(np.arange(5) * 0.02, np.zeros((5, 13), np.float32)),
+        ActionChunk(np.arange(5, dtype=np.float64), np.zeros((5, 13), np.float32)),
         chunk(start=1e6),
     ]
     assert [run.filter.admit(one, 0, 0.0) for one in bad] == [False] * 4
@@ -227,7 +227,7 @@ STREAM = st.lists(
 
 @settings(max_examples=25, deadline=None)
 @given(STREAM, st.integers(1, 6))
-def test_no_stream_leads_out_of_the_limits(stream: list[None | float | tuple[int, float]], repeat: int) -> None:
+def test_no_stream_leads_out_of_the_limits(stream: list[float | tuple[int, float] | None], repeat: int) -> None:
     run = Run()
     for entry in stream:
         target = None if entry is None else np.full(14, entry) if isinstance(entry, float) else ALOHA.home.copy()

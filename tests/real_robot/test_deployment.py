@@ -1,0 +1,94 @@
+"""The command's work: what it checks, what it refuses with which words, and an episode on emulated arms."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from stringline.datasets.contract import Camera
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.statistics import Statistics, statistics_of
+from stringline.policies.load import build_policy, save_policy
+from stringline.real_robot.deployment import Deployment
+
+SMALL = (
+    "policy.dim=32",
+    "policy.depth=1",
+    "policy.memory.dim=32",
+    "policy.memory.depth=2",
+    "policy.chunk=30",
+    "policy.draws=2",
+    "policy.sampling_steps=2",
+)
+CAMERAS = ("overhead", "wrist_left", "wrist_right", "table")
+
+
+def settings(*overrides: str) -> dict[str, Any]:
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        composed = OmegaConf.to_container(compose("deploy", overrides=list(overrides)), resolve=True)
+    assert isinstance(composed, dict)
+    return {str(key): value for key, value in composed.items()}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy that has learned nothing and stays near the home pose."""
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        composed = compose(overrides=["+policy=diffusion", "+encoder=cayley", "+coordinates=metric", *SMALL])
+    model = OmegaConf.to_container(composed.policy, resolve=True)
+    assert isinstance(model, dict)
+    plain = {str(key): value for key, value in model.items()}
+    torch.manual_seed(0)
+    contract = ALOHA.contract([Camera(name, 32, 32, "simulated") for name in CAMERAS], 50.0)
+    rows = np.stack([ALOHA.home - 0.1, ALOHA.home + 0.1])
+    statistics = Statistics({key: statistics_of(lambda: iter([rows])) for key in ("action", "joints/position")})
+    folder = tmp_path_factory.mktemp("deployment") / "checkpoint"
+    save_policy(folder, build_policy(plain, contract, statistics), plain, {})
+    return folder
+
+
+@pytest.mark.parametrize("lock_step", [True, False])
+def test_an_episode_on_emulated_arms(checkpoint: Path, capsys: pytest.CaptureFixture[str], *, lock_step: bool) -> None:
+    chosen = settings(f"checkpoint={checkpoint}", "task.time_limit_s=1.0", f"robot.lock_step={lock_step}", "execute_steps=24")
+    assert not Deployment(chosen).run()
+    said = capsys.readouterr().out
+    assert "ok      ports and servos: 18 servos answer and are set as they should be" in said
+    assert "The safety filter" in said
+    assert "furthest stage: start." in said
+
+
+def test_without_hardware_the_missing_ports_are_named(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="Not started") as refused:
+        Deployment(settings(f"checkpoint={checkpoint}", "robot=aloha")).run()
+    message = str(refused.value)
+    assert "/dev/ttyDXL_follower_left cannot be opened: No such file or directory." in message
+    assert "/dev/ttyDXL_follower_right cannot be opened" in message
+    assert "There is no camera 'overhead'. Allowed: none." in message
+    assert "FAILED  ports and servos" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("task.control_hz=25", "control_hz: 50.0 is asked for, 25.0 is offered."),
+        ("task.cameras=[overhead,wrist_left]", "There is no camera 'wrist_right'."),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused(checkpoint: Path, override: str, message: str) -> None:
+    with pytest.raises(ValueError, match="Not started") as refused:
+        Deployment(settings(f"checkpoint={checkpoint}", override)).run()
+    assert message in str(refused.value)
+
+
+def test_a_missing_checkpoint_is_named_before_anything_moves() -> None:
+    with pytest.raises(ValueError, match="nowhere"):
+        Deployment(settings("checkpoint=/nowhere/at/all", "robot=aloha")).run()
+
+
+def test_only_emulated_arms_can_wait() -> None:
+    with pytest.raises(ValueError, match="Only an emulated robot can run in lock-step"):
+        Deployment(settings("checkpoint=x", "robot=aloha", "robot.lock_step=true"))
