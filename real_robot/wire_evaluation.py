@@ -86,19 +86,26 @@ class WireEvaluation:
     def _episodes(self, seeds: Sequence[int]) -> Generator[tuple[int, WireEpisode], None, None]:
         """Runs episodes on as many robots as there are workers and yields them as they end."""
         count = min(self._workers, len(seeds))
-        planning = threading.Lock()
+        planning, leaving = threading.Lock(), threading.Event()
+
+        def go_on(*_: object) -> None:
+            if leaving.is_set():
+                raise RuntimeError("The evaluation was stopped.")
+
         with ExitStack() as stack:
             robots: queue.SimpleQueue[LockStepRobot] = queue.SimpleQueue()
             for _ in range(count):
                 robots.put(open_lock_step_robot(stack, self._policy.contract, self._task))
             pool = stack.enter_context(ThreadPoolExecutor(max(count, 1)))
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+            stack.callback(leaving.set)  # Whoever leaves early does not wait for the episodes to end.
 
             def run(seed: int) -> tuple[int, WireEpisode]:
                 robot = robots.get()
                 try:
                     session = _OneAtATime(self._policy.session(seed), planning)
-                    return seed, robot.run(session, seed, execute_steps=self._execute_steps, options=self._options)
+                    steps, options = self._execute_steps, self._options
+                    return seed, robot.run(session, seed, execute_steps=steps, options=options, report=go_on)
                 finally:
                     robots.put(robot)
 
@@ -131,12 +138,16 @@ def open_lock_step_robot(stack: ExitStack, contract: Contract, task: Mapping[str
         EmulatorError: The emulator does not start.
     """
     options = task.get("options") or {}
+    sizes = {(camera.height, camera.width) for camera in contract.cameras} or {(128, 128)}
+    height, width = next(iter(sizes))
+    if len(sizes) > 1 or height != width:
+        raise ValueError(f"The policy sees pictures of {sorted(sizes)} pixels; emulated cameras draw square ones of one size.")
     emulator = stack.enter_context(
         Emulator.of_task(
             task["name"],
             lock_step=True,
             cameras=[camera.name for camera in contract.cameras],
-            image_size=contract.cameras[0].height if contract.cameras else 128,
+            image_size=height,
             frame_hz=task["frame_hz"],
             time_limit_s=task["time_limit_s"],
         )

@@ -15,6 +15,7 @@ LIGHT = [
     "safety",
     "sampler",
     "device_process",
+    "device_worker",
     "emulators.aloha",
     "emulators.client",
     "bridge",
@@ -48,7 +49,7 @@ def test_only_the_device_process_connects_a_driver() -> None:
                 and "driver" in ast.unparse(node.value).lower()
             ):
                 callers.add(path.name)
-    assert callers == {"device_process.py", "device_loop.py"}
+    assert callers == {"device_worker.py", "device_loop.py"}
 
 
 @pytest.mark.parametrize("module", LIGHT)

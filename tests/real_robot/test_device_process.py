@@ -255,7 +255,7 @@ def test_a_dead_owner_leaves_no_process_behind(emulator: Emulator) -> None:
             device = process(emulator)
             device.connect()
             device.arm()
-            os.write(writer, str(device._process.pid).encode())
+            os.write(writer, str(device.pid).encode())
             time.sleep(60)
         os._exit(1)
     os.close(writer)
@@ -277,7 +277,7 @@ def _runs(number: int) -> bool:
 
 
 def test_a_killed_device_process_is_noticed(device: DeviceProcess) -> None:
-    number = device._process.pid
+    number = device.pid
     assert number is not None
     os.kill(number, signal.SIGKILL)
     with pytest.raises(DeviceError, match="died|gone"):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.real_robot.drivers.driver import RobotNotReadyError
+from stringline.real_robot.drivers.driver import WATCHDOG_EXPIRED, RobotNotReadyError
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel import protocol
 from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
@@ -200,3 +200,14 @@ def test_waiting_on_a_dead_bus_ends_at_once(emulator: Emulator) -> None:
     with pytest.raises(LinkLostError, match="is lost"):
         bus.send(protocol.ping(1))
     bus.close()
+
+
+def test_a_watchdog_that_expired_is_seen(waiting_emulator: Emulator) -> None:
+    arms = AlohaDriver(waiting_emulator.ports, bus_watchdog_s=0.1, answer_timeout_s=0.2)
+    arms.connect()
+    arms.arm()
+    assert not arms.read(time.monotonic).servo_error.any()
+    for _ in range(12):
+        waiting_emulator.advance({})
+    assert (arms.read(time.monotonic).servo_error == WATCHDOG_EXPIRED).all()
+    arms.close()

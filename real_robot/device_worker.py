@@ -1,0 +1,186 @@
+"""What runs inside the device process: one thread, one loop, and a pipe to the owner that carries a few bytes.
+
+Requests are `arm`, `begin` with a session, `observe` with a time, `act`, `disarm` and `stop`; the answer is `ok` or, as JSON,
+what is wrong. If the owner disappears, the arms brake and stay where they are, and the process ends.
+"""
+
+import contextlib
+import gc
+import json
+import logging
+import os
+import signal
+import struct
+import sys
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.real_robot.device_loop import DeviceLoop
+from stringline.real_robot.device_state import chunk_layout
+from stringline.real_robot.drivers.driver import ArmDriver, RobotNotReadyError
+from stringline.real_robot.limits import SafetyLimits
+from stringline.real_robot.mailbox import Mailbox, Memory
+
+log = logging.getLogger(__name__)
+
+OK = b"ok"
+TIME, SESSION = struct.Struct("<d"), struct.Struct("<q")
+_BRAKING_CYCLES = 30
+# Modules whose threads or size have no place beside a loop of milliseconds.
+_FOREIGN = ("torch", "mujoco")
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceSetup:
+    """What the spawned process is given.
+
+    Attributes:
+        driver: Not connected yet.
+        embodiment: The body.
+        limits: Of the safety filter.
+        period_s: Of a cycle.
+        lock_step: Whether a cycle runs when it is asked for instead of by the clock.
+        chunks: Memory of the mailbox of chunks.
+        states: Memory of the mailbox of states.
+        state_layout: Layout of a state.
+    """
+
+    driver: ArmDriver
+    embodiment: Embodiment
+    limits: SafetyLimits
+    period_s: float
+    lock_step: bool
+    chunks: Memory
+    states: Memory
+    state_layout: np.dtype[np.void]
+
+
+def run_device(setup: DeviceSetup, connection: Connection) -> None:
+    """Runs in the spawned process until the owner says stop or is gone.
+
+    Args:
+        setup: What to run.
+        connection: To the owner.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The owner is told to stop and stops this process in good order.
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)-7s device process: %(message)s", datefmt="%H:%M:%S"
+    )
+    if foreign := [name for name in _FOREIGN if name in sys.modules]:
+        log.warning("%s got into the device process and may disturb its timing.", ", ".join(foreign))
+    try:
+        setup.driver.connect()
+    except ValueError as error:
+        connection.send_bytes(json.dumps(getattr(error, "problems", [str(error)])).encode())
+        return
+    try:
+        connection.send_bytes(OK)
+        _Worker(setup, connection).run()
+    finally:
+        setup.driver.close()
+
+
+class _Worker:
+    """Runs the loop and obeys the owner."""
+
+    def __init__(self, setup: DeviceSetup, connection: Connection) -> None:
+        self._setup, self._connection = setup, connection
+        self._loop = DeviceLoop(
+            setup.driver,
+            setup.embodiment,
+            setup.limits,
+            setup.period_s,
+            chunks=Mailbox(setup.chunks, chunk_layout(len(setup.embodiment.joints))),
+            states=Mailbox(setup.states, setup.state_layout),
+            state_layout=setup.state_layout,
+        )
+        self._now = 0.0
+        self._armed = self._stopped = False
+
+    def run(self) -> None:
+        """Runs until the owner says stop or is gone."""
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        if not self._setup.lock_step:
+            _ask_for_priority()
+        due = time.monotonic()
+        while not self._stopped:
+            timeout_s = None
+            if self._armed and not self._setup.lock_step:
+                due = self._tick(due)
+                timeout_s = max(0.0, due - time.monotonic())
+            if self._connection.poll(timeout_s):
+                self._serve()
+        if self._armed and not self._setup.lock_step:
+            self._come_to_rest()
+        with contextlib.suppress(OSError):
+            self._connection.send_bytes(OK)
+
+    def _clock(self) -> float:
+        return self._now if self._setup.lock_step else time.monotonic()
+
+    def _tick(self, due: float) -> float:
+        """Runs a cycle if it is due and returns when the next one is. After a delay cycles are skipped, not made up for."""
+        now, period = time.monotonic(), self._setup.period_s
+        if now < due:
+            return due
+        self._loop.observe(self._clock)
+        self._loop.act(self._clock())
+        self._loop.late += int((now - due) / period)
+        return max(due + period, now + period / 2)
+
+    def _come_to_rest(self) -> None:
+        self._loop.brake()
+        for _ in range(_BRAKING_CYCLES):
+            self._loop.observe(self._clock)
+            self._loop.act(self._clock())
+            time.sleep(self._setup.period_s)
+
+    def _serve(self) -> None:
+        try:
+            request = self._connection.recv_bytes()
+        except (EOFError, OSError):
+            log.warning("The owner is gone; the arms brake and stay where they are.")
+            self._stopped = True
+            return
+        try:
+            self._obey(request)
+        except RobotNotReadyError as error:
+            self._connection.send_bytes(json.dumps(error.problems).encode())
+            return
+        if not self._stopped:
+            self._connection.send_bytes(OK)
+
+    def _obey(self, request: bytes) -> None:
+        if request.startswith(b"observe"):
+            (self._now,) = TIME.unpack(request[len(b"observe") :])
+            self._loop.observe(self._clock)
+        elif request == b"act":
+            self._loop.act(self._now)
+        elif request.startswith(b"begin"):
+            (session,) = SESSION.unpack(request[len(b"begin") :])
+            if self._armed and not self._setup.lock_step:
+                self._come_to_rest()
+            self._loop.begin(session, self._clock)
+        elif request == b"arm":
+            self._setup.driver.arm()
+            self._loop.begin(0, self._clock)
+            self._armed = True
+        elif request == b"disarm":
+            self._armed = False
+            self._setup.driver.disarm()
+        elif request == b"stop":
+            self._stopped = True
+
+
+def _ask_for_priority() -> None:
+    """Asks the system to let this process go first; without permission it runs like any other."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
+    except OSError as error:
+        log.info("No real-time priority (%s): cycles may come late on a busy machine.", error.strerror)

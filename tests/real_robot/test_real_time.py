@@ -1,0 +1,119 @@
+"""By the clock: moving to the home pose, late policies, old pictures, and first moves that are too far."""
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stringline.datasets.contract import Array, Camera, Contract, Observation
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.policies.chunk import ActionChunk
+from stringline.real_robot.device_process import DeviceProcess
+from stringline.real_robot.device_state import DeviceState
+from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
+from stringline.real_robot.emulators.client import Emulator
+from stringline.real_robot.limits import SafetyLimits
+from stringline.real_robot.real_time import LiveEpisode, RealTimeRobot
+from stringline.real_robot.reasons import Mode, Reason
+
+Vector = NDArray[np.float64]
+
+BLIND = ALOHA.contract([], 50.0)
+SEEING = ALOHA.contract([Camera("overhead", 8, 8)], 50.0)
+
+
+class Frames:
+    """A camera whose last picture is of that age."""
+
+    def __init__(self, age: float) -> None:
+        self.age = age
+
+    def frames(self) -> dict[str, Array]:
+        return {
+            "rgb/overhead": np.zeros((8, 8, 3), np.uint8),
+            "time/overhead": np.asarray(time.monotonic() - self.age),
+            "intrinsics/overhead": np.eye(3, dtype=np.float32),
+        }
+
+
+class Towards:
+    """A policy that wants to be somewhere, and takes its time to say so."""
+
+    def __init__(self, target: Vector, *, seconds: float = 0.0, waypoints: int = 30) -> None:
+        self.target, self.seconds, self.waypoints = target, seconds, waypoints
+        self.seen: list[Observation] = []
+
+    def plan(self, observation: Observation) -> ActionChunk:
+        self.seen.append(observation)
+        time.sleep(self.seconds)
+        due = float(observation["time"]) + 0.02 * np.arange(self.waypoints, dtype=np.float64)
+        return ActionChunk(due, np.tile(self.target, (self.waypoints, 1)).astype(np.float32))
+
+
+@pytest.fixture
+def device(emulator: Emulator) -> Iterator[DeviceProcess]:
+    driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
+    with DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA, soft_start_s=0.0)) as running:
+        running.connect()
+        running.arm()
+        yield running
+
+
+def away(by: float) -> Vector:
+    q = ALOHA.home.copy()
+    q[0] += by
+    return q
+
+
+def run(robot: RealTimeRobot, session: Towards, seconds: float) -> tuple[LiveEpisode, list[DeviceState]]:
+    states: list[DeviceState] = []
+    episode = robot.run(session, seconds, execute_steps=10, done=lambda: False, report=lambda state, _: states.append(state))
+    return episode, states
+
+
+def robot(device: DeviceProcess, contract: Contract = BLIND, age: float = 0.0) -> RealTimeRobot:
+    return RealTimeRobot(device, Frames(age), contract, ALOHA)
+
+
+def test_a_policy_moves_the_arms_and_then_they_come_home(device: DeviceProcess) -> None:
+    moved = robot(device)
+    session = Towards(away(0.3))
+    episode, states = run(moved, session, 1.0)
+    assert episode.plans >= 2
+    assert not episode.fault
+    assert abs(states[-1].command[0] - 0.3) < 0.01
+    assert session.seen[0]["joints/position"].shape == (14,)
+    moved.approach(1.0)
+    assert np.abs(device.latest().command - ALOHA.home).max() < 0.01
+
+
+def test_a_late_policy_makes_the_arms_hold_and_nothing_jumps(device: DeviceProcess) -> None:
+    _, states = run(robot(device), Towards(away(0.2), seconds=0.5, waypoints=30), 2.0)
+    held = [state.mode is Mode.HOLD for state in device.recent()] + [state.mode is Mode.HOLD for state in states]
+    assert any(held)
+    assert states[-1].counts[Reason.STARVED] > 0
+    path = np.array([state.command[0] for state in device.recent()])
+    assert np.abs(np.diff(path)).max() <= np.pi * 0.01 + 1e-9
+
+
+def test_old_pictures_are_not_planned_from(device: DeviceProcess) -> None:
+    session = Towards(away(0.2))
+    episode, states = run(robot(device, SEEING, age=1.0), session, 0.5)
+    assert not session.seen
+    assert episode.waits > 0
+    assert states[-1].reasons == Reason.STARVED
+
+
+def test_fresh_pictures_come_with_the_pose_of_their_camera(device: DeviceProcess) -> None:
+    session = Towards(away(0.0))
+    run(robot(device, SEEING, age=0.05), session, 0.3)
+    expected = ALOHA.camera_poses(ALOHA.home)["overhead"]
+    assert np.allclose(session.seen[0]["T_base_camera/overhead"], expected, atol=1e-6)
+
+
+def test_a_first_move_that_is_too_far_is_refused(device: DeviceProcess) -> None:
+    with pytest.raises(ValueError, match=r"begin 1.50 away from where left/waist is; allowed: 0.5"):
+        run(robot(device), Towards(away(1.5)), 1.0)
+    assert np.abs(device.latest().command - ALOHA.home).max() < 0.01
