@@ -14,16 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stringline.datasets.checksums import as_bytes, crc32
-from stringline.datasets.contract import (
-    OPTIONAL_STEP_KEYS,
-    Contract,
-    Observation,
-    validate_action,
-    validate_episode,
-    validate_observation,
-)
+from stringline.datasets.contract import Contract, Observation
 from stringline.datasets.disk import explained_full_disk, require_space, sync, sync_tree, write_all
 from stringline.datasets.episode import EpisodeAttributes, MappedArrays, write_metadata
+from stringline.datasets.validation import OPTIONAL_STEP_KEYS, validate_action, validate_episode, validate_observation
 from stringline.datasets.zarr_layout import ArrayEntry, chunk_file, little_endian
 
 Array = NDArray[Any]

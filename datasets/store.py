@@ -14,11 +14,12 @@ import shutil
 import uuid
 from pathlib import Path
 
-from stringline.datasets.contract import EpisodeArrays, validate_episode
+from stringline.datasets.contract import EpisodeArrays
 from stringline.datasets.disk import write_file
 from stringline.datasets.episode import FORMAT_VERSION, EpisodeAttributes, StoredEpisode, check_version, read_episode
 from stringline.datasets.episode_writer import OPEN_PREFIX, EpisodeWriter
 from stringline.datasets.names import unknown_name
+from stringline.datasets.validation import validate_episode
 from stringline.datasets.zarr_layout import group_metadata
 
 _NAME = re.compile(r"(?P<task>.+)\.(?P<seed>\d{10,})\.(?P<id>[0-9a-f]{12})")

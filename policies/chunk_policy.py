@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract import Contract, Observation, validate_observation
+from stringline.datasets.contract import Contract, Observation
 from stringline.datasets.statistics import Statistics
+from stringline.datasets.validation import validate_observation
 from stringline.policies.chunk import ActionChunk
 from stringline.policies.memory import Memory, MemoryRecipe
 from stringline.policies.normaliser import MinMaxNormaliser

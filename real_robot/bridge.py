@@ -5,8 +5,9 @@ from typing import Protocol
 
 import numpy as np
 
-from stringline.datasets.contract import Array, Contract, validate_observation
+from stringline.datasets.contract import Array, Contract
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.datasets.validation import validate_observation
 from stringline.real_robot.drivers.driver import ArmState
 
 

@@ -12,10 +12,11 @@ import numpy as np
 from dm_control import mjcf
 from numpy.typing import NDArray
 
-from stringline.datasets.contract import Array, Camera, Contract, validate_action
+from stringline.datasets.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.rigid import Matrix
+from stringline.datasets.validation import validate_action
 from stringline.sim.rendering import DEPTH_UNIT_M, Renderer, intrinsics
 from stringline.sim.tasks.tabletop import TabletopTask
 

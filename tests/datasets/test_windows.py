@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stringline.datasets.contract import Camera, Contract, validate_observation
+from stringline.datasets.contract import Camera, Contract
 from stringline.datasets.episode import EpisodeAttributes
 from stringline.datasets.store import EpisodeStore
+from stringline.datasets.validation import validate_observation
 from stringline.datasets.windows import Windows
 
 Arrays = dict[str, NDArray[Any]]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stringline.datasets.contract import Array, Camera, validate_observation
+from stringline.datasets.contract import Array, Camera
 from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.validation import validate_observation
 from stringline.real_robot.bridge import ObservationAssembler, position_at
 from stringline.real_robot.drivers.driver import ArmState
 

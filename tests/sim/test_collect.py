@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stringline.datasets.contract import validate_episode
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.store import EpisodeStore
+from stringline.datasets.validation import validate_episode
 from stringline.sim.collect import collect, open_world
 from stringline.sim.collection import COLLECTION_FILE, Collection, Outcome, Recipe
 from stringline.sim.experts.expert import make_expert

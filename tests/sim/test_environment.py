@@ -8,8 +8,9 @@ from dm_control import composer
 from gymnasium.utils.env_checker import check_env
 from numpy.typing import NDArray
 
-from stringline.datasets.contract import Array, validate_observation
+from stringline.datasets.contract import Array
 from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
+from stringline.datasets.validation import validate_observation
 from stringline.sim.environment import ALL_CAMERAS, TaskEnvironment
 from stringline.sim.tasks.catalogue import make_task
 from stringline.sim.tasks.hand_over_banana import HandOverBanana
