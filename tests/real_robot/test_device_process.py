@@ -1,8 +1,9 @@
 """The device process against hostile streams and faults: what is on the wire stays within the limits."""
 
-import contextlib
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import stringline
 from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER
 from stringline.policies.chunk import ActionChunk
 from stringline.real_robot.device_process import DeviceError, DeviceProcess
@@ -31,6 +33,22 @@ PERIOD = 0.01
 LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.0)
 HINGES = np.concatenate([ALOHA.hinges[arm] for arm in ALOHA.arms])
 GRIPPERS = np.array([ALOHA.grippers[arm] for arm in ALOHA.arms])
+
+
+# A program that starts a device process, says its number and does nothing more.
+OWNER = """
+import sys, time
+sys.path.insert(0, {root!r})
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.real_robot.device_process import DeviceProcess
+from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
+from stringline.real_robot.limits import SafetyLimits
+device = DeviceProcess(AlohaDriver({ports!r}, bus_watchdog_s=0.0, answer_timeout_s=0.2), ALOHA, SafetyLimits.of(ALOHA))
+device.connect()
+device.arm()
+print(device.pid, flush=True)
+time.sleep(60)
+"""
 
 
 def process(emulator: Emulator, *, lock_step: bool = False, limits: SafetyLimits = LIMITS) -> DeviceProcess:
@@ -248,21 +266,13 @@ def test_a_soft_start_is_slow_on_the_wire(waiting_emulator: Emulator, tmp_path: 
 
 
 def test_a_dead_owner_leaves_no_process_behind(emulator: Emulator) -> None:
-    reader, writer = os.pipe()
-    owner = os.fork()
-    if owner == 0:  # The owner: starts a device process, tells its number and is killed.
-        with contextlib.suppress(BaseException):
-            device = process(emulator)
-            device.connect()
-            device.arm()
-            os.write(writer, str(device.pid).encode())
-            time.sleep(60)
-        os._exit(1)
-    os.close(writer)
-    child = int(os.read(reader, 32))
-    os.close(reader)
-    os.kill(owner, signal.SIGKILL)
-    os.waitpid(owner, 0)
+    root = str(Path(stringline.__file__).parents[1])
+    script = OWNER.format(root=root, ports=emulator.ports)
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        child = int(owner.stdout.readline())
+        assert _runs(child)
+        owner.kill()
     deadline = time.monotonic() + 20.0
     while _runs(child):
         assert time.monotonic() < deadline
