@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 OK = b"ok"
 TIME, SESSION = struct.Struct("<d"), struct.Struct("<q")
-_BRAKING_CYCLES = 30
+_BRAKING_CYCLES = 12  # From full speed it takes six.
 # Modules whose threads or size have no place beside a loop of milliseconds.
 _FOREIGN = ("torch", "mujoco")
 
