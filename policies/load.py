@@ -5,9 +5,26 @@ from pathlib import Path
 from typing import Any
 
 from stringline.datasets.contract import Contract
+from stringline.datasets.names import unknown_name
 from stringline.datasets.statistics import Statistics
 from stringline.encoders.training.checkpoint import build, load_description, load_weights, save_checkpoint
 from stringline.policies.chunk_policy import ChunkPolicy
+
+SHIPPED = Path(__file__).parent / "checkpoints"
+
+
+def find_checkpoint(where: str | Path) -> Path:
+    """Returns the folder of a checkpoint, given that folder or the name of one that ships with the package.
+
+    Raises:
+        ValueError: There is neither; the message names what ships.
+    """
+    if Path(where).is_dir():
+        return Path(where)
+    shipped = {folder.name: folder for folder in SHIPPED.iterdir() if folder.is_dir()} if SHIPPED.is_dir() else {}
+    if str(where) in shipped:
+        return shipped[str(where)]
+    raise unknown_name("checkpoint folder or shipped checkpoint", str(where), shipped)
 
 
 def build_policy(model: Mapping[str, Any], contract: Contract, statistics: Statistics) -> ChunkPolicy:
@@ -45,12 +62,16 @@ def save_policy(directory: Path, policy: ChunkPolicy, model: Mapping[str, Any], 
     save_checkpoint(directory, policy, description)
 
 
-def load_policy(directory: Path) -> ChunkPolicy:
+def load_policy(where: str | Path) -> ChunkPolicy:
     """Builds the policy of a checkpoint, ready to act.
+
+    Args:
+        where: Its folder, or the name of one that ships with the package.
 
     Raises:
         ValueError: The checkpoint is missing, broken, newer than this code, or asks for foreign classes.
     """
+    directory = find_checkpoint(where)
     description = load_description(directory)
     try:
         model, contract, statistics = description["model"], description["contract"], description["statistics"]

@@ -6,6 +6,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.disk import write_file
@@ -93,7 +94,8 @@ class DemoChain:
 
     @cached_property
     def policy(self) -> ChunkPolicy:
-        """The trained policy."""
+        """The trained policy; it plans in one thread, because the simulations beside it want the other processors."""
+        torch.set_num_threads(1)
         return load_policy(self.checkpoint)
 
     def _evaluate(self) -> list[EpisodeResult]:

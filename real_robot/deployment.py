@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
@@ -48,7 +47,7 @@ class Deployment:
             _say(f"Deploying to {self._robot['name']}")
             policy: Policy | None = None
             with checklist.check("checkpoint") as note:
-                policy = load_policy(Path(self._settings["checkpoint"]))
+                policy = load_policy(self._settings["checkpoint"])
                 note(str(self._settings["checkpoint"]))
             if policy is not None:
                 with checklist.check("checkpoint fits the robot"):

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.application import run
@@ -49,7 +50,8 @@ def evaluate_checkpoint(settings: dict[str, Any]) -> list[EpisodeResult]:
     Raises:
         ValueError: The checkpoint, the task and the settings do not fit together.
     """
-    policy, task, output = load_policy(Path(settings["checkpoint"])), settings["task"], Path(settings["output"])
+    torch.set_num_threads(1)  # The simulations beside it want the other processors.
+    policy, task, output = load_policy(settings["checkpoint"]), settings["task"], Path(settings["output"])
     evaluation = Evaluation(
         policy,
         partial(open_world, task["name"], time_limit_s=task["time_limit_s"], frame_hz=task["frame_hz"], **_as_trained(policy)),

@@ -19,6 +19,9 @@ from stringline.sim.tasks.hand_over_banana import HandOverBanana
 GRASP_ALONG = 0.042  # Metres from the banana's middle: the right gripper takes it at +, the left one at -.
 GRASP_SHORT = 0.006  # The pads' middle stays that far short of the axis, so that the tips keep off the table.
 OPEN, CLOSED = 1.0, 0.2  # At 0.2 the drive pushes with about 25 N against the 36 mm between the pads.
+CLOSING = (
+    0.6  # Seconds until a grip holds: 0.42 for the command to arrive and 0.2 for the drive; a learner's timing is no better.
+)
 FORWARDS, UP = np.array([1.0, 0.0, 0.0]), np.array([0.0, 0.0, 1.0])
 
 
@@ -72,7 +75,7 @@ class HandOverBananaExpert:
         yield from motion.go(0.5 * self._slow, {"right": Move(scene.grasp_from_above, straight=True)})
         yield from motion.hold(0.15 * self._slow)
         motion.grip("right", CLOSED)
-        yield from motion.hold(0.34 * self._slow)
+        yield from motion.hold(CLOSING * self._slow)
 
     def _meet(self, scene: "_Scene", motion: Motion, T_right_meeting: Matrix, back: float) -> Iterator[Vector]:
         T_left_expected = _gripper(T_right_meeting[:3, 3] + 2 * GRASP_ALONG * UP, FORWARDS, UP)
@@ -86,7 +89,7 @@ class HandOverBananaExpert:
         yield from motion.go(0.5 * self._slow, {"left": Move(scene.grasp_level, straight=True)})
         yield from motion.hold(0.15 * self._slow)
         motion.grip("left", CLOSED)
-        yield from motion.hold(0.34 * self._slow)
+        yield from motion.hold(CLOSING * self._slow)
 
     def _lay_down(self, scene: "_Scene", motion: Motion, T_right_meeting: Matrix, hover: float) -> Iterator[Vector]:
         motion.grip("right", OPEN)

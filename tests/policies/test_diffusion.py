@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from stringline.datasets.contract import Array
+from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunk_policy import ChunkPolicy
 from stringline.policies.diffusion import DiffusionPolicy
-from stringline.policies.load import load_policy, save_policy
+from stringline.policies.load import SHIPPED, load_policy, save_policy
 from stringline.policies.localisation import LocalisationProbe
 
 MakePolicy = Callable[..., ChunkPolicy]
@@ -125,3 +126,20 @@ def test_the_policy_learns_where_the_target_is(make_policy: MakePolicy, make_bat
         optimizer.zero_grad()
         losses.append(loss.item())
     assert np.mean(losses[-5:]) < 0.3 * np.mean(losses[:5])
+
+
+def test_a_checkpoint_that_does_not_exist_is_answered_with_those_that_ship() -> None:
+    with pytest.raises(
+        ValueError, match=r"no checkpoint folder or shipped checkpoint 'hand_over_bannana'. Did you mean 'hand_over_banana'"
+    ):
+        load_policy("hand_over_bannana")
+
+
+def test_the_shipped_checkpoint_sees_and_acts() -> None:
+    """It is small enough to ship, fits ALOHA, and plans within its limits."""
+    policy = load_policy("hand_over_banana")
+    size = sum(file.stat().st_size for file in (SHIPPED / "hand_over_banana").iterdir())
+    assert size <= 10_000_000
+    assert policy.contract.misfits(ALOHA.contract(policy.contract.cameras, 50.0)) == []
+    assert (policy.action_range.low.numpy() >= ALOHA.lower - 0.05).all()
+    assert (policy.action_range.high.numpy() <= ALOHA.upper + 0.05).all()
