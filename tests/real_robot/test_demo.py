@@ -1,0 +1,89 @@
+"""The whole chain, small: it ends with a report and a summary, and a second call finds everything done."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stringline.real_robot.journal import Journal
+
+ROOT = Path(__file__).parents[2]
+SMALL = [
+    "expert_trials=1",
+    "episodes=2",
+    "trials=1",
+    "wire_trials=1",
+    "workers=1",
+    "task.image_size=32",
+    "task.time_limit_s=9.5",
+    "trainer.steps=3",
+    "trainer.batch_size=2",
+    "policy.dim=32",
+    "policy.memory.dim=32",
+    "policy.memory.depth=1",
+    "policy.depth=1",
+]
+
+
+def start(output: Path) -> subprocess.Popen[str]:
+    code = "from stringline.real_robot.demo import main; main()"
+    environment = os.environ | {"PYTHONPATH": str(ROOT / ".src")}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, f"output={output}", *SMALL],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=output.parent,
+    )
+
+
+def test_the_chain_is_stopped_and_goes_on(tmp_path: Path) -> None:
+    output = tmp_path / "demo"
+    first = start(output)
+    deadline = time.monotonic() + 120
+    while not (output / "demonstrations").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    first.send_signal(signal.SIGINT)
+    _, errors = first.communicate(timeout=60)
+    assert first.returncode == 130
+    assert errors.endswith("Stopped. Run the same command to continue.\n")
+
+    second = start(output)
+    printed, errors = second.communicate(timeout=240)
+    assert second.returncode == 0, errors
+    assert "Traceback" not in errors
+    summary = json.loads((output / "summary.json").read_text())
+    assert list(summary["seconds"]) == ["expert", "demonstrations", "training", "direct", "wire", "report"]
+    assert summary["demonstrations"] == 2
+    for acted in ("expert", "direct", "wire"):
+        assert set(summary[acted]) == {"successes", "trials", "low", "high"}
+        assert summary[acted]["trials"] == 1
+    assert summary["versions"]["mujoco"].startswith("3.17")
+    assert not set(summary["seeds"]["direct"]) & set(summary["seeds"]["demonstrations"])
+    assert summary["seeds"]["wire"] == summary["seeds"]["direct"][:1]
+    assert "policy through the wire" in (output / "report.html").read_text()
+    assert f"{(output / 'report.html').as_uri()}" in printed
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["demo"]
+
+
+def test_seconds_add_up_over_interruptions(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "seconds.json", ("one", "two"))
+
+    def interrupted() -> None:
+        with journal.phase("one"):
+            time.sleep(0.05)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    again = Journal(tmp_path / "seconds.json", ("one", "two"))
+    with again.phase("one"):
+        time.sleep(0.05)
+    assert again.seconds["one"] >= 0.1
+    assert "two" not in again.seconds
