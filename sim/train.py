@@ -45,9 +45,13 @@ class WindowBatches:
         weights = favour_early(windows.step / windows.contract.control_hz, early_s, early_factor)
         self._sampler = BatchSampler(len(windows), batch_size, seed, weights=weights)
 
-    def stream(self, first_step: int, last_step: int) -> Iterator[Mapping[str, Tensor]]:
+    def stream(self, first_step: int, last_step: int, process: int = 0, processes: int = 1) -> Iterator[Mapping[str, Tensor]]:
         """Yields the batches of steps first_step (included) to last_step (excluded), read ahead in a thread."""
-        with Prefetcher(lambda step: tensors(self._windows, self._sampler.batch(step)), first_step, last_step) as batches:
+
+        def read(step: int) -> dict[str, Tensor]:
+            return tensors(self._windows, self._sampler.batch(step * processes + process))
+
+        with Prefetcher(read, first_step, last_step) as batches:
             yield from batches
 
 

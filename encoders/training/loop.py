@@ -25,10 +25,10 @@ SaveModel = Callable[[nn.Module], None]
 
 
 class Batches(Protocol):
-    """Gives the batches of a run; what step n sees depends on n alone, so that a continued run sees the same."""
+    """Gives the batches of a run; what a process sees in step n depends on both alone, so a continued run sees the same."""
 
-    def stream(self, first_step: int, last_step: int) -> Iterator[Batch]:
-        """Yields the batches of steps first_step (included) to last_step (excluded)."""
+    def stream(self, first_step: int, last_step: int, process: int = 0, processes: int = 1) -> Iterator[Batch]:
+        """Yields the batches of steps first_step (included) to last_step (excluded) for one of several processes."""
         ...
 
 
@@ -107,78 +107,20 @@ class Trainer:
         Returns:
             The history of the whole run.
         """
-        accelerator = Accelerator(cpu=not torch.cuda.is_available())
-        optimizer = torch.optim.AdamW(self._parameter_groups(model), lr=self.learning_rate, betas=self.betas)
-        prepared, optimizer = accelerator.prepare(_LossModule(model), optimizer)
-        average = EMAModel(model.parameters(), decay=self.ema_decay, use_ema_warmup=False)
-        average.to(accelerator.device)
-        with closing(History.open(directory / "history.jsonl")) as history:
-            first = self._continue(directory, model, optimizer, average, history)
-            bar = tqdm(
-                total=self.steps,
-                initial=first,
-                desc="training",
-                unit="step",
-                disable=not accelerator.is_main_process,
-                mininterval=0.5,
-            )
+        run = _Run(self, model, directory, probe)
+        with closing(run.history):
+            first = run.resume()
+            bar = tqdm(total=self.steps, initial=first, desc="training", unit="step", disable=not run.leads, mininterval=0.5)
             with closing(bar):
-                before, started = history.seconds(), time.monotonic()
-                for step, batch in enumerate(batches.stream(first, self.steps), start=first):
-                    loss = self._step(step, prepared, optimizer, average, batch, accelerator)
-                    history.add(step=step, seconds=before + time.monotonic() - started, loss=loss)
-                    bar.set_postfix(loss=f"{history.recent_loss():.4f}", refresh=False)
+                before, started = run.history.seconds(), time.monotonic()
+                places = run.accelerator.process_index, run.accelerator.num_processes
+                for step, batch in enumerate(batches.stream(first, self.steps, *places), start=first):
+                    loss = run.step(step, batch)
+                    run.history.add(step=step, seconds=before + time.monotonic() - started, loss=loss)
+                    bar.set_postfix(loss=f"{run.history.recent_loss():.4f}", refresh=False)
                     bar.update()
-                    done = step + 1
-                    if probe and (done % self.probe_every == 0 or done == self.steps):
-                        self._probe(probe, model, average, history, bar, done)
-                    if accelerator.is_main_process and (done % self.save_every == 0 or done == self.steps):
-                        save_state(directory, done, model, optimizer, average)
-        average.copy_to(model.parameters())
-        model.eval()
-        if accelerator.is_main_process:
-            save_model(model)
-        accelerator.wait_for_everyone()
-        return history
-
-    @staticmethod
-    def _continue(
-        directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: EMAModel, history: History
-    ) -> int:
-        state = latest_state(directory)
-        if state is None:
-            history.truncate(0)
-            return 0
-        first = restore_state(state, model, optimizer, average)
-        history.truncate(first)
-        logger.info("Continuing after step %d.", first)
-        return first
-
-    def _step(
-        self,
-        step: int,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        average: EMAModel,
-        batch: Batch,
-        accelerator: Accelerator,
-    ) -> float:
-        torch.manual_seed((self.seed * 1_000_003 + step) * 1_009 + accelerator.process_index)
-        for group in optimizer.param_groups:
-            group["lr"] = self.learning_rate * self.schedule(step)
-        model.train()
-        batch = {key: value.to(accelerator.device, non_blocking=True) for key, value in batch.items()}
-        with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=self._in_bf16()):
-            loss: Tensor = model(batch)
-        accelerator.backward(loss)
-        accelerator.clip_grad_norm_(model.parameters(), self.clip_norm)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        average.step(model.parameters())
-        value = loss.item()
-        if not math.isfinite(value):
-            raise ValueError(f"The loss is {value} at step {step}; lower trainer.learning_rate or set trainer.precision=no.")
-        return value
+                    run.after(step + 1, bar)
+        return run.finish(save_model)
 
     def schedule(self, step: int) -> float:
         """Returns the learning rate of a step as a share of its peak."""
@@ -187,23 +129,14 @@ class Trainer:
         share = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
         return self.final_learning_rate + (1 - self.final_learning_rate) * 0.5 * (1 + math.cos(math.pi * share))
 
-    @staticmethod
-    def _probe(probe: Probe, model: nn.Module, average: EMAModel, history: History, bar: "tqdm[Never]", done: int) -> None:
-        average.store(model.parameters())
-        average.copy_to(model.parameters())
-        model.eval()
-        with torch.no_grad():
-            found = dict(probe(model))
-        average.restore(model.parameters())
-        history.add(step=done - 1, probe=found)
-        bar.write(f"step {done}: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
-
-    def _in_bf16(self) -> bool:
+    def in_bf16(self) -> bool:
+        """Says whether forward passes run in bfloat16."""
         if self.precision != "auto":
             return self.precision == "bf16"
         return torch.cuda.is_bf16_supported() if torch.cuda.is_available() else torch.cpu._is_avx512_bf16_supported()
 
-    def _parameter_groups(self, model: nn.Module) -> list[dict[str, object]]:
+    def parameter_groups(self, model: nn.Module) -> list[dict[str, object]]:
+        """Returns the optimiser's groups: parameters with weight decay, and those that are spared."""
         spared = {
             id(parameter)
             for module in model.modules()
@@ -227,3 +160,75 @@ class _LossModule(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         loss: Tensor = self.model.loss(batch)  # type: ignore[operator]  # nn.Module types every attribute as Tensor | Module.
         return loss
+
+
+class _Run:
+    """One training run in one of its processes."""
+
+    def __init__(self, trainer: Trainer, model: nn.Module, directory: Path, probe: Probe | None) -> None:
+        self.trainer, self.model, self.directory, self.probe = trainer, model, directory, probe
+        self.accelerator = Accelerator(cpu=not torch.cuda.is_available())
+        optimizer = torch.optim.AdamW(trainer.parameter_groups(model), lr=trainer.learning_rate, betas=trainer.betas)
+        self.prepared, self.optimizer = self.accelerator.prepare(_LossModule(model), optimizer)
+        self.average = EMAModel(model.parameters(), decay=trainer.ema_decay, use_ema_warmup=False)
+        self.average.to(self.accelerator.device)
+        self.leads = self.accelerator.is_main_process
+        name = "history.jsonl" if self.leads else f"history_{self.accelerator.process_index}.jsonl"
+        self.history = History.open(directory / name)
+
+    def resume(self) -> int:
+        """Returns the first step that is still to do."""
+        state = latest_state(self.directory)
+        first = 0 if state is None else restore_state(state, self.model, self.optimizer, self.average)
+        self.history.truncate(first)
+        if first:
+            logger.info("Continuing after step %d.", first)
+        return first
+
+    def step(self, step: int, batch: Batch) -> float:
+        """Does one optimiser step and returns its loss."""
+        trainer, accelerator = self.trainer, self.accelerator
+        torch.manual_seed((trainer.seed * 1_000_003 + step) * 1_009 + accelerator.process_index)
+        for group in self.optimizer.param_groups:
+            group["lr"] = trainer.learning_rate * trainer.schedule(step)
+        self.prepared.train()
+        batch = {key: value.to(accelerator.device, non_blocking=True) for key, value in batch.items()}
+        with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=trainer.in_bf16()):
+            loss: Tensor = self.prepared(batch)
+        accelerator.backward(loss)
+        accelerator.clip_grad_norm_(self.prepared.parameters(), trainer.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.average.step(self.model.parameters())
+        value = loss.item()
+        if not math.isfinite(value):
+            raise ValueError(f"The loss is {value} at step {step}; lower trainer.learning_rate or set trainer.precision=no.")
+        return value
+
+    def after(self, done: int, bar: "tqdm[Never]") -> None:
+        """Probes and saves when it is time to."""
+        last = done == self.trainer.steps
+        if self.leads and self.probe and (last or done % self.trainer.probe_every == 0):
+            found = self._probed(self.probe)
+            self.history.add(step=done - 1, probe=found)
+            bar.write(f"step {done}: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
+        if self.leads and (last or done % self.trainer.save_every == 0):
+            save_state(self.directory, done, self.model, self.optimizer, self.average)
+
+    def finish(self, save_model: SaveModel) -> History:
+        """Leaves the averaged weights in the model and has them saved."""
+        self.average.copy_to(self.model.parameters())
+        self.model.eval()
+        if self.leads:
+            save_model(self.model)
+        self.accelerator.wait_for_everyone()
+        return self.history
+
+    def _probed(self, probe: Probe) -> dict[str, float]:
+        self.average.store(self.model.parameters())
+        self.average.copy_to(self.model.parameters())
+        self.model.eval()
+        with torch.no_grad():
+            found = dict(probe(self.model))
+        self.average.restore(self.model.parameters())
+        return found

@@ -60,11 +60,12 @@ for seed in range(100000):
 """
 
 
-def test_kill_loses_only_the_open_episode(tmp_path: Path) -> None:
-    """A recorder killed at eight random moments leaves complete episodes, at most one leftover each time, and no gap."""
+@pytest.mark.parametrize("kills", [8, pytest.param(100, marks=pytest.mark.stress)])
+def test_kill_loses_only_the_open_episode(tmp_path: Path, kills: int) -> None:
+    """A recorder killed at random moments leaves complete episodes, at most one leftover each time, and no gap."""
     path, rng = tmp_path / "store", np.random.default_rng(0)
     leftovers, store = 0, EpisodeStore.create(path)
-    for delay in rng.uniform(0.0, 0.15, 8):
+    for delay in rng.uniform(0.0, 0.15, kills):
         recorder = subprocess.Popen([sys.executable, "-c", RECORD, str(path)], env=ENVIRONMENT, stdout=subprocess.PIPE)
         assert recorder.stdout is not None
         assert recorder.stdout.readline() == b"ready\n"

@@ -228,6 +228,20 @@ STREAM = st.lists(
 @settings(max_examples=25, deadline=None)
 @given(STREAM, st.integers(1, 6))
 def test_no_stream_leads_out_of_the_limits(stream: list[float | tuple[int, float] | None], repeat: int) -> None:
+    follow(stream, repeat)
+
+
+@pytest.mark.stress
+@settings(max_examples=1000, deadline=None)
+@given(STREAM, st.integers(1, 6))
+def test_no_stream_leads_out_of_the_limits_however_many_are_tried(
+    stream: list[float | tuple[int, float] | None], repeat: int
+) -> None:
+    follow(stream, repeat)
+
+
+def follow(stream: list[float | tuple[int, float] | None], repeat: int) -> None:
+    """Sends a stream of targets through the filter and holds its path against the limits."""
     run = Run()
     for entry in stream:
         target = None if entry is None else np.full(14, entry) if isinstance(entry, float) else ALOHA.home.copy()

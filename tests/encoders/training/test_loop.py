@@ -1,5 +1,8 @@
 """The training loop: a stopped run equals an uninterrupted one, and it learns."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -31,12 +34,12 @@ class Points:
     def __init__(self, stop_at: int | None = None) -> None:
         self.stop_at = stop_at
 
-    def stream(self, first_step: int, last_step: int) -> Iterator[Mapping[str, Tensor]]:
+    def stream(self, first_step: int, last_step: int, process: int = 0, processes: int = 1) -> Iterator[Mapping[str, Tensor]]:
         slope = torch.tensor([[1.0, -2.0], [0.5, 0.0], [0.0, 3.0]])
         for step in range(first_step, last_step):
             if step == self.stop_at:
                 raise KeyboardInterrupt
-            x = torch.randn(16, 3, generator=torch.Generator().manual_seed(step))
+            x = torch.randn(16, 3, generator=torch.Generator().manual_seed(step * processes + process))
             yield {"x": x, "y": x @ slope}
 
 
@@ -112,7 +115,7 @@ def test_vectors_and_spared_parameters_have_no_weight_decay(tmp_path: Path) -> N
         def no_weight_decay(self) -> set[str]:
             return {"frequencies"}
 
-    decayed, spared = Trainer(steps=1, batch_size=1)._parameter_groups(Spared())
+    decayed, spared = Trainer(steps=1, batch_size=1).parameter_groups(Spared())
     assert [tuple(p.shape) for p in decayed["params"]] == [(2, 3)]  # type: ignore[attr-defined]
     assert sorted(tuple(p.shape) for p in spared["params"]) == [(2,), (2, 2)]  # type: ignore[attr-defined]
 
@@ -133,3 +136,48 @@ def test_the_history_drops_a_line_cut_short(tmp_path: Path) -> None:
     again = History.open(file)
     again.close()
     assert again.losses() == [(0, 2.0), (1, 1.0)]
+
+
+PARALLEL = """
+import sys, torch
+from pathlib import Path
+from torch import nn
+from stringline.encoders.training.loop import Trainer
+
+class Line(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+    def loss(self, batch):
+        return ((self.layer(batch["x"]) - batch["y"]) ** 2).mean()
+
+class Rows:
+    def __init__(self, size):
+        self.size = size
+    def stream(self, first_step, last_step, process=0, processes=1):
+        for step in range(first_step, last_step):
+            rows = torch.arange(8) + 8 * step
+            rows = rows[self.size * process : self.size * (process + 1)]
+            x = torch.stack([torch.sin(rows * 1.0), torch.cos(rows * 0.7), rows * 0.01], dim=1)
+            yield {"x": x, "y": x[:, :2] * 3}
+
+torch.manual_seed(0)
+trainer = Trainer(steps=12, batch_size=int(sys.argv[2]), save_every=6, precision="no", learning_rate=0.01)
+save = lambda model: torch.save(model.state_dict(), Path(sys.argv[1]) / "weights")
+trainer.fit(Line(), Rows(int(sys.argv[2])), Path(sys.argv[1]), save_model=save)
+"""
+
+
+def test_two_processes_equal_one_with_the_larger_batch(tmp_path: Path) -> None:
+    script = tmp_path / "parallel.py"
+    script.write_text(PARALLEL)
+    source = str(Path(__file__).parents[3] / ".src")
+    environment = os.environ | {"PYTHONPATH": source, "GLOO_SOCKET_IFNAME": "lo"}  # The two talk over loopback only.
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    weights = []
+    for name, command, size in (("one", [sys.executable], 8), ("two", launch, 4)):
+        (tmp_path / name).mkdir()
+        subprocess.run([*command, str(script), str(tmp_path / name), str(size)], env=environment, check=True, timeout=100)
+        weights.append(torch.load(tmp_path / name / "weights", weights_only=True))
+    for name, one in weights[0].items():
+        torch.testing.assert_close(one, weights[1][name], atol=1e-6, rtol=1e-5)
