@@ -34,7 +34,7 @@ QUIET_HYDRA = (
 _log = logging.getLogger("stringline")
 
 
-def run(config_name: str, task: Task, *, folder: Path | None = None) -> None:
+def run(config_name: str, task: Task, *, folder: Path | None = None, stopped: str = STOPPED) -> None:
     """Runs a command: `task` gets the configuration that the command line asks for.
 
     Beside Hydra's flags there are `--help`, which explains the command from the comment that opens its configuration file,
@@ -44,6 +44,7 @@ def run(config_name: str, task: Task, *, folder: Path | None = None) -> None:
         config_name: The primary configuration, without `.yaml`.
         task: The work.
         folder: Where the configuration files are; `stringline/configs` by default.
+        stopped: What to say after Ctrl-C.
 
     Raises:
         SystemExit: With 2 after a user's mistake, 1 after a defect of the program, 130 after Ctrl-C.
@@ -51,7 +52,7 @@ def run(config_name: str, task: Task, *, folder: Path | None = None) -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = "--debug" in sys.argv or os.environ.get(FULL_ERROR) == "1"
     where = folder or Path(stringline.__file__).parent / "configs"
-    command = _Command(Configuration(where.absolute(), config_name, Path(sys.argv[0]).name), arguments, debug)
+    command = _Command(Configuration(where.absolute(), config_name, Path(sys.argv[0]).name), arguments, debug, stopped)
     start_logging(logging.DEBUG if debug else logging.INFO)
     if {"--help", "-h"} & set(arguments):
         command.guarded(lambda: sys.stdout.write(command.configuration.help(command.overrides) + "\n"))
@@ -77,6 +78,7 @@ class _Command:
     configuration: Configuration
     arguments: Sequence[str]
     debug: bool
+    stopped: str
 
     @property
     def overrides(self) -> list[str]:
@@ -103,7 +105,7 @@ class _Command:
         try:
             work()
         except KeyboardInterrupt:
-            sys.stderr.write(f"\n{STOPPED}\n")
+            sys.stderr.write(f"\n{self.stopped}\n")
             raise SystemExit(INTERRUPTED) from None
         except Exception as error:
             message = explain(error, self.configuration, self.overrides)

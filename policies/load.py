@@ -1,13 +1,23 @@
 """Policies to and from checkpoints."""
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from stringline.datasets.contract import Contract
 from stringline.datasets.names import unknown_name
 from stringline.datasets.statistics import Statistics
-from stringline.encoders.training.checkpoint import build, load_description, load_weights, save_checkpoint
+from stringline.encoders.training.checkpoint import (
+    DESCRIPTION,
+    WEIGHTS,
+    build,
+    load_description,
+    load_weights,
+    save_checkpoint,
+)
 from stringline.policies.chunk_policy import ChunkPolicy
 
 SHIPPED = Path(__file__).parent / "checkpoints"
@@ -27,6 +37,14 @@ def find_checkpoint(where: str | Path) -> Path:
     raise unknown_name("checkpoint folder or shipped checkpoint", str(where), shipped)
 
 
+def checkpoint_digest(where: str | Path) -> str:
+    """Returns what tells a checkpoint from every other one: the beginning of the SHA-256 of its files, 16 characters."""
+    directory, digest = find_checkpoint(where), hashlib.sha256()
+    for name in (DESCRIPTION, WEIGHTS):
+        digest.update((directory / name).read_bytes())
+    return digest.hexdigest()[:16]
+
+
 def build_policy(model: Mapping[str, Any], contract: Contract, statistics: Statistics) -> ChunkPolicy:
     """Builds an untrained policy.
 
@@ -38,7 +56,7 @@ def build_policy(model: Mapping[str, Any], contract: Contract, statistics: Stati
     Raises:
         ValueError: The configuration does not describe a policy of this project.
     """
-    policy = build(dict(model), contract=contract, statistics=statistics)
+    policy = build(dict(model), nn.Module, contract=contract, statistics=statistics)
     if not isinstance(policy, ChunkPolicy):
         raise ValueError(f"{model.get('_target_')!r} is no policy; allowed: classes derived from ChunkPolicy.")
     return policy

@@ -12,10 +12,10 @@ from omegaconf import DictConfig, OmegaConf
 from stringline.datasets.disk import write_file
 from stringline.datasets.intervals import Rate
 from stringline.datasets.store import EpisodeStore
-from stringline.encoders.training.checkpoint import build
+from stringline.encoders.training.checkpoint import build, load_description
 from stringline.encoders.training.history import History
 from stringline.policies.chunk_policy import ChunkPolicy
-from stringline.policies.load import load_policy
+from stringline.policies.load import checkpoint_digest, load_policy
 from stringline.real_robot.journal import Journal
 from stringline.real_robot.wire_evaluation import WireEvaluation
 from stringline.sim.collect import collect
@@ -70,7 +70,8 @@ class DemoChain:
         """Measures the expert undisturbed, and without pictures, which it does not look at."""
         recipe = self._recipe(cameras=(), keep_failures=True)
         attempts = collect(recipe, self.folder / "expert", self.settings["expert_trials"], workers=self.settings["workers"])
-        return Rate(attempts.successes, attempts.tried)
+        chosen = [outcome.success for outcome in attempts.outcomes if outcome.seed < self.settings["expert_trials"]]
+        return Rate(sum(chosen), len(chosen))
 
     def _demonstrate(self) -> EpisodeStore:
         path = self.folder / "demonstrations"
@@ -127,7 +128,9 @@ class DemoChain:
 
     @property
     def _about(self) -> dict[str, Any]:
-        return {"task": self.settings["task"]["name"], "checkpoint": str(self.checkpoint)}
+        task = self.settings["task"]
+        settings = {key: task[key] for key in ("image_size", "control_hz", "frame_hz", "time_limit_s")}
+        return {"task": task["name"], "checkpoint": checkpoint_digest(self.checkpoint), **settings}
 
     def _report(
         self,
@@ -141,8 +144,8 @@ class DemoChain:
         report = Report(
             title=self.settings["task"]["name"].replace("_", " ").capitalize(),
             headline=(
-                f"A policy trained on {len(demonstrations)} demonstrations succeeded in {rates['direct']} of unseen "
-                f"starts in simulation, and in {rates['wire']} when it drove emulated ALOHA arms over the servo protocol."
+                f"A policy trained on {self._trained_on} demonstrations succeeded in {rates['direct']} of unseen starts "
+                f"in simulation, and in {rates['wire']} when it drove emulated ALOHA arms over the servo protocol."
             ),
             facts=self._facts(demonstrations),
             rates={names[key]: rate for key, rate in rates.items()},
@@ -156,6 +159,10 @@ class DemoChain:
         )
         write_report(self.folder / "report.html", report)
 
+    @property
+    def _trained_on(self) -> int:
+        return int(load_description(self.checkpoint)["training"]["episodes"])
+
     def _facts(self, demonstrations: EpisodeStore) -> dict[str, str]:
         encoder = self.settings["encoder"]
         return {
@@ -163,7 +170,8 @@ class DemoChain:
             "places": self.settings["coordinates"]["places"]["_target_"].rpartition(".")[2],
             "parameters": f"{sum(parameter.numel() for parameter in self.policy.parameters()) / 1e6:.2f} million",
             "training": f"{self.trainer.steps} steps of {self.trainer.batch_size} windows, seed {self.trainer.seed}",
-            "demonstrations": f"{len(demonstrations)}, seeds {DEMONSTRATION_SEED} and up",
+            "demonstrations": f"{len(demonstrations)}, seeds {DEMONSTRATION_SEED} and up; {self._trained_on} trained on, "
+            f"{len(demonstrations) - self._trained_on} held out",
             "evaluation seeds": f"{self.seeds[0]} to {self.seeds[-1]}",
             "machine": machine_kind(),
             "versions": ", ".join(f"{name} {number}" for name, number in versions().items()),

@@ -4,10 +4,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.application import run
 
+NOT_DONE = 3
+
 
 def main() -> None:
-    """The command `stringline-deploy`."""
-    run("deploy", _deploy)
+    """The command `stringline-deploy`; its exit code is 3 when the task was not done, or a fault stopped the arms."""
+    run("deploy", _deploy, stopped="Stopped. Arms with torque hold where they are.")
 
 
 def _deploy(config: DictConfig) -> None:
@@ -16,7 +18,8 @@ def _deploy(config: DictConfig) -> None:
 
     settings = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(settings, dict)
-    Deployment({str(key): value for key, value in settings.items()}).run()
+    if not Deployment({str(key): value for key, value in settings.items()}).run():
+        raise SystemExit(NOT_DONE)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from stringline.real_robot.reasons import Mode, Reason
 _LOOK_S = 0.02
 _WAYPOINT_S = 0.02
 _APPROACH_STEPS = 25
+_ARRIVED = 0.1  # rad or opening; less than gravity and a gripper's play may keep real arms from.
+_SETTLE_S = 5.0
 
 
 @dataclass
@@ -72,13 +74,13 @@ class RealTimeRobot:
         self._embodiment, self._oldest_frame_s, self._first_move = embodiment, oldest_frame_s, first_move
 
     def approach(self, seconds: float) -> None:
-        """Moves the arms to the body's home pose, at rest in the end.
+        """Moves the arms to the body's home pose and waits until they are there.
 
         Args:
             seconds: How long the way takes; the safety filter may make it longer.
 
         Raises:
-            RuntimeError: The safety filter reports a fault.
+            RuntimeError: The safety filter reports a fault, or the arms do not arrive.
         """
         self._device.begin()
         state = self._device.latest()
@@ -91,6 +93,24 @@ class RealTimeRobot:
             part = slice(first, first + 2 * _APPROACH_STEPS)
             self._device.send(ActionChunk(due[part], way[part].astype(np.float32)))
             self._watch(float(due[min(first + _APPROACH_STEPS, len(way) - 1)]))
+        self._settle(time.monotonic() + seconds + _SETTLE_S)
+
+    def _settle(self, deadline: float) -> None:
+        """Keeps the home pose due until the arms have come near it."""
+        home = self._embodiment.home
+        while True:
+            state = self._device.latest()
+            off = np.abs(state.arms.position - home)
+            if off.max() <= _ARRIVED:
+                return
+            if time.monotonic() > deadline:
+                joint = self._embodiment.joints[int(off.argmax())].name
+                raise RuntimeError(
+                    f"The arms did not reach their home pose: {joint} is {off.max():.2f} away. Is something in the way?"
+                )
+            due = state.arms.time + _WAYPOINT_S * np.arange(2 * _APPROACH_STEPS, dtype=np.float64)
+            self._device.send(ActionChunk(due, np.tile(home, (len(due), 1)).astype(np.float32)))
+            self._watch(time.monotonic() + _APPROACH_STEPS * _WAYPOINT_S)
 
     def _watch(self, until: float) -> DeviceState:
         while True:

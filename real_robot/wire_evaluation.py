@@ -3,6 +3,7 @@
 import logging
 import queue
 import threading
+import time
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, closing
@@ -105,7 +106,9 @@ class WireEvaluation:
                 try:
                     session = _OneAtATime(self._policy.session(seed), planning)
                     steps, options = self._execute_steps, self._options
-                    return seed, robot.run(session, seed, execute_steps=steps, options=options, report=go_on)
+                    episode = robot.run(session, seed, execute_steps=steps, options=options, report=go_on)
+                    episode.answer_ms = session.answer_ms
+                    return seed, episode
                 finally:
                     robots.put(robot)
 
@@ -114,15 +117,19 @@ class WireEvaluation:
 
 
 class _OneAtATime:
-    """A session that shares its policy with others."""
+    """A session that shares its policy with others, and times its answers without the waiting."""
 
     def __init__(self, session: Session, lock: threading.Lock) -> None:
         self._session, self._lock = session, lock
+        self.answer_ms: list[float] = []
 
     def plan(self, observation: Observation) -> ActionChunk:
         """Waits for the others and plans."""
         with self._lock:
-            return self._session.plan(observation)
+            start = time.perf_counter()
+            chunk = self._session.plan(observation)
+            self.answer_ms.append((time.perf_counter() - start) * 1e3)
+            return chunk
 
 
 def open_lock_step_robot(stack: ExitStack, contract: Contract, task: Mapping[str, Any]) -> LockStepRobot:

@@ -131,6 +131,7 @@ class Collection:
         for episode in store.episodes() if known else ():
             attributes = episode.attributes
             if attributes.task == self._recipe.task and attributes.seed in known:
+                self._check_recipe(dict(attributes.extra.get("recipe", {})))
                 stage = int(episode.arrays["stage"][-1])
                 self._outcomes[attributes.seed] = Outcome(attributes.seed, bool(attributes.success), stage, episode.steps)
 

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from stringline.datasets.application import run
 from stringline.datasets.disk import write_file
 from stringline.policies.chunk_policy import ChunkPolicy
-from stringline.policies.load import load_policy
+from stringline.policies.load import checkpoint_digest, load_policy
 from stringline.sim.evaluation import Evaluation, evaluation_seeds, open_world
 from stringline.sim.machine import machine_kind, versions
 from stringline.sim.report import Report, choose_clips, write_report
@@ -60,7 +60,12 @@ def evaluate_checkpoint(settings: dict[str, Any]) -> list[EpisodeResult]:
         options=task["options"],
         films=output / "films" if settings["films"] else None,
     )
-    about = {"task": task["name"], "checkpoint": str(settings["checkpoint"])}
+    about = {
+        "task": task["name"],
+        "checkpoint": checkpoint_digest(settings["checkpoint"]),
+        "time_limit_s": task["time_limit_s"],
+        "frame_hz": task["frame_hz"],
+    }
     return evaluation.run(evaluation_seeds(settings["seeds"], settings["first_seed"]), output / "results.jsonl", about)
 
 

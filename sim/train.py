@@ -1,6 +1,7 @@
 """`stringline-train`: trains a policy on an episode store, and prints beside the loss whether it sees where things are."""
 
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from stringline.datasets.application import run
+from stringline.datasets.disk import write_file
 from stringline.datasets.prefetch import Prefetcher
 from stringline.datasets.sampler import BatchSampler, favour_early
 from stringline.datasets.statistics import Statistics
@@ -87,9 +89,6 @@ def train_policy(
     Raises:
         ValueError: The store is empty, the configuration does not fit the data, or the directory holds another run.
     """
-    _claim(
-        directory, {"model": dict(model), "trainer": vars(trainer), "early": [early_s, early_factor], "store": str(store.path)}
-    )
     names = store.names()
     held_out = min(held_out, len(names) // 5)
     training, probing = names[: len(names) - held_out], names[len(names) - held_out :]
@@ -101,6 +100,19 @@ def train_policy(
     size = sum(parameter.numel() for parameter in policy.parameters())
     logger.info("%d windows of %d episodes; %.2f million parameters.", len(windows), len(training), size / 1e6)
     batches = WindowBatches(windows, trainer.batch_size, seed=trainer.seed, early_s=early_s, early_factor=early_factor)
+    # All that decides the course of a run: with any of it changed, its state and its statistics would not belong together.
+    _claim(
+        directory,
+        {
+            "model": dict(model),
+            "trainer": vars(trainer),
+            "early": [early_s, early_factor],
+            "processes": int(os.environ.get("WORLD_SIZE", "1")),
+            "store": str(store.path),
+            "training": training,
+            "held_out": probing,
+        },
+    )
 
     def save(trained: torch.nn.Module) -> None:
         record = {
@@ -133,13 +145,17 @@ def _train(config: DictConfig) -> None:
 
 def _claim(directory: Path, settings: Mapping[str, Any]) -> None:
     """Writes what is run into its directory; a directory that continues must have been claimed for the same."""
-    file, text = directory / "run.yaml", yaml.safe_dump(_plain(settings), sort_keys=False)
-    if file.exists() and file.read_text() != text:
-        old = yaml.safe_load(file.read_text())
-        changed = [key for key, value in _plain(settings).items() if old.get(key) != value]
+    file, plain = directory / "run.yaml", _plain(settings)
+    if not file.exists():
+        if os.environ.get("RANK", "0") == "0":
+            directory.mkdir(parents=True, exist_ok=True)
+            write_file(file, yaml.safe_dump(plain, sort_keys=False).encode())
+        return
+    old = yaml.safe_load(file.read_text())
+    if not isinstance(old, dict):
+        raise ValueError(f"{file} is broken; choose another output, or remove {directory} to start again.")
+    if changed := [key for key, value in plain.items() if old.get(key) != value]:
         raise ValueError(f"{directory} holds a run with other settings ({', '.join(changed)}); choose another output.")
-    directory.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
 
 
 def _plain(value: Any) -> Any:

@@ -23,7 +23,7 @@ _TARGET = re.compile(r"stringline(\.[A-Za-z_]\w*)+")
 
 
 def save_checkpoint(directory: Path, model: nn.Module, description: Mapping[str, Any]) -> None:
-    """Writes a checkpoint in one step: a reader sees the old one or the new one, never half of either.
+    """Writes a checkpoint so that no reader ever sees half of one; while it is replaced there is, for a moment, none.
 
     Args:
         directory: Where `weights.safetensors` and `checkpoint.yaml` shall stand.
@@ -48,6 +48,8 @@ class replaced_directory:  # noqa: N801 - used like a function, in a with statem
 
     def __enter__(self) -> Path:
         """Makes the directory to write to."""
+        if self.old.exists() and not self.directory.exists():  # A crash came between the two renames below.
+            self.old.rename(self.directory)
         shutil.rmtree(self.fresh, ignore_errors=True)
         self.fresh.mkdir(parents=True)
         return self.fresh
@@ -121,7 +123,7 @@ def _check_fit(got: Mapping[str, Tensor], want: Mapping[str, Tensor], file: Path
         raise ValueError(f"{file} does not fit the model of its description ({'; '.join(parts + shapes[:3])}).")
 
 
-def build(configuration: object, **arguments: object) -> Any:
+def build(configuration: object, base: type = object, **arguments: object) -> Any:
     """Builds the object that a plain configuration describes.
 
     A mapping with `_target_` becomes a call of that class with the other entries as keyword arguments, or, with
@@ -130,19 +132,20 @@ def build(configuration: object, **arguments: object) -> Any:
 
     Args:
         configuration: Plain data, as `yaml.safe_load` gives it.
+        base: Every class that is built must derive from it; a policy consists of `torch.nn.Module` only.
         arguments: Further keyword arguments of the outermost class.
 
     Raises:
         ValueError: A target is not a class of this project, or its arguments do not fit.
     """
     if isinstance(configuration, list):
-        return [build(entry) for entry in configuration]
+        return [build(entry, base) for entry in configuration]
     if not isinstance(configuration, dict):
         return configuration
-    entries = {key: build(value) for key, value in configuration.items() if key not in ("_target_", "_partial_")}
+    entries = {key: build(value, base) for key, value in configuration.items() if key not in ("_target_", "_partial_")}
     if "_target_" not in configuration:
         return entries
-    target = _own_class(str(configuration["_target_"]))
+    target = _own_class(str(configuration["_target_"]), base)
     signature, partial = inspect.signature(target), bool(configuration.get("_partial_", False))
     try:
         (signature.bind_partial if partial else signature.bind)(**entries, **arguments)
@@ -151,7 +154,7 @@ def build(configuration: object, **arguments: object) -> Any:
     return functools.partial(target, **entries, **arguments) if partial else target(**entries, **arguments)
 
 
-def _own_class(target: str) -> type:
+def _own_class(target: str, base: type) -> type:
     refusal = ValueError(f"A checkpoint may only build classes of stringline; it asks for {target!r}.")
     if not _TARGET.fullmatch(target):
         raise refusal
@@ -160,7 +163,7 @@ def _own_class(target: str) -> type:
         found = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"{target!r} does not exist in this version of Stringline.") from error
-    if not isinstance(found, type) or not found.__module__.startswith("stringline."):
+    if not isinstance(found, type) or not found.__module__.startswith("stringline.") or not issubclass(found, base):
         raise refusal
     return found
 

@@ -12,7 +12,7 @@ from stringline.datasets.contract import Array
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunk_policy import ChunkPolicy
 from stringline.policies.diffusion import DiffusionPolicy
-from stringline.policies.load import SHIPPED, load_policy, save_policy
+from stringline.policies.load import SHIPPED, checkpoint_digest, load_policy, save_policy
 from stringline.policies.localisation import LocalisationProbe
 
 MakePolicy = Callable[..., ChunkPolicy]
@@ -126,6 +126,32 @@ def test_the_policy_learns_where_the_target_is(make_policy: MakePolicy, make_bat
         optimizer.zero_grad()
         losses.append(loss.item())
     assert np.mean(losses[-5:]) < 0.3 * np.mean(losses[:5])
+
+
+def test_checkpoints_build_networks_only(
+    tmp_path: Path, make_policy: MakePolicy, configuration: Callable[..., dict[str, object]]
+) -> None:
+    save_policy(tmp_path / "c", make_policy(), configuration(), {})
+    file = tmp_path / "c" / "checkpoint.yaml"
+    text = file.read_text()
+    for target in ("stringline.sim.workers.Worker", "stringline.encoders.training.loop.Trainer"):
+        file.write_text(text.replace("stringline.encoders.positions.coordinates.MetricPlaces", target))
+        with pytest.raises(ValueError, match=r"only build classes of stringline"):
+            load_policy(tmp_path / "c")
+
+
+def test_every_checkpoint_has_its_own_digest(
+    tmp_path: Path, make_policy: MakePolicy, configuration: Callable[..., dict[str, object]]
+) -> None:
+    policy = make_policy()
+    save_policy(tmp_path / "c", policy, configuration(), {})
+    before = checkpoint_digest(tmp_path / "c")
+    save_policy(tmp_path / "c", policy, configuration(), {})
+    assert checkpoint_digest(tmp_path / "c") == before
+    with torch.no_grad():
+        next(policy.parameters()).add_(1e-6)
+    save_policy(tmp_path / "c", policy, configuration(), {})
+    assert checkpoint_digest(tmp_path / "c") != before
 
 
 def test_a_checkpoint_that_does_not_exist_is_answered_with_those_that_ship() -> None:

@@ -19,7 +19,7 @@ def test_no_two_points_of_the_segments_are_nearer(a: np.ndarray, b: np.ndarray, 
     sampled = np.linalg.norm(one[:, None] - other[None], axis=-1).min()
     exact = segment_distance(a, b, c, d)
     spacing = (np.linalg.norm(b - a) + np.linalg.norm(d - c)) / 59
-    assert exact <= sampled + 1e-9
+    assert exact <= sampled + 5e-6  # Segments below a micrometre count as points, lines that nearly so as parallel.
     assert exact >= sampled - spacing
 
 

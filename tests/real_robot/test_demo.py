@@ -30,11 +30,11 @@ SMALL = [
 ]
 
 
-def start(output: Path) -> subprocess.Popen[str]:
+def start(output: Path, *changes: str) -> subprocess.Popen[str]:
     code = "from stringline.real_robot.demo import main; main()"
     environment = os.environ | {"PYTHONPATH": str(ROOT / ".src")}
     return subprocess.Popen(
-        [sys.executable, "-c", code, f"output={output}", *SMALL],
+        [sys.executable, "-c", code, f"output={output}", *SMALL, *changes],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -70,6 +70,23 @@ def test_the_chain_is_stopped_and_goes_on(tmp_path: Path) -> None:
     assert "policy through the wire" in (output / "report.html").read_text()
     assert f"{(output / 'report.html').as_uri()}" in printed
     assert sorted(path.name for path in tmp_path.iterdir()) == ["demo"]
+
+    kept = {
+        name: (output / name).read_bytes() for name in ("direct.jsonl", "wire.jsonl", "training/checkpoint/weights.safetensors")
+    }
+    third = start(output)
+    printed, errors = third.communicate(timeout=240)
+    assert third.returncode == 0, errors
+    assert {name: (output / name).read_bytes() for name in kept} == kept
+    again = json.loads((output / "summary.json").read_text())
+    assert [again[acted] for acted in ("expert", "direct", "wire")] == [
+        summary[acted] for acted in ("expert", "direct", "wire")
+    ]
+
+    fourth = start(output, "episodes=3")
+    printed, errors = fourth.communicate(timeout=240)
+    assert fourth.returncode == 2
+    assert "holds a run with other settings (training); choose another output" in errors
 
 
 def test_seconds_add_up_over_interruptions(tmp_path: Path) -> None:

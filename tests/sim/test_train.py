@@ -50,8 +50,14 @@ MODEL: dict[str, Any] = {
 def store(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
     """Twenty episodes in which the brightness of a thing says where the hinge must go."""
     store = EpisodeStore.create(tmp_path_factory.mktemp("bars") / "store")
+    fill(store, range(20))
+    return store
+
+
+def fill(store: EpisodeStore, seeds: range) -> None:
+    """Adds an episode for each seed."""
     steps = 5
-    for seed in range(20):
+    for seed in seeds:
         brightness = int(np.random.default_rng(seed).integers(0, 256))
         picture = np.zeros((steps, 32, 32, 3), np.uint8)
         picture[:, 8:24, 8:24] = brightness
@@ -69,7 +75,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
             "T_base_camera/overhead": np.eye(4, dtype=np.float32),
         }
         store.write(arrays, EpisodeAttributes(CONTRACT, "point", seed, success=True))
-    return store
 
 
 def test_it_learns_to_look(store: EpisodeStore, tmp_path: Path) -> None:
@@ -88,6 +93,21 @@ def test_other_settings_are_refused_in_the_same_place(store: EpisodeStore, tmp_p
     other: dict[str, Any] = settings | {"learning_rate": 0.1}
     with pytest.raises(ValueError, match=r"holds a run with other settings \(trainer\); choose another output"):
         train_policy(MODEL, store, Trainer(**other), tmp_path)
+
+
+def test_other_data_are_refused_in_the_same_place(tmp_path: Path) -> None:
+    growing = EpisodeStore.create(tmp_path / "store")
+    fill(growing, range(4))
+    settings: dict[str, Any] = {"steps": 2, "batch_size": 2, "save_every": 1, "probe_every": 2}
+    train_policy(MODEL, growing, Trainer(**settings), tmp_path / "run")
+    before = (tmp_path / "run" / "checkpoint" / "checkpoint.yaml").read_bytes()
+    fill(growing, range(4, 8))
+    with pytest.raises(ValueError, match=r"other settings \(training"):
+        train_policy(MODEL, growing, Trainer(**settings), tmp_path / "run")
+    assert (tmp_path / "run" / "checkpoint" / "checkpoint.yaml").read_bytes() == before
+    (tmp_path / "run" / "run.yaml").write_text("")
+    with pytest.raises(ValueError, match=r"run.yaml is broken; choose another output"):
+        train_policy(MODEL, growing, Trainer(**settings), tmp_path / "run")
 
 
 def test_an_empty_store_is_refused(tmp_path: Path) -> None:
