@@ -6,7 +6,8 @@ import inspect
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -37,36 +38,26 @@ def save_checkpoint(directory: Path, model: nn.Module, description: Mapping[str,
         (fresh / DESCRIPTION).write_text(text)
 
 
-class replaced_directory:  # noqa: N801 - used like a function, in a with statement.
+@contextmanager
+def replaced_directory(directory: Path) -> Iterator[Path]:
     """Gives a fresh directory to write to, synced and moved into place when the block ends without an error."""
-
-    def __init__(self, directory: Path) -> None:
-        """Remembers where the result shall stand."""
-        self.directory = directory
-        self.fresh = directory.with_name(f".{directory.name}.new")
-        self.old = directory.with_name(f".{directory.name}.old")
-
-    def __enter__(self) -> Path:
-        """Makes the directory to write to."""
-        if self.old.exists() and not self.directory.exists():  # A crash came between the two renames below.
-            self.old.rename(self.directory)
-        shutil.rmtree(self.fresh, ignore_errors=True)
-        self.fresh.mkdir(parents=True)
-        return self.fresh
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Moves it into place, or removes it after an error."""
-        if kind is not None:
-            shutil.rmtree(self.fresh, ignore_errors=True)
-            return
-        for file in self.fresh.iterdir():
+    fresh, old = directory.with_name(f".{directory.name}.new"), directory.with_name(f".{directory.name}.old")
+    if old.exists() and not directory.exists():  # A crash came between the two renames below.
+        old.rename(directory)
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    try:
+        yield fresh
+        for file in fresh.iterdir():
             with file.open("rb") as handle:
                 os.fsync(handle.fileno())
-        shutil.rmtree(self.old, ignore_errors=True)
-        if self.directory.exists():
-            self.directory.rename(self.old)
-        self.fresh.rename(self.directory)
-        shutil.rmtree(self.old, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+        if directory.exists():
+            directory.rename(old)
+        fresh.rename(directory)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def load_description(directory: Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A table with both arms: the arena and what all tasks on it share."""
 
+from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
@@ -111,9 +112,9 @@ class TabletopTask(composer.Task):
         self.robot.put(physics, ALOHA.home)
         self.place_props(physics, random_state)
 
+    @abstractmethod
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Puts the props where the episode starts."""
-        raise NotImplementedError
 
     def before_step(self, physics: mjcf.Physics, action: Vector, random_state: np.random.RandomState) -> None:
         """Passes the targets (14,) on to the drives."""
