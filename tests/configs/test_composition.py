@@ -44,7 +44,7 @@ def test_each_choice_composes_and_names_what_exists(command: str, choice: str) -
 def test_each_command_explains_itself_by_examples(command: str) -> None:
     introduction = Configuration(CONFIGS, command, command).introduction()
     assert introduction.split("\n")[0].endswith(".")
-    assert f"stringline-{command}" in introduction
+    assert "stringline-" + command.replace("_", " ") in introduction
 
 
 def test_no_group_repeats_a_choice() -> None:

@@ -1,0 +1,1 @@
+"""What `stringline-data` does: one function of a configuration for each verb."""
