@@ -10,12 +10,15 @@ from typing import Never, Protocol
 
 import torch
 from accelerate import Accelerator
-from diffusers.training_utils import EMAModel
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from stringline.encoders.torchvision_operators import declare_torchvision_operators
 from stringline.encoders.training.history import History
 from stringline.encoders.training.progress import latest_state, restore_state, save_state
+
+declare_torchvision_operators()  # Before diffusers, which imports torchvision where that is installed.
+from diffusers.training_utils import EMAModel  # noqa: E402
 
 logger = logging.getLogger(__name__)
 

@@ -4,12 +4,15 @@ import shutil
 from pathlib import Path
 
 import torch
-from diffusers.training_utils import EMAModel
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from stringline.encoders.torchvision_operators import declare_torchvision_operators
 from stringline.encoders.training.checkpoint import replaced_directory
+
+declare_torchvision_operators()  # Before diffusers, which imports torchvision where that is installed.
+from diffusers.training_utils import EMAModel  # noqa: E402
 
 FILE = "state.safetensors"
 
