@@ -1,20 +1,19 @@
 """An episode as the store knows it: what it says about itself, and its arrays, mapped on demand."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.checksums import crc32
 from stringline.datasets.contract import Contract
 from stringline.datasets.names import unknown_name
-from stringline.datasets.zarr_layout import ArrayEntry, array_metadata, array_name, group_metadata, map_array
+from stringline.datasets.seal import sealed_group
+from stringline.datasets.versions import EPISODE_KEY, FORMAT_VERSION, read_group
+from stringline.datasets.zarr_layout import ArrayEntry, array_metadata, array_name, map_array
 
-FORMAT_VERSION = 1
 Array = NDArray[Any]
 
 
@@ -103,12 +102,14 @@ class StoredEpisode:
         path: Its folder.
         attributes: What it says about itself.
         entries: Shape, type and checksum of each array by key.
+        version: Of the format that it was written in.
     """
 
     name: str
     path: Path
     attributes: EpisodeAttributes
     entries: Mapping[str, ArrayEntry]
+    version: int = FORMAT_VERSION
 
     @property
     def arrays(self) -> Mapping[str, Array]:
@@ -126,7 +127,7 @@ class StoredEpisode:
         return sum(entry.nbytes for entry in self.entries.values())
 
     def damaged(self) -> list[str]:
-        """Reads every array and returns one sentence for each that is not what was written."""
+        """Reads every array and its metadata, and returns one sentence for each that is not what was written."""
         found = []
         for key, entry in self.entries.items():
             try:
@@ -134,31 +135,28 @@ class StoredEpisode:
                     found.append(f"Episode {self.name}: {key} has checksum {got:08x}, {entry.crc32:08x} was written.")
             except ValueError as error:
                 found.append(str(error))
+            metadata = self.path / array_name(key) / "zarr.json"
+            if not metadata.is_file() or metadata.read_bytes() != array_metadata(entry):
+                found.append(f"Episode {self.name}: {key} has another zarr.json than was written ({metadata}).")
         return found
 
 
-def check_version(where: str, version: object) -> None:
-    """Refuses what a newer Stringline wrote.
+def episode_metadata(attributes: EpisodeAttributes, entries: Mapping[str, ArrayEntry]) -> bytes:
+    """Returns the `zarr.json` of an episode.
 
     Raises:
-        ValueError: The version is newer than this code, or no version at all.
+        ValueError: The attributes are no plain JSON.
     """
-    if not isinstance(version, int):
-        raise ValueError(f"{where} was not written by Stringline: it names no format version.")
-    if version > FORMAT_VERSION:
-        raise ValueError(
-            f"{where} has format version {version}; this Stringline reads up to {FORMAT_VERSION}. Update Stringline."
-        )
+    arrays = {key: asdict(entry) for key, entry in entries.items()}
+    return sealed_group({EPISODE_KEY: FORMAT_VERSION, **attributes.to_dict(), "arrays": arrays})
 
 
 def write_metadata(path: Path, attributes: EpisodeAttributes, entries: Mapping[str, ArrayEntry]) -> None:
     """Writes the `zarr.json` files of an episode whose chunks are in place."""
-    arrays = {key: asdict(entry) for key, entry in entries.items()}
-    group = {"stringline_episode": FORMAT_VERSION, **attributes.to_dict(), "arrays": arrays}
     for key, entry in entries.items():
         (path / array_name(key)).mkdir(exist_ok=True)
         (path / array_name(key) / "zarr.json").write_bytes(array_metadata(entry))
-    (path / "zarr.json").write_bytes(group_metadata(group))
+    (path / "zarr.json").write_bytes(episode_metadata(attributes, entries))
 
 
 def read_episode(path: Path) -> StoredEpisode:
@@ -167,13 +165,12 @@ def read_episode(path: Path) -> StoredEpisode:
     Raises:
         ValueError: A newer version wrote it, or it is damaged.
     """
+    where = f"Episode {path.name}"
     try:
-        plain = json.loads((path / "zarr.json").read_bytes())["attributes"]
-        check_version(f"Episode {path.name}", plain.get("stringline_episode"))
-        entries = {
-            key: ArrayEntry(tuple(entry["shape"]), np.dtype(entry["dtype"]).name, entry["crc32"])
-            for key, entry in plain["arrays"].items()
-        }
-        return StoredEpisode(path.name, path, EpisodeAttributes.from_dict(plain), entries)
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"Episode {path.name}: its zarr.json is damaged ({error!r}).") from error
+        plain, version = read_group((path / "zarr.json").read_bytes(), where, EPISODE_KEY)
+        entries = {key: ArrayEntry.from_dict(entry) for key, entry in plain["arrays"].items()}
+        return StoredEpisode(path.name, path, EpisodeAttributes.from_dict(plain), entries, version)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{where} is damaged: its zarr.json lacks something ({error!r}).") from error
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ValueError(f"{where} is damaged: its zarr.json is missing.") from error

@@ -7,7 +7,6 @@ by task and seed, so their order does not depend on who wrote them when.
 """
 
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -16,14 +15,14 @@ from pathlib import Path
 
 from stringline.datasets.contract import EpisodeArrays
 from stringline.datasets.disk import write_file
-from stringline.datasets.episode import FORMAT_VERSION, EpisodeAttributes, StoredEpisode, check_version, read_episode
+from stringline.datasets.episode import EpisodeAttributes, StoredEpisode, read_episode
 from stringline.datasets.episode_writer import OPEN_PREFIX, EpisodeWriter
 from stringline.datasets.names import unknown_name
+from stringline.datasets.seal import sealed_group
 from stringline.datasets.validation import validate_episode
-from stringline.datasets.zarr_layout import group_metadata
+from stringline.datasets.versions import FORMAT_VERSION, ROOT_KEY, read_group
 
 _NAME = re.compile(r"(?P<task>.+)\.(?P<seed>\d{10,})\.(?P<id>[0-9a-f]{12})")
-ROOT_KEY = "stringline_store"
 
 
 def episode_name(task: str, seed: int) -> str:
@@ -43,12 +42,10 @@ class EpisodeStore:
         """
         self.path = path
         try:
-            attributes = json.loads((path / "zarr.json").read_bytes())["attributes"]
+            data = (path / "zarr.json").read_bytes()
         except (FileNotFoundError, NotADirectoryError) as error:
             raise ValueError(f"There is no episode store at {path}. Record one with stringline-collect.") from error
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is no episode store: its zarr.json cannot be read.") from error
-        check_version(f"The store {path}", attributes.get(ROOT_KEY))
+        _, self.version = read_group(data, f"The store {path}", ROOT_KEY)
 
     @classmethod
     def open(cls, path: str | Path) -> "EpisodeStore":
@@ -71,7 +68,7 @@ class EpisodeStore:
             if path.exists() and not (path.is_dir() and all(entry.name.startswith(".") for entry in path.iterdir())):
                 raise ValueError(f"{path} exists and is no episode store; choose a new or empty folder.")
             path.mkdir(parents=True, exist_ok=True)
-            write_file(path / "zarr.json", group_metadata({ROOT_KEY: FORMAT_VERSION}))
+            write_file(path / "zarr.json", sealed_group({ROOT_KEY: FORMAT_VERSION}))
         return cls(path)
 
     def names(self) -> list[str]:
@@ -89,7 +86,7 @@ class EpisodeStore:
         Raises:
             ValueError: It does not exist or its metadata is damaged.
         """
-        if not (self.path / name / "zarr.json").is_file():
+        if not _NAME.fullmatch(name) or not (self.path / name).is_dir():
             raise unknown_name("episode", name, self.names()[:20])
         return read_episode(self.path / name)
 
@@ -130,8 +127,11 @@ class EpisodeStore:
             return writer.commit()
 
     def verify(self, name: str) -> list[str]:
-        """Reads an episode and returns one sentence for each array whose bytes are not those that were written."""
-        return self.episode(name).damaged()
+        """Reads all of an episode and returns one sentence for each part whose bytes are not those that were written."""
+        try:
+            return self.episode(name).damaged()
+        except ValueError as error:
+            return [str(error)]
 
     def leftovers(self) -> list[Path]:
         """Returns the temporary folders of writers that were killed; those of living writers are not among them."""

@@ -8,9 +8,10 @@ stored as the array `time.overhead`, next to `time`.
 
 import json
 import mmap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +35,26 @@ class ArrayEntry:
     dtype: str
     crc32: int
 
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Self:
+        """Builds what `dataclasses.asdict` gave.
+
+        Raises:
+            KeyError: A field is missing.
+            TypeError: The type is unknown.
+        """
+        return cls(tuple(plain["shape"]), _dtype_name(plain["dtype"]), plain["crc32"])
+
     @property
     def nbytes(self) -> int:
         """Bytes of the chunk file."""
         return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+
+def _dtype_name(name: str) -> str:
+    if name not in DTYPES:
+        raise TypeError(f"{name!r} is no type that is stored")
+    return name
 
 
 def array_name(key: str) -> str:
@@ -121,5 +138,10 @@ def map_array(episode: Path, key: str, entry: ArrayEntry) -> Array:
     except (FileNotFoundError, ValueError) as error:
         raise ValueError(f"Episode {episode.name}: {key} is missing or empty ({path}).") from error
     if len(mapped) != entry.nbytes:
-        raise ValueError(f"Episode {episode.name}: {key} has {len(mapped)} bytes instead of {entry.nbytes}; it is damaged.")
+        rows = (*entry.shape, 1)[0]
+        whole = len(mapped) * rows // entry.nbytes
+        frame = f" from frame {whole} of {rows} on" if whole < rows else ""
+        raise ValueError(
+            f"Episode {episode.name}: {key} has {len(mapped)} bytes instead of {entry.nbytes}; it is damaged{frame}."
+        )
     return np.frombuffer(mapped, dtype).reshape(entry.shape)

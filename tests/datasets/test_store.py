@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from zarr.core.buffer import default_buffer_prototype
 
 from stringline.datasets.contract import ActionDimension, Contract
-from stringline.datasets.episode import FORMAT_VERSION, EpisodeAttributes
+from stringline.datasets.episode import EpisodeAttributes
 from stringline.datasets.store import EpisodeStore
+from stringline.datasets.versions import FORMAT_VERSION
 from stringline.datasets.zarr_layout import DTYPES, ArrayEntry, array_metadata, array_name
 
 ROOT = Path(__file__).parents[2]
@@ -182,7 +183,7 @@ def test_newer_format(store: EpisodeStore, contract: Contract, make_episode: Mak
     name = store.write(make_episode(), attributes(contract))
     path = (store.path if where == "store" else store.path / name) / "zarr.json"
     path.write_text(path.read_text().replace(f'"stringline_{where}": {FORMAT_VERSION}', f'"stringline_{where}": 99'))
-    with pytest.raises(ValueError, match=r"format version 99; this Stringline reads up to 1\. Update"):
+    with pytest.raises(ValueError, match=r"format version 99; this Stringline reads up to 2\. Update"):
         EpisodeStore.open(store.path).episode(name)
 
 

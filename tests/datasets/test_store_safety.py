@@ -60,31 +60,43 @@ for seed in range(100000):
 """
 
 
-@pytest.mark.parametrize("kills", [8, pytest.param(100, marks=pytest.mark.stress)])
+@pytest.mark.parametrize("kills", [8, pytest.param(200, marks=pytest.mark.stress)])
 def test_kill_loses_only_the_open_episode(tmp_path: Path, kills: int) -> None:
     """A recorder killed at random moments leaves complete episodes, at most one leftover each time, and no gap."""
     path, rng = tmp_path / "store", np.random.default_rng(0)
-    leftovers, store = 0, EpisodeStore.create(path)
-    for delay in rng.uniform(0.0, 0.15, kills):
+    store, seen = EpisodeStore.create(path), set[str]()
+    for kill, delay in enumerate(rng.uniform(0.0, 0.15, kills), 1):
         recorder = subprocess.Popen([sys.executable, "-c", RECORD, str(path)], env=ENVIRONMENT, stdout=subprocess.PIPE)
         assert recorder.stdout is not None
         assert recorder.stdout.readline() == b"ready\n"
+        before = len(store.leftovers())
         with pytest.raises(subprocess.TimeoutExpired):
             recorder.wait(delay)
-        assert EpisodeStore.open(path).leftovers() == []  # The living writer's folder is not offered for removal.
+        assert len(EpisodeStore.open(path).leftovers()) == before  # The living writer's folder is not offered for removal.
         recorder.send_signal(signal.SIGKILL)
         assert recorder.wait() == -signal.SIGKILL
         recorder.stdout.close()
-        store = EpisodeStore.open(path)
-        seeds = [episode.attributes.seed for episode in store.episodes()]
-        assert set(seeds) == set(range(max(seeds, default=-1) + 1))
-        assert not any(store.verify(name) for name in store.names())
-        removed = len(store.remove_leftovers())
-        assert removed <= 1
-        leftovers += removed
-        assert not [entry for entry in os.listdir(path) if entry.startswith(".open-")]
-    assert len(store) > 0
-    assert leftovers > 0
+        assert before <= len(store.leftovers()) <= before + 1 <= kill
+        new = set(store.names()) - seen
+        assert {store.episode(name).attributes.seed for name in new} == set(range(len(new)))
+        for name in new:
+            check_recorded(store, name)
+        seen |= new
+    assert set(EpisodeStore.open(path).names()) == seen != set()  # It was never repaired in between.
+    assert len(store.remove_leftovers()) > 0
+    assert sorted(os.listdir(path)) == sorted([*seen, "zarr.json"])
+    assert not any(store.verify(name) for name in seen)
+
+
+def check_recorded(store: EpisodeStore, name: str) -> None:
+    """Sees that an episode of `RECORD` is what was recorded, to the bit."""
+    episode = store.episode(name)
+    steps = np.arange(50)
+    expected = {"time": steps.astype(np.float64), "sim/state": np.repeat(steps[:, None], 5000, 1).astype(np.float32)}
+    row = (episode.attributes.seed + steps)[:, None].astype(np.float32)
+    for key, array in (expected | {"action": row, "joints/position": row}).items():
+        np.testing.assert_array_equal(episode.arrays[key], array)
+    assert episode.steps == 50
 
 
 FULL = """

@@ -1,0 +1,130 @@
+"""No byte of a store can change without `verify` naming the episode, and the other episodes stay usable."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from numpy.typing import NDArray
+
+from stringline.datasets.contract import Contract
+from stringline.datasets.data import main
+from stringline.datasets.episode import EpisodeAttributes
+from stringline.datasets.seal import SEAL, is_sealed, sealed_group
+from stringline.datasets.store import EpisodeStore
+from stringline.datasets.verification import verify_store
+
+MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
+
+
+@pytest.fixture
+def store(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> EpisodeStore:
+    """Three episodes, with an array of no elements, a scalar, and text beyond ASCII."""
+    store = EpisodeStore.create(tmp_path / "store")
+    for seed in range(3):
+        extra = {"extra/none": np.zeros((0, 3), np.float32), "extra/one": np.array(7, np.int16)}
+        attributes = EpisodeAttributes(contract, "reach", seed, True, instruction="greif die Banane, schön sacht")
+        store.write(make_episode(steps=6, seed=seed) | extra, attributes)
+    return store
+
+
+@pytest.mark.parametrize("flips", [100, pytest.param(1000, marks=pytest.mark.stress)])
+def test_every_flipped_byte_is_found(store: EpisodeStore, flips: int) -> None:
+    """A third of the flips hits any byte, a third any file, a third the metadata of the store and of episodes."""
+    files = sorted(path for path in store.path.rglob("*") if path.is_file())
+    sizes = np.array([path.stat().st_size for path in files])
+    groups = [store.path / "zarr.json", *store.path.glob("*/zarr.json")]
+    rng = np.random.default_rng(flips)
+    assert verify_store(store) == {}
+    hit = set()
+    for flip in range(flips):
+        among = groups if flip % 3 == 2 else files
+        path = among[rng.choice(len(among), p=sizes / sizes.sum() if flip % 3 == 0 else None)]
+        intact = path.read_bytes()
+        spoilt = bytearray(intact)
+        spoilt[rng.integers(len(spoilt))] ^= int(rng.integers(1, 256))
+        path.write_bytes(spoilt)
+        if path.parent == store.path:
+            with pytest.raises(ValueError, match="The store .*(damaged|version)"):
+                EpisodeStore.open(store.path)
+        else:
+            name = path.relative_to(store.path).parts[0]
+            damage = verify_store(EpisodeStore.open(store.path))
+            assert list(damage) == [name], (path, spoilt)
+            assert all(name in sentence for sentence in damage[name])
+        path.write_bytes(intact)
+        hit.add(path)
+    assert store.path / "zarr.json" in hit
+    assert {path.name for path in hit} > {"zarr.json", "0"}
+    assert verify_store(store) == {}
+
+
+def test_plain_zarr_reads_a_sealed_group(store: EpisodeStore) -> None:
+    """The seal is an attribute like others."""
+    group = zarr.open_group(store.path, mode="r")
+    assert group.attrs["stringline_store"] == 2
+    assert len(str(group[store.names()[0]].attrs[SEAL])) == 8
+    for path in (store.path, store.path / store.names()[0]):
+        assert is_sealed((path / "zarr.json").read_bytes())
+
+
+def test_a_seal_is_replaced_not_repeated() -> None:
+    """Attributes that were read may be written again."""
+    once = sealed_group({"a": 1})
+    assert sealed_group({SEAL: "ffffffff", "a": 1}) == once
+    assert is_sealed(once)
+    assert not is_sealed(once.replace(b"1", b"2"))
+    assert not is_sealed(once + b"\n")
+    assert not is_sealed(b"")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda path: (path / "rgb.front/c/0/0/0/0").unlink(), "rgb/front is missing"),
+        (
+            lambda path: _cut(path / "rgb.front/c/0/0/0/0", 150),
+            "rgb/front has 150 bytes instead of 288; it is damaged from frame 1 of 2",
+        ),
+        (lambda path: _cut(path / "action/c/0/0", 40), "action has 40 bytes instead of 48; it is damaged from frame 5 of 6 on"),
+        (lambda path: _cut(path / "action/c/0/0", 0), "action is missing or empty"),
+        (lambda path: (path / "action/zarr.json").unlink(), "action has another zarr.json than was written"),
+        (lambda path: (path / "zarr.json").unlink(), "its zarr.json is missing"),
+        (lambda path: _cut(path / "zarr.json", 500), "its zarr.json cannot be read"),
+        (lambda path: (path / "zarr.json").write_bytes(b"\xff\xfe{}"), "its zarr.json cannot be read"),
+        (lambda path: (path / "zarr.json").write_text("[]"), "its zarr.json cannot be read"),
+        (lambda path: (path / "zarr.json").write_text('{"attributes": 3}'), "its zarr.json has no attributes"),
+        (
+            lambda path: (path / "zarr.json").write_bytes(sealed_group({"stringline_episode": 2})),
+            "its zarr.json lacks something",
+        ),
+    ],
+)
+def test_damage_is_named_and_the_other_episodes_stay_usable(
+    store: EpisodeStore,
+    spoil: Callable[[Path], object],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bad, *good = store.names()
+    spoil(store.path / bad)
+    assert list(verify_store(store)) == [bad]
+    assert f"Episode {bad}" in (said := store.verify(bad)[0])
+    assert message in said
+    for name in good:
+        assert len(store.episode(name).arrays["action"]) == 6
+    monkeypatch.setattr(sys, "argv", ["stringline-data", "verify", f"store={store.path}"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    printed = capsys.readouterr()
+    assert caught.value.code == 2
+    assert said in printed.out
+    assert f"1 of 3 episodes in {store.path} are damaged" in printed.err
+
+
+def _cut(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
