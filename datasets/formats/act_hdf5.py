@@ -1,0 +1,140 @@
+"""ACT's HDF5: a file per episode, as ALOHA records it, with raw or JPEG pictures.
+
+Layout (Zhao et al., 2023, and its successors): `observations/qpos`, `observations/qvel`, `action` (T, 14), and for each camera
+`observations/images/<camera>`, either (T, H, W, 3) uint8 or JPEG, one padded row (T, N) uint8 or one string of bytes per frame.
+"""
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stringline.datasets.contract import Array, Camera
+from stringline.datasets.formats import hdf5
+from stringline.datasets.formats.body import Body
+from stringline.datasets.formats.checks import equal_lengths, numbers, picture
+from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Frames, Reference, camera_times
+from stringline.datasets.formats.pictures import decoded
+from stringline.datasets.names import unknown_name
+
+IMAGES = "observations/images"
+_log = logging.getLogger(__name__)
+
+
+class ActHdf5:
+    """Reads ACT's HDF5.
+
+    Efforts are left out: recordings have them in the servos' units of current, not in Nm. So are the wheels of a mobile base.
+    """
+
+    def __init__(
+        self,
+        body: Body,
+        *,
+        control_hz: float = 50.0,
+        cameras: Mapping[str, str] | None = None,
+        swap_colours: bool = False,
+    ) -> None:
+        """Sets how the numbers are to be understood.
+
+        Args:
+            body: What the 14 numbers mean, grippers above all.
+            control_hz: Steps per second; the files do not say it.
+            cameras: Names of the cameras to take, each with the name it gets; by default all, by their own names.
+            swap_colours: Whether red and blue have changed places, as where OpenCV encoded pictures that were not in its order.
+        """
+        self._body = body
+        self._hz, self._cameras, self._swap = control_hz, cameras, swap_colours
+
+    def episodes(self, path: Path) -> Iterator[Reference]:
+        """Lists the files of a folder in the order of their numbers, or one file.
+
+        Raises:
+            ValueError: There are none.
+        """
+        files = [path] if path.is_file() else sorted([*path.glob("*.hdf5"), *path.glob("*.h5")], key=_by_numbers)
+        if not files:
+            raise ValueError(f"There are no .hdf5 files in {path}.")
+        for number, file in enumerate(files):
+            yield Reference(file.name, _number(file, number), partial(self._read, file))
+
+    def _read(self, path: Path) -> ForeignEpisode:
+        with hdf5.opened(path) as file:
+            state = self._series(file, "observations/qpos")
+            action = self._series(file, "action")
+            speed = self._series(file, "observations/qvel") if "observations/qvel" in file else None
+            frames = {f"{IMAGES}/{name}": len(hdf5.dataset(file, f"{IMAGES}/{name}")) for name in self._chosen(file)}
+            speeds = {} if speed is None else {"observations/qvel": len(speed)}
+            steps = equal_lengths({"action": len(action), "observations/qpos": len(state), **speeds, **frames})
+            cameras = {name: self._camera(file, name, new) for name, new in self._chosen(file).items()}
+            if "base_action" in file:
+                _log.warning("%s: base_action, the wheels, is left out.", path.name)
+            simulated = bool(file.attrs.get("sim", False))
+        meaning = self._body.meaning(_columns("qpos", state), _columns("action", action))
+        position = meaning.state.imported("observations/qpos", state)
+        contract = meaning.contract(list(cameras.values()), self._hz)
+        time = np.arange(steps) / self._hz
+        arrays = {
+            "time": time,
+            "joints/position": position,
+            "action": meaning.action.imported("action", action),
+            **meaning.gripper_poses(position),
+            **camera_times(contract, time),
+        }
+        if speed is not None:
+            arrays["joints/velocity"] = meaning.state.imported_rates(state, speed)
+        pictures: dict[str, Frames] = {
+            f"rgb/{camera.name}": partial(self._pictures, path, name, camera) for name, camera in cameras.items()
+        }
+        return ForeignEpisode(contract, arrays, pictures, extra={"simulated": simulated})
+
+    @staticmethod
+    def _series(file: Any, key: str) -> Array:
+        return numbers(key, hdf5.rows(hdf5.dataset(file, key), key))
+
+    def _chosen(self, file: Any) -> Mapping[str, str]:
+        """Returns the cameras of a file, each with the name it gets."""
+        offered = list(file.get(IMAGES, ()))
+        for name in self._cameras or ():
+            if name not in offered:
+                raise ForeignDataError(str(unknown_name("camera", name, offered)))
+        return self._cameras or {name: name for name in offered}
+
+    def _camera(self, file: Any, name: str, new: str) -> Camera:
+        first = self._decoded(name, 0, hdf5.rows(hdf5.dataset(file, f"{IMAGES}/{name}"), f"{IMAGES}/{name}", 0, 1)[0])
+        if first.ndim != 3 or first.shape[2] != 3:
+            raise ForeignDataError(f"{IMAGES}/{name} has frames of shape {first.shape}; allowed: (H, W, 3), or JPEG.")
+        return Camera(new, first.shape[0], first.shape[1], has_geometry=False)
+
+    def _pictures(self, path: Path, name: str, camera: Camera) -> Iterator[Array]:
+        for frame, row in hdf5.each_row(path, f"{IMAGES}/{name}"):
+            found = picture(f"{IMAGES}/{name}", frame, self._decoded(name, frame, row), camera.height, camera.width)
+            yield found[..., ::-1] if self._swap else found
+
+    @staticmethod
+    def _decoded(name: str, frame: int, row: Any) -> Array:
+        """Returns the picture that a row is or encodes."""
+        found = np.frombuffer(row, np.uint8) if isinstance(row, bytes) else np.asarray(row)
+        return decoded(f"{IMAGES}/{name}", frame, found.tobytes()) if found.ndim == 1 else found
+
+
+def _columns(key: str, series: Array) -> list[str]:
+    return [f"{key}_{column}" for column in range(series.shape[1])]
+
+
+def _numbers(path: Path) -> list[int]:
+    return [int(digits) for digits in re.findall(r"\d+", path.stem)]
+
+
+def _by_numbers(path: Path) -> tuple[list[int], str]:
+    return _numbers(path), path.name
+
+
+def _number(path: Path, place: int) -> int:
+    """Returns the number in a file's name, else its place."""
+    found = _numbers(path)
+    return found[-1] if found else place

@@ -1,0 +1,110 @@
+"""How others count the opening of a gripper, and what that is in ours: 0 closed, 1 open, linear in the gap between the pads.
+
+Four ways are in use for ALOHA alone, two of them within one file (`observations/qpos` by the distance of the fingers, `action`
+by the angle of the leader's servo). Nothing in a file says which it is, so a convention is always named, never guessed.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from stringline.datasets.contract import Array
+from stringline.datasets.embodiments.aloha import FINGER_CLOSED, FINGER_OPEN, GRIPPER_SERVOS, GripperServo
+
+LOWEST, HIGHEST = -0.5, 1.5  # Openings beyond this are no overshoot; the convention is another.
+
+
+@dataclass(frozen=True)
+class GripperConvention:
+    """A way to count the opening of a gripper.
+
+    Attributes:
+        name: What users call it.
+        meaning: In words.
+        to_opening: From foreign values (...) to openings.
+        from_opening: The inverse.
+    """
+
+    name: str
+    meaning: str
+    to_opening: Callable[[Array], Array]
+    from_opening: Callable[[Array], Array]
+
+    def rate_to_opening(self, values: Array, rates: Array) -> Array:
+        """Returns speeds (...) in openings/s from foreign values (...) and their speeds, by central differences."""
+        step = 1e-4
+        return np.asarray((self.to_opening(values + step * rates) - self.to_opening(values - step * rates)) / (2 * step))
+
+
+def linear(name: str, meaning: str, closed: float, opened: float) -> GripperConvention:
+    """Returns a convention that is linear in the gap.
+
+    Args:
+        name: What users call it.
+        meaning: In words.
+        closed: Foreign value at opening 0.
+        opened: Foreign value at opening 1.
+
+    Raises:
+        ValueError: Both are the same.
+    """
+    if closed == opened:
+        raise ValueError(f"A gripper convention has closed={closed} and opened={opened}; they must differ.")
+    span = opened - closed
+    return GripperConvention(
+        name, meaning, lambda values: (values - closed) / span, lambda opening: np.asarray(closed + span * opening)
+    )
+
+
+def _angle(name: str, servo: GripperServo) -> GripperConvention:
+    return GripperConvention(f"{name}_rad", f"angle of the servo {name} in rad", servo.opening, servo.angle)
+
+
+def _share(name: str, servo: GripperServo) -> GripperConvention:
+    travel = servo.opened - servo.closed
+    return GripperConvention(
+        f"{name}_share",
+        f"0 (closed) to 1 (open), linear in the angle of the servo {name}",
+        lambda values: servo.opening(servo.closed + travel * values),
+        lambda opening: (servo.angle(opening) - servo.closed) / travel,
+    )
+
+
+GRIPPER_CONVENTIONS: dict[str, GripperConvention] = {
+    convention.name: convention
+    for convention in (
+        linear("opening", "0 (closed) to 1 (open), linear in the gap: ACT in simulation, states of real ALOHA", 0.0, 1.0),
+        linear("closing", "0 (open) to 1 (closed), linear in the gap", 1.0, 0.0),
+        linear("signed_opening", "-1 (closed) to 1 (open), linear in the gap", -1.0, 1.0),
+        linear("signed_closing", "-1 (open) to 1 (closed), linear in the gap: actions of robosuite", 1.0, -1.0),
+        linear("finger_m", "travel of one finger of ALOHA 2 in m", FINGER_CLOSED, FINGER_OPEN),
+        linear("act_finger_m", "travel of one finger of the first ALOHA in m, as ACT takes it", 0.01844, 0.05800),
+        linear("finger_control_m", "control signal of one finger of ALOHA 2 in m", 0.002, 0.037),
+        *(_angle(name, servo) for name, servo in GRIPPER_SERVOS.items()),
+        *(_share(name, servo) for name, servo in GRIPPER_SERVOS.items()),
+    )
+}
+
+
+def gripper_convention(asked: str | Mapping[str, float] | None, option: str) -> GripperConvention:
+    """Returns the convention that a user named.
+
+    Args:
+        asked: A name of `GRIPPER_CONVENTIONS`, or the foreign values `closed` and `opened` of a linear one.
+        option: The option that it came from, for messages.
+
+    Raises:
+        ValueError: None was named, or it does not exist; the message lists all with their meanings.
+    """
+    if isinstance(asked, Mapping):
+        if set(asked) != {"closed", "opened"}:
+            raise ValueError(f"{option} is {dict(asked)}; allowed: a name, or {{closed: NUMBER, opened: NUMBER}}.")
+        return linear(f"{asked['closed']:g}..{asked['opened']:g}", "given by its ends", asked["closed"], asked["opened"])
+    if asked in GRIPPER_CONVENTIONS:
+        return GRIPPER_CONVENTIONS[asked]
+    meanings = "; ".join(f"{name} ({convention.meaning})" for name, convention in GRIPPER_CONVENTIONS.items())
+    allowed = f"Allowed: {meanings}; or the ends of a linear one, {{closed: NUMBER, opened: NUMBER}}."
+    if not asked:
+        raise ValueError(f"{option} is not named, and nothing in the data says what it is. {allowed}")
+    raise ValueError(f"There is no {option} {asked!r}. {allowed}")

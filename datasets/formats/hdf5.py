@@ -1,0 +1,72 @@
+"""Reading HDF5 so that what is wrong with a file is said in its user's words."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from stringline.datasets.contract import Array
+from stringline.datasets.formats.foreign import ForeignDataError
+from stringline.datasets.formats.libraries import optional_library
+from stringline.datasets.names import unknown_name
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """Opens a file for reading.
+
+    Raises:
+        ForeignDataError: It is truncated, or no HDF5.
+    """
+    h5py = optional_library("h5py")
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise ForeignDataError(f"The file cannot be read as HDF5; it is truncated or something else ({error}).") from error
+    with file:
+        yield file
+
+
+def dataset(group: Any, key: str) -> Any:
+    """Returns a data set below a group.
+
+    Raises:
+        ForeignDataError: It does not exist; the message names what there is.
+    """
+    found = group.get(key)
+    if found is None or not hasattr(found, "shape"):
+        raise ForeignDataError(str(unknown_name("data set", key, keys(group))))
+    return found
+
+
+def keys(group: Any) -> list[str]:
+    """Returns the names of all data sets below a group."""
+    found: list[str] = []
+    group.visititems(lambda name, item: found.append(name) if hasattr(item, "shape") else None)
+    return found
+
+
+def rows(data: Any, key: str, start: int = 0, stop: int | None = None) -> Array:
+    """Reads rows of a data set.
+
+    Raises:
+        ForeignDataError: Its bytes are damaged or missing.
+    """
+    try:
+        found: Array = data[start:stop]
+    except OSError as error:
+        raise ForeignDataError(f"{key} cannot be read at frames {start} to {stop or len(data)}: {error}.") from error
+    return found
+
+
+def each_row(path: Path, key: str) -> Iterator[tuple[int, Array]]:
+    """Yields the rows of a data set with their numbers, reading as many at once as are stored together.
+
+    Raises:
+        ForeignDataError: The file or its bytes are damaged.
+    """
+    with opened(path) as file:
+        data = dataset(file, key)
+        block = data.chunks[0] if data.chunks else 1
+        for start in range(0, len(data), block):
+            yield from enumerate(rows(data, key, start, start + block), start)

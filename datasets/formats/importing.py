@@ -1,0 +1,132 @@
+"""Taking a foreign data set over into a store: one episode at a time, again and again until all that is good is there."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from stringline.datasets.checksums import crc32
+from stringline.datasets.contract import Contract
+from stringline.datasets.disk import NoSpaceError
+from stringline.datasets.episode import EpisodeAttributes, StoredEpisode
+from stringline.datasets.episode_writer import EpisodeWriter
+from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Reader, Reference
+from stringline.datasets.store import EpisodeStore
+
+ORIGIN = "imported_from"
+Origin = tuple[str, str, int, int]
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an import did.
+
+    Attributes:
+        imported: Names of the new episodes.
+        present: How many were in the store already.
+        refused: Why each of the others was left out, by the name of the foreign episode.
+    """
+
+    imported: tuple[str, ...]
+    present: int
+    refused: Mapping[str, str]
+
+
+def import_data(reader: Reader, path: Path, store: EpisodeStore, *, task: str = "") -> Outcome:
+    """Takes over every episode that the store does not have yet.
+
+    An episode is known again by the name of its data set, its file, its number and a checksum of its actions. One that cannot
+    be read is left out and named; the others come in whole, one after another, so that memory does not grow with the data.
+
+    Args:
+        reader: The format.
+        path: The data set.
+        store: Where the episodes go.
+        task: Name of the task; by default the name of the data set.
+
+    Raises:
+        ValueError: There is no such data set, or an option does not fit it.
+        NoSpaceError: The disk is full; what was taken over before stays, nothing half-written does.
+    """
+    if not path.exists():
+        raise ValueError(f"There is no data set at {path}.")
+    store.remove_leftovers()
+    source = path.resolve().name
+    task = task or path.resolve().stem
+    before = store.episodes()
+    known = {origin for episode in before if (origin := _origin_of(episode))}
+    contract = next((episode.attributes.contract for episode in before if episode.attributes.source == source), None)
+    imported, present, refused = [], 0, {}
+    for reference in tqdm(list(reader.episodes(path)), desc="importing", unit="episode", dynamic_ncols=True):
+        try:
+            episode = reference.read()
+            origin = (source, reference.file, reference.number, crc32(np.ascontiguousarray(episode.arrays["action"])))
+            if origin in known:
+                present += 1
+                continue
+            _check_contract(contract, episode.contract)
+            imported.append(_store(store, reference, episode, task, origin))
+            known.add(origin)
+            contract = contract or episode.contract
+        except ForeignDataError as error:
+            refused[str(reference)] = str(error)
+            _log.warning("Left out: %s: %s", reference, error)
+    return Outcome(tuple(imported), present, refused)
+
+
+def _origin_of(episode: StoredEpisode) -> Origin | None:
+    """Returns where an episode was imported from, None where it was not."""
+    kept: Mapping[str, Any] | None = episode.attributes.extra.get(ORIGIN)
+    return (kept["source"], kept["file"], kept["episode"], kept["action_crc32"]) if kept else None
+
+
+def _check_contract(common: Contract | None, contract: Contract) -> None:
+    if common is not None and common != contract:
+        why = common.misfits(contract) or [f"Its cameras are {contract.cameras}, those of the others {common.cameras}."]
+        raise ForeignDataError(f"It does not fit the episodes before it. {' '.join(why)}")
+
+
+def _store(store: EpisodeStore, reference: Reference, episode: ForeignEpisode, task: str, origin: Origin) -> str:
+    """Writes one episode and returns its name; one that turns out bad on the way leaves nothing behind."""
+    kept = dict(zip(("source", "file", "episode", "action_crc32"), origin, strict=True))
+    attributes = EpisodeAttributes(
+        contract=episode.contract,
+        task=task,
+        seed=reference.number,
+        success=episode.success,
+        source=origin[0],
+        instruction=episode.instruction,
+        extra={**episode.extra, ORIGIN: kept},
+    )
+    with store.writer(attributes, expected_bytes=_size(episode)) as writer:
+        try:
+            _copy(episode, writer)
+            return writer.commit()
+        except (ForeignDataError, NoSpaceError):
+            raise
+        except ValueError as error:  # The writer's own checks; they name the key and the place.
+            raise ForeignDataError(str(error)) from error
+
+
+def _copy(episode: ForeignEpisode, writer: EpisodeWriter) -> None:
+    for key, array in episode.arrays.items():
+        writer.put(key, array)
+    for key, frames in episode.pictures.items():
+        count = 0
+        for frame in frames():
+            writer.append(key, frame)
+            count += 1
+        if count != len(episode.arrays["time"]):
+            raise ForeignDataError(f"{key} has {count} frames, the episode has {len(episode.arrays['time'])} steps.")
+
+
+def _size(episode: ForeignEpisode) -> int:
+    """Returns how many bytes an episode will take."""
+    steps = len(episode.arrays["time"])
+    per_step = sum(camera.height * camera.width * (3 + 2 * (camera.depth is not None)) for camera in episode.contract.cameras)
+    return steps * per_step + sum(array.nbytes for array in episode.arrays.values())

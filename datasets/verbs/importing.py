@@ -1,0 +1,29 @@
+"""`stringline-data import`."""
+
+import sys
+from pathlib import Path
+
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from stringline.datasets.formats.importing import import_data
+from stringline.datasets.store import EpisodeStore
+
+
+def import_foreign(config: DictConfig) -> None:
+    """Takes a foreign data set over into a store and says what became of its episodes.
+
+    Raises:
+        ValueError: Some were left out; the others are in the store.
+    """
+    reader = instantiate(config.format, _convert_="all")
+    path = Path(config.path)
+    if not path.exists():
+        raise ValueError(f"There is no data set at {path}.")
+    outcome = import_data(reader, path, EpisodeStore.create(config.store), task=config.task or "")
+    sys.stdout.write(f"{len(outcome.imported)} episodes imported, {outcome.present} were in {config.store} already.\n")
+    for name, reason in outcome.refused.items():
+        sys.stdout.write(f"Left out: {name}: {reason}\n")
+    if outcome.refused:
+        total = len(outcome.imported) + outcome.present + len(outcome.refused)
+        raise ValueError(f"{len(outcome.refused)} of {total} episodes were left out; the others are in {config.store}.")

@@ -1,0 +1,263 @@
+"""ACT's HDF5 as h5py writes it after the documented layout: what comes in, and what is said about what does not."""
+
+import io
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from stringline.datasets.embodiments.aloha import ALOHA, GRIPPER_SERVOS
+from stringline.datasets.formats.act_hdf5 import ActHdf5
+from stringline.datasets.formats.body import AlohaBody
+from stringline.datasets.formats.importing import Outcome
+from stringline.datasets.statistics import Statistics
+from stringline.datasets.store import EpisodeStore
+from stringline.datasets.windows import Windows
+
+OPENINGS = AlohaBody("opening", "opening")
+CAMERAS = ("cam_high", "cam_left_wrist")
+HEIGHT, WIDTH = 16, 24
+Import = Callable[[ActHdf5, Path], tuple[EpisodeStore, Outcome]]
+Record = Callable[..., Path]
+
+
+def jpeg(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    buffer = io.BytesIO()
+    Image.fromarray(picture).save(buffer, format="JPEG", quality=90)
+    return np.frombuffer(buffer.getvalue(), np.uint8)
+
+
+@pytest.fixture
+def record(samples: Any) -> Record:
+    return partial(recorded, samples)
+
+
+def recorded(samples: Any, path: Path, steps: int = 5, seed: int = 0, pictures: str = "raw") -> Path:
+    """Writes a file as ACT's and ALOHA's recording scripts do; `pictures` is raw, padded or strings."""
+    path.parent.mkdir(exist_ok=True)
+    with h5py.File(path, "w") as file:
+        file.attrs["sim"] = False
+        file["action"] = samples.joints(steps, seed + 100)
+        observations = file.create_group("observations")
+        observations["qpos"] = samples.joints(steps, seed)
+        observations["qvel"] = np.full((steps, 14), 0.5, np.float32)
+        observations["effort"] = np.zeros((steps, 14), np.float32)
+        for camera in CAMERAS:
+            frames = [samples.picture(frame) for frame in range(steps)]
+            if pictures == "raw":
+                file.create_dataset(f"observations/images/{camera}", data=np.stack(frames), chunks=(1, HEIGHT, WIDTH, 3))
+                continue
+            encoded = [jpeg(frame) for frame in frames]
+            if pictures == "padded":
+                file[f"compress_len/{camera}"] = [len(row) for row in encoded]
+                longest = max(map(len, encoded))
+                padded = np.stack([np.pad(row, (0, longest - len(row))) for row in encoded])
+                file.create_dataset(f"observations/images/{camera}", data=padded, chunks=(1, longest))
+            else:
+                strings = file.create_dataset(f"observations/images/{camera}", (steps,), h5py.vlen_dtype(np.uint8))
+                for frame, row in enumerate(encoded):
+                    strings[frame] = row
+    return path
+
+
+def only(store: EpisodeStore) -> Any:
+    (episode,) = store.episodes()
+    return episode
+
+
+@pytest.mark.parametrize(("pictures", "tolerance"), [("raw", 0), ("padded", 6), ("strings", 6)])
+def test_what_was_recorded_comes_in(
+    tmp_path: Path, imported: Import, record: Record, samples: Any, pictures: str, tolerance: int
+) -> None:
+    assert samples.size_of(record(tmp_path / "set" / "episode_3.hdf5", pictures=pictures)) < 100_000
+    store, outcome = imported(ActHdf5(OPENINGS), tmp_path / "set")
+    assert (len(outcome.imported), outcome.present, outcome.refused) == (1, 0, {})
+    episode = only(store)
+    arrays, contract = episode.arrays, episode.attributes.contract
+    np.testing.assert_array_equal(arrays["joints/position"], samples.joints(5))
+    np.testing.assert_array_equal(arrays["action"], samples.joints(5, 100))
+    np.testing.assert_allclose(arrays["joints/velocity"], 0.5, atol=1e-3)
+    np.testing.assert_allclose(np.diff(arrays["time"]), 0.02)
+    np.testing.assert_allclose(arrays["T_base_gripper/left"], ALOHA.forward_kinematics(samples.joints(5))["left"], atol=1e-6)
+    for camera in CAMERAS:
+        off = np.abs(arrays[f"rgb/{camera}"].astype(int) - np.stack([samples.picture(frame) for frame in range(5)]))
+        assert off.max() <= tolerance
+        assert not contract.camera(camera).has_geometry
+    assert contract == ALOHA.contract([], 50.0).with_cameras(*contract.cameras)
+    assert (episode.attributes.task, episode.attributes.seed, episode.attributes.source) == ("set", 3, "set")
+    assert store.verify(episode.name) == []
+
+
+def test_cameras_can_be_chosen_renamed_and_swapped(tmp_path: Path, imported: Import, record: Record, samples: Any) -> None:
+    record(tmp_path / "set" / "episode_0.hdf5")
+    reader = ActHdf5(OPENINGS, cameras={"cam_high": "overhead"}, swap_colours=True, control_hz=25)
+    arrays = only(imported(reader, tmp_path / "set")[0]).arrays
+    assert [key for key in arrays if key.startswith("rgb/")] == ["rgb/overhead"]
+    np.testing.assert_array_equal(arrays["rgb/overhead"][4], samples.picture(4)[..., ::-1])
+    np.testing.assert_allclose(np.diff(arrays["time"]), 0.04)
+
+
+def test_states_and_actions_may_count_grippers_differently(
+    tmp_path: Path, imported: Import, record: Record, samples: Any
+) -> None:
+    record(tmp_path / "set" / "episode_0.hdf5")
+    arrays = only(imported(ActHdf5(AlohaBody("opening", "aloha1_follower_share")), tmp_path / "set")[0]).arrays
+    np.testing.assert_array_equal(arrays["joints/position"], samples.joints(5))
+    servo = GRIPPER_SERVOS["aloha1_follower"]
+    share = samples.joints(5, 100)[:, 6]
+    np.testing.assert_allclose(arrays["action"][:, 6], servo.opening(servo.closed + share * 2.1123), rtol=1e-5)
+
+
+def test_degrees_become_radians(tmp_path: Path, imported: Import, record: Record, samples: Any) -> None:
+    path = record(tmp_path / "set" / "episode_0.hdf5")
+    hinges = np.delete(np.arange(14), [6, 13])
+    with h5py.File(path, "r+") as file:
+        for key in ("action", "observations/qpos"):
+            values = file[key][:]
+            values[:, hinges] = np.degrees(values[:, hinges])
+            file[key][:] = values
+    store, outcome = imported(ActHdf5(OPENINGS), tmp_path / "set")
+    assert "no joint turns so far in rad; is it another unit?" in next(iter(outcome.refused.values()))
+    store, outcome = imported(ActHdf5(AlohaBody("opening", "opening", "deg")), tmp_path / "set")
+    np.testing.assert_allclose(only(store).arrays["joints/position"], samples.joints(5), rtol=1e-5, atol=1e-6)
+
+
+def test_episodes_of_two_lengths_make_windows_and_statistics(tmp_path: Path, imported: Import, record: Record) -> None:
+    for number, steps in enumerate((5, 9)):
+        record(tmp_path / "set" / f"episode_{number}.hdf5", steps, number)
+    store, _ = imported(ActHdf5(OPENINGS), tmp_path / "set")
+    windows = Windows(store, chunk=4)
+    assert len(windows) == 14
+    batch = windows.batch([0, 13])
+    assert batch["rgb/cam_high"].shape == (2, HEIGHT, WIDTH, 3)
+    np.testing.assert_array_equal(batch["action_mask"], [[True] * 4, [True, False, False, False]])
+    assert Statistics.of_store(store)["action"].count == 14
+
+
+def test_again_and_again_brings_only_what_is_new(tmp_path: Path, imported: Import, record: Record) -> None:
+    for number in range(2):
+        record(tmp_path / "set" / f"episode_{number}.hdf5", 5, number)
+    reader = ActHdf5(OPENINGS)
+    imported(reader, tmp_path / "set")
+    record(tmp_path / "set" / "episode_10.hdf5", 4, 7)
+    (tmp_path / "imported" / ".open-set.0000000000.0123456789ab").mkdir()  # A writer was killed.
+    store, outcome = imported(reader, tmp_path / "set")
+    assert (len(outcome.imported), outcome.present) == (1, 2)
+    assert [episode.attributes.seed for episode in store.episodes()] == [0, 1, 10]
+    assert store.leftovers() == []
+    record(tmp_path / "set" / "episode_1.hdf5", 5, 8)  # Another recording under an old name is no old one.
+    assert len(imported(reader, tmp_path / "set")[1].imported) == 1
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-2000])
+
+
+def edit(path: Path, key: str, value: Any, where: Any = ...) -> None:
+    with h5py.File(path, "r+") as file:
+        values = file[key][:]
+        values[where] = value
+        file[key][:] = values
+
+
+def replace(path: Path, key: str, value: Any) -> None:
+    with h5py.File(path, "r+") as file:
+        del file[key]
+        if value is not None:
+            file[key] = value
+
+
+BAD = [
+    (truncate, "The file cannot be read as HDF5; it is truncated"),
+    (lambda path: path.write_bytes(b"\0" * 500), "The file cannot be read as HDF5"),
+    (lambda path: edit(path, "action", np.nan, (3, 2)), "action at frame 3, dimension 2, is nan; every value must be finite."),
+    (lambda path: edit(path, "observations/qvel", np.inf, (1, 0)), "observations/qvel at frame 1, dimension 0, is inf"),
+    (
+        lambda path: edit(path, "action", 90.0, (2, 1)),
+        "action at frame 2, 'left/shoulder', is 90; no joint turns so far in rad",
+    ),
+    (
+        lambda path: edit(path, "observations/qpos", 1.62, (4, 13)),
+        "observations/qpos at frame 4, 'right/gripper', is 1.62; no gripper opens so far under 'opening'.",
+    ),
+    (
+        lambda path: replace(path, "action", np.zeros((4, 14))),
+        "observations/qpos has 5 frames, action has 4; they must be equal.",
+    ),
+    (
+        lambda path: replace(path, "observations/images/cam_high", np.zeros((6, HEIGHT, WIDTH, 3), np.uint8)),
+        "observations/images/cam_high has 6 frames, action has 5; they must be equal.",
+    ),
+    (lambda path: replace(path, "observations/qpos", np.zeros((5, 7))), "ALOHA has 14 joints; the state has 7:"),
+    (lambda path: replace(path, "observations/qpos", None), "There is no data set 'observations/qpos'. Did you mean"),
+    (
+        lambda path: replace(path, "observations/images/cam_high", None),
+        "There is no camera 'cam_high'. Did you mean 'cam_left_wrist'? Allowed: cam_left_wrist.",
+    ),
+    (
+        lambda path: replace(path, "observations/images/cam_high", np.zeros((5, HEIGHT, WIDTH, 3), np.float32)),
+        "observations/images/cam_high at frame 0 is float32 (16, 24, 3); allowed: uint8 (16, 24, 3).",
+    ),
+    (
+        lambda path: replace(path, "observations/images/cam_high", np.zeros((5, HEIGHT, WIDTH), np.uint8)),
+        "observations/images/cam_high has frames of shape (16, 24); allowed: (H, W, 3), or JPEG.",
+    ),
+    (
+        lambda path: replace(path, "observations/images/cam_high", np.zeros((5, 4, WIDTH, 3), np.uint8)),
+        "It does not fit the episodes before it. Its cameras are",
+    ),
+    (lambda path: replace(path, "action", np.full((5, 14), b"x")), "action has type |S1; allowed: floats and integers."),
+    (lambda path: replace(path, "action", np.zeros(5)), "action has shape (5,); allowed: (T, D)."),
+    (lambda path: replace(path, "action", np.zeros((0, 14))), "observations/qpos has 5 frames, action has 0"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), BAD)
+def test_a_bad_episode_is_named_and_the_good_ones_come_in(
+    tmp_path: Path, imported: Import, record: Record, spoil: Any, message: str
+) -> None:
+    for number in range(3):
+        record(tmp_path / "set" / f"episode_{number}.hdf5", 5, number)
+    spoil(tmp_path / "set" / "episode_1.hdf5")
+    store, outcome = imported(ActHdf5(OPENINGS, cameras={camera: camera for camera in CAMERAS}), tmp_path / "set")
+    assert list(outcome.refused) == ["episode 1 (episode_1.hdf5)"]
+    assert message in outcome.refused["episode 1 (episode_1.hdf5)"]
+    assert [episode.attributes.seed for episode in store.episodes()] == [0, 2]
+    assert [entry.name for entry in store.path.iterdir() if entry.name.startswith(".")] == []
+    record(tmp_path / "set" / "episode_1.hdf5", 5, 1)  # Mended, it comes in too.
+    assert len(imported(ActHdf5(OPENINGS), tmp_path / "set")[1].imported) == 1
+
+
+def test_a_picture_that_does_not_decode_is_named(tmp_path: Path, imported: Import, record: Record) -> None:
+    path = record(tmp_path / "set" / "episode_0.hdf5", pictures="padded")
+    edit(path, "observations/images/cam_left_wrist", 0, 3)
+    store, outcome = imported(ActHdf5(OPENINGS), tmp_path / "set")
+    assert "observations/images/cam_left_wrist at frame 3 does not decode" in outcome.refused["episode 0 (episode_0.hdf5)"]
+    assert len(store) == 0
+    assert store.leftovers() == []
+
+
+def test_damaged_bytes_are_named(tmp_path: Path, imported: Import, record: Record) -> None:
+    path = tmp_path / "set" / "episode_0.hdf5"
+    record(path)
+    with h5py.File(path, "r+") as file:
+        frames = file["observations/images/cam_high"][:]
+        del file["observations/images/cam_high"]
+        file.create_dataset("observations/images/cam_high", data=frames, chunks=(1, HEIGHT, WIDTH, 3), fletcher32=True)
+        place = file["observations/images/cam_high"].id.get_chunk_info(2).byte_offset
+    raw = bytearray(path.read_bytes())
+    raw[place] ^= 255
+    path.write_bytes(raw)
+    _, outcome = imported(ActHdf5(OPENINGS), tmp_path / "set")
+    assert "observations/images/cam_high cannot be read at frames 2 to 3" in outcome.refused["episode 0 (episode_0.hdf5)"]
+
+
+def test_an_empty_folder_is_no_data_set(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="There are no .hdf5 files in"):
+        list(ActHdf5(OPENINGS).episodes(tmp_path))
