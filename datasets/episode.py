@@ -1,7 +1,9 @@
 """An episode as the store knows it: what it says about itself, and its arrays, mapped on demand."""
 
+import marshal
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,7 +13,7 @@ from stringline.datasets.checksums import crc32
 from stringline.datasets.contract import Contract
 from stringline.datasets.names import unknown_name
 from stringline.datasets.seal import sealed_group
-from stringline.datasets.versions import EPISODE_KEY, FORMAT_VERSION, read_group
+from stringline.datasets.versions import EPISODE_KEY, FIRST_SEALED, FORMAT_VERSION, read_group
 from stringline.datasets.zarr_layout import ArrayEntry, array_metadata, array_name, map_array
 
 Array = NDArray[Any]
@@ -61,9 +63,19 @@ class EpisodeAttributes:
         """
         try:
             fields = {key: plain[key] for key in ("task", "seed", "success", "source", "instruction", "extra")}
-            return cls(contract=Contract.from_dict(plain["contract"]), **fields)
+            return cls(contract=_contract(marshal.dumps(plain["contract"], 2)), **fields)
         except KeyError as error:
             raise ValueError(f"The attributes of the episode lack {error}.") from error
+
+
+@lru_cache(maxsize=256)
+def _contract(plain: bytes) -> Contract:
+    """Returns a contract; the episodes of a store share few, and building one takes longer than all else.
+
+    Args:
+        plain: The dictionary as `marshal` writes it, the quickest key that tells any two apart. It never leaves the process.
+    """
+    return Contract.from_dict(marshal.loads(plain))
 
 
 class MappedArrays(Mapping[str, Array]):
@@ -101,15 +113,25 @@ class StoredEpisode:
         name: Its name in the store.
         path: Its folder.
         attributes: What it says about itself.
-        entries: Shape, type and checksum of each array by key.
         version: Of the format that it was written in.
     """
 
     name: str
     path: Path
     attributes: EpisodeAttributes
-    entries: Mapping[str, ArrayEntry]
     version: int = FORMAT_VERSION
+
+    @cached_property
+    def entries(self) -> Mapping[str, ArrayEntry]:
+        """Shape, type and checksum of each array by key.
+
+        They are read when they are asked for: held for each of ten thousand episodes, they would cost most of the time that
+        opening takes.
+
+        Raises:
+            ValueError: The metadata is damaged.
+        """
+        return _entries(_read(self.path)[0], self.name)
 
     @property
     def arrays(self) -> Mapping[str, Array]:
@@ -147,7 +169,7 @@ def episode_metadata(attributes: EpisodeAttributes, entries: Mapping[str, ArrayE
     Raises:
         ValueError: The attributes are no plain JSON.
     """
-    arrays = {key: asdict(entry) for key, entry in entries.items()}
+    arrays = {key: entry._asdict() for key, entry in entries.items()}
     return sealed_group({EPISODE_KEY: FORMAT_VERSION, **attributes.to_dict(), "arrays": arrays})
 
 
@@ -165,12 +187,27 @@ def read_episode(path: Path) -> StoredEpisode:
     Raises:
         ValueError: A newer version wrote it, or it is damaged.
     """
+    plain, version = _read(path)
+    try:
+        attributes = EpisodeAttributes.from_dict(plain)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"Episode {path.name} is damaged: {error}") from error
+    if version < FIRST_SEALED:  # No checksum says that the rest is whole.
+        _entries(plain, path.name)
+    return StoredEpisode(path.name, path, attributes, version)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], int]:
     where = f"Episode {path.name}"
     try:
-        plain, version = read_group((path / "zarr.json").read_bytes(), where, EPISODE_KEY)
-        entries = {key: ArrayEntry.from_dict(entry) for key, entry in plain["arrays"].items()}
-        return StoredEpisode(path.name, path, EpisodeAttributes.from_dict(plain), entries, version)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{where} is damaged: its zarr.json lacks something ({error!r}).") from error
+        data = (path / "zarr.json").read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ValueError(f"{where} is damaged: its zarr.json is missing.") from error
+    return read_group(data, where, EPISODE_KEY)
+
+
+def _entries(plain: Mapping[str, Any], name: str) -> dict[str, ArrayEntry]:
+    try:
+        return {key: ArrayEntry.from_dict(entry) for key, entry in plain["arrays"].items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"Episode {name} is damaged: its zarr.json lacks something ({error!r}).") from error

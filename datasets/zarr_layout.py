@@ -9,9 +9,8 @@ stored as the array `time.overhead`, next to `time`.
 import json
 import mmap
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +18,10 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
+_DTYPES = frozenset(DTYPES)
 
 
-@dataclass(frozen=True)
-class ArrayEntry:
+class ArrayEntry(NamedTuple):
     """One stored array.
 
     Attributes:
@@ -37,24 +36,20 @@ class ArrayEntry:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
-        """Builds what `dataclasses.asdict` gave.
+        """Builds what `_asdict` gave.
 
         Raises:
             KeyError: A field is missing.
             TypeError: The type is unknown.
         """
-        return cls(tuple(plain["shape"]), _dtype_name(plain["dtype"]), plain["crc32"])
+        if plain["dtype"] not in _DTYPES:
+            raise TypeError(f"{plain['dtype']!r} is no type that is stored")
+        return cls(tuple(plain["shape"]), plain["dtype"], plain["crc32"])
 
     @property
     def nbytes(self) -> int:
         """Bytes of the chunk file."""
         return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
-
-
-def _dtype_name(name: str) -> str:
-    if name not in DTYPES:
-        raise TypeError(f"{name!r} is no type that is stored")
-    return name
 
 
 def array_name(key: str) -> str:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from hypothesis.extra import numpy as arrays_of
 from numpy.typing import NDArray
 from zarr.core.buffer import default_buffer_prototype
 
-from stringline.datasets.contract import ActionDimension, Contract
+from stringline.datasets.contract import ActionDimension, Camera, Contract
 from stringline.datasets.episode import EpisodeAttributes
 from stringline.datasets.store import EpisodeStore
 from stringline.datasets.versions import FORMAT_VERSION
@@ -270,3 +271,27 @@ def test_many_open_episodes_need_few_files(store: EpisodeStore, contract: Contra
     episodes = store.episodes()
     assert len(os.listdir("/proc/self/fd")) == before
     assert len(episodes) == 20
+
+
+def test_ten_thousand_episodes_open_in_two_seconds(store: EpisodeStore, contract: Contract, make_episode: MakeEpisode) -> None:
+    """Metadata as large as that of four RGB-D cameras and fourteen joints; every seal is checked."""
+    cameras = tuple(Camera(f"camera_{number}", 6, 8, depth="simulated") for number in range(4))
+    joints = tuple(f"one/joint_{number}" for number in range(14))
+    action = tuple(ActionDimension(joint, "one", "joint") for joint in joints)
+    large = Contract("large", "table", 50.0, cameras, joints, ("one",), action)
+    front = {key: array for key, array in make_episode().items() if key.endswith("/front")}
+    arrays = {f"{key.split('/')[0]}/{camera.name}": array for camera in cameras for key, array in front.items()}
+    arrays |= {key: make_episode()[key] for key in ("time", "T_base_gripper/one")}
+    wide = np.zeros((20, 14), np.float32)
+    name = store.write(arrays | {"action": wide, "joints/position": wide}, attributes(large))
+    data = (store.path / name / "zarr.json").read_bytes()
+    assert len(data) > 8000
+    for seed in range(9999):
+        folder = store.path / f"reach.{seed + 10:010d}.{seed:012x}"
+        folder.mkdir()
+        (folder / "zarr.json").write_bytes(data)
+    start = time.process_time()
+    episodes = EpisodeStore.open(store.path).episodes()
+    assert time.process_time() - start < 2
+    assert len(episodes) == 10_000
+    assert {episode.attributes.contract for episode in episodes} == {large}
