@@ -99,7 +99,7 @@ def test_a_seal_is_replaced_not_repeated() -> None:
         (lambda path: (path / "zarr.json").write_text('{"attributes": 3}'), "its zarr.json has no attributes"),
         (
             lambda path: (path / "zarr.json").write_bytes(sealed_group({"stringline_episode": 2})),
-            "its zarr.json lacks something",
+            "The attributes of the episode lack 'task'",
         ),
     ],
 )
