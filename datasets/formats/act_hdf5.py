@@ -15,7 +15,7 @@ import numpy as np
 
 from stringline.datasets.contract import Array, Camera
 from stringline.datasets.formats import hdf5
-from stringline.datasets.formats.body import Body
+from stringline.datasets.formats.body import Body, joint_arrays
 from stringline.datasets.formats.checks import equal_lengths, numbers, picture
 from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Frames, Reference, camera_times
 from stringline.datasets.formats.pictures import decoded
@@ -75,14 +75,11 @@ class ActHdf5:
                 _log.warning("%s: base_action, the wheels, is left out.", path.name)
             simulated = bool(file.attrs.get("sim", False))
         meaning = self._body.meaning(_columns("qpos", state), _columns("action", action))
-        position = meaning.state.imported("observations/qpos", state)
         contract = meaning.contract(list(cameras.values()), self._hz)
         time = np.arange(steps) / self._hz
         arrays = {
             "time": time,
-            "joints/position": position,
-            "action": meaning.action.imported("action", action),
-            **meaning.gripper_poses(position),
+            **joint_arrays(meaning, ("observations/qpos", state), ("action", action)),
             **camera_times(contract, time),
         }
         if speed is not None:

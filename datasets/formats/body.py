@@ -141,6 +141,24 @@ class Meaning:
         return {f"T_base_gripper/{arm}": pose.astype(np.float32) for arm, pose in poses.items()}
 
 
+def joint_arrays(meaning: Meaning, state: tuple[str, Array | None], action: tuple[str, Array]) -> dict[str, Array]:
+    """Returns `joints/position`, `action` and, where the kinematics is known, the poses of the grippers.
+
+    Args:
+        meaning: Of the numbers.
+        state: How messages name the state, and its values (T, J) as the source has them, or None.
+        action: The same of the action (T, A).
+
+    Raises:
+        ForeignDataError: A value is impossible in the unit that was named.
+    """
+    arrays = {"action": meaning.action.imported(*action)}
+    if state[1] is not None:
+        arrays["joints/position"] = meaning.state.imported(state[0], state[1])
+        arrays |= meaning.gripper_poses(arrays["joints/position"])
+    return arrays
+
+
 class Body(Protocol):
     """Knows what the numbers of a data set mean."""
 

@@ -60,6 +60,19 @@ def equal_lengths(lengths: Mapping[str, int]) -> int:
     return steps
 
 
+def growing(key: str, time: Array) -> Array:
+    """Returns times (T,), which must be finite and grow.
+
+    Raises:
+        ForeignDataError: They do not; the message names the frame.
+    """
+    wrong = ~(np.diff(time) > 0)
+    if wrong.any() or not np.isfinite(time).all():
+        frame = int(np.argmax(wrong)) + 1 if wrong.any() else 0
+        raise ForeignDataError(f"{key} does not grow at frame {frame}.")
+    return time
+
+
 def positions(key: str, values: Array) -> Array:
     """Returns positions (T, 3), which must be in metres.
 

@@ -15,10 +15,10 @@ def decoded(key: str, frame: int, data: bytes) -> Array:
     Args:
         key: How messages name the series.
         frame: Its number.
-        data: JPEG or PNG; zeros behind its end do no harm.
+        data: JPEG, PNG or TIFF; zeros behind its end do no harm.
 
     Returns:
-        (H, W, 3) uint8, or (H, W) uint16 for depth of 16 bits.
+        (H, W, 3) uint8; (H, W) uint16 or float32 for depth.
 
     Raises:
         ForeignDataError: It is damaged.
@@ -29,6 +29,8 @@ def decoded(key: str, frame: int, data: bytes) -> Array:
             opened.load()
             if opened.mode.startswith("I"):
                 return np.asarray(opened).astype(np.uint16)
+            if opened.mode == "F":
+                return np.asarray(opened)
             return np.asarray(opened.convert("RGB"))
     except (OSError, SyntaxError, ValueError) as error:
         raise ForeignDataError(f"{key} at frame {frame} does not decode: {error}.") from error

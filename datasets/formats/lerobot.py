@@ -1,0 +1,154 @@
+"""Reading LeRobotDataset v2.0, v2.1 and v3.0: parquet for numbers, videos or single pictures for cameras."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from stringline.datasets.contract import Array, DepthSource
+from stringline.datasets.formats import parquet
+from stringline.datasets.formats.body import Body, joint_arrays
+from stringline.datasets.formats.checks import growing, numbers, picture
+from stringline.datasets.formats.depth import counts, metres_of_codes
+from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Frames, Reference, camera_times
+from stringline.datasets.formats.lerobot_features import FeatureCamera, PictureFeature, cameras_of, names_of
+from stringline.datasets.formats.lerobot_index import Location, locations, read_info
+from stringline.datasets.formats.pictures import decoded
+from stringline.datasets.formats.video import frames_at
+from stringline.datasets.names import unknown_name
+
+REWARD, SUCCESS = "next.reward", "next.success"
+BOOKKEEPING = ("timestamp", "frame_index", "episode_index", "index", "task_index", "next.done", REWARD, SUCCESS)
+_log = logging.getLogger(__name__)
+
+
+class LeRobot:
+    """Reads LeRobotDatasets."""
+
+    def __init__(
+        self,
+        body: Body,
+        *,
+        state: str | None = "observation.state",
+        action: str = "action",
+        cameras: Mapping[str, str] | None = None,
+        depth: Mapping[str, str] | None = None,
+        depth_source: DepthSource = "measured",
+    ) -> None:
+        """Sets how the features are to be understood.
+
+        Args:
+            body: What the numbers of state and action mean.
+            state: The feature with joint positions; None where there is none.
+            action: The feature with absolute joint targets.
+            cameras: Features to take as cameras, each with the camera's name; None takes all, under their own names.
+            depth: The feature of a camera's depth by that of its colours; None pairs `<name>_depth` with `<name>`.
+            depth_source: Where depth comes from.
+
+        Raises:
+            ValueError: There is no such source of depth.
+        """
+        if depth_source not in get_args(DepthSource):
+            raise unknown_name("source of depth", depth_source, get_args(DepthSource))
+        self._body, self._state, self._action = body, state, action
+        self._cameras, self._depth = cameras, depth
+        self._source: DepthSource = depth_source
+        self._table: tuple[Path, Any] | None = None
+
+    def episodes(self, path: Path) -> Iterator[Reference]:
+        """Lists a data set.
+
+        Raises:
+            ValueError: It is none.
+        """
+        info = read_info(path)
+        features = info["features"]
+        cameras = cameras_of(features, self._cameras, self._depth, self._source)
+        used = {feature.key for entry in cameras for feature in (entry.colour, entry.depth) if feature}
+        left = sorted({*features} - used - {*BOOKKEEPING, self._state, self._action})
+        if left:
+            _log.info("These features are left out: %s.", ", ".join(left))
+        number = 0
+        try:
+            for location in locations(path, info):
+                file = location.data.relative_to(path).as_posix()
+                yield Reference(file, location.number, partial(self._read, info, cameras, location))
+                number = location.number + 1
+        except ForeignDataError as error:  # What the list says before the damage is good.
+            yield Reference("meta", number, partial(_fail, str(error)))
+
+    def _read(self, info: Mapping[str, Any], cameras: list[FeatureCamera], location: Location) -> ForeignEpisode:
+        features = info["features"]
+        names = [names_of(features, key) if key else [] for key in (self._state, self._action)]
+        meaning = self._body.meaning(*names)
+        wanted = [key for key in (self._state, self._action, "timestamp", REWARD, SUCCESS) if key and key in features]
+        start, columns = self._rows(location, wanted)
+        time = growing("timestamp", np.asarray(columns["timestamp"], np.float64).reshape(-1))
+        contract = meaning.contract([entry.camera for entry in cameras], float(info["fps"]))
+        state = None if self._state is None else numbers(self._state, columns[self._state], len(names[0]), names[0])
+        action = numbers(self._action, columns[self._action], len(names[1]), names[1])
+        arrays = {"time": time, **joint_arrays(meaning, (self._state or "", state), (self._action, action))}
+        arrays |= camera_times(contract, time)
+        if REWARD in columns:
+            arrays["reward"] = np.asarray(columns[REWARD], np.float32).reshape(-1)
+        return ForeignEpisode(
+            contract,
+            arrays,
+            self._pictures(cameras, location, start, time, float(info["fps"])),
+            instruction="; ".join(location.tasks),
+            success=bool(columns[SUCCESS].any()) if SUCCESS in columns else None,
+        )
+
+    def _rows(self, location: Location, columns: list[str]) -> tuple[int, dict[str, Array]]:
+        """Returns at which row of its file an episode begins, and its columns."""
+        if self._table is None or self._table[0] != location.data:  # Episodes of a file come one after another.
+            self._table = (location.data, parquet.table(location.data, ["episode_index", *columns]))
+        table = self._table[1]
+        mine = np.flatnonzero(parquet.numbers("episode_index", table["episode_index"]) == location.number)
+        if len(mine) != location.length or (len(mine) and mine[-1] - mine[0] + 1 != len(mine)):
+            raise ForeignDataError(f"The data has {len(mine)} frames of it, the list of episodes says {location.length}.")
+        if not len(mine):
+            raise ForeignDataError("It has no frames.")
+        part = table.slice(int(mine[0]), len(mine))
+        return int(mine[0]), {key: parquet.numbers(key, part[key]) for key in columns}
+
+    def _pictures(
+        self, cameras: list[FeatureCamera], location: Location, start: int, time: Array, fps: float
+    ) -> dict[str, Frames]:
+        found: dict[str, Frames] = {}
+        for entry in cameras:
+            for kind, feature in (("rgb", entry.colour), ("depth", entry.depth)):
+                if feature is not None:
+                    read = partial(self._video, fps=fps, time=time) if feature.video else partial(self._images, start=start)
+                    found[f"{kind}/{entry.camera.name}"] = partial(read, feature, location)
+        return found
+
+    @staticmethod
+    def _video(feature: PictureFeature, location: Location, *, time: Array, fps: float) -> Iterator[Array]:
+        path, start = location.videos[feature.key]
+        frames = frames_at(path, feature.key, start + time, fps=fps, single_plane=feature.depth)
+        for frame, found in enumerate(frames):
+            yield _shaped(feature, frame, metres_of_codes(found, feature.info) if feature.depth else found)
+
+    @staticmethod
+    def _images(feature: PictureFeature, location: Location, *, start: int) -> Iterator[Array]:
+        rows = parquet.rows(location.data, feature.key, start, start + location.length)
+        for frame, row in enumerate(rows):
+            yield _shaped(feature, frame, decoded(feature.key, frame, _encoded(feature.key, frame, row)))
+
+
+def _fail(message: str) -> ForeignEpisode:
+    raise ForeignDataError(message)
+
+
+def _shaped(feature: PictureFeature, frame: int, found: Array) -> Array:
+    return (counts if feature.depth else picture)(feature.key, frame, found, feature.height, feature.width)
+
+
+def _encoded(key: str, frame: int, row: Any) -> bytes:
+    if not row or not row.get("bytes"):
+        raise ForeignDataError(f"{key} at frame {frame} is empty.")
+    return bytes(row["bytes"])

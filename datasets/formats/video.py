@@ -1,0 +1,109 @@
+"""Reading and writing videos with PyAV, frame by frame."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+from av.container import InputContainer
+from av.error import FFmpegError
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from stringline.datasets.contract import Array
+from stringline.datasets.formats.foreign import ForeignDataError
+
+
+def frames_at(path: Path, key: str, times: Array, *, fps: float, single_plane: bool = False) -> Iterator[Array]:
+    """Decodes the frames of a video that belong to given times.
+
+    Args:
+        path: The file.
+        key: How messages name the series.
+        times: (T,) s, growing, in the video's own clock; a frame may be half a frame's duration off.
+        fps: Frames per second.
+        single_plane: Take the first plane as it is, (H, W) uint16, which is how depth is stored.
+
+    Yields:
+        (H, W, 3) uint8, or (H, W) uint16.
+
+    Raises:
+        ForeignDataError: The file is missing, does not decode, or lacks a frame; the message names the frame.
+    """
+    if not path.is_file():
+        raise ForeignDataError(f"{key}: there is no video {path.name} in {path.parent}.")
+    done = 0
+    try:
+        with av.open(str(path)) as container:
+            if not container.streams.video:
+                raise ForeignDataError(f"{key}: {path.name} holds no video.")
+            stream = container.streams.video[0]
+            stream.thread_type = "AUTO"
+            for time, frame in _decoded(container, stream, float(times[0])):
+                if time < times[done] - 0.5 / fps:
+                    continue
+                if time > times[done] + 0.5 / fps:
+                    raise ForeignDataError(f"{key} at frame {done}: {path.name} has no frame at {times[done]:.3f} s.")
+                if frame.is_corrupt:
+                    raise ForeignDataError(f"{key} at frame {done}: {path.name} is damaged at {time:.3f} s.")
+                yield _plane(frame) if single_plane else frame.to_ndarray(format="rgb24")
+                done += 1
+                if done == len(times):
+                    return
+    except FFmpegError as error:
+        raise ForeignDataError(f"{key} at frame {done}: {path.name} does not decode ({error.strerror}).") from error
+    raise ForeignDataError(f"{key} has {done} frames in {path.name}; the episode has {len(times)}.")
+
+
+def _decoded(container: InputContainer, stream: VideoStream, start: float) -> Iterator[tuple[float, VideoFrame]]:
+    """Yields frames with their times in s, from the last key frame before `start` on."""
+    base = stream.time_base or Fraction(1, 90000)
+    container.seek(max(0, int(start / base)), stream=stream)
+    for frame in container.decode(stream):
+        yield float((frame.pts or 0) * base), frame
+
+
+def _plane(frame: VideoFrame) -> Array:
+    plane = frame.planes[0]
+    rows: Array = np.frombuffer(memoryview(plane), np.uint16).reshape(frame.height, plane.line_size // 2)
+    return rows[:, : frame.width].copy()
+
+
+def write_video(
+    path: Path, frames: Iterable[Array], *, fps: float, codec: str, pixel_format: str, options: Mapping[str, str]
+) -> int:
+    """Encodes frames (H, W, 3) uint8.
+
+    Args:
+        path: The file.
+        frames: At least one.
+        fps: Frames per second.
+        codec: FFmpeg's name of the encoder.
+        pixel_format: FFmpeg's name.
+        options: Of the encoder.
+
+    Returns:
+        The number of frames.
+
+    Raises:
+        ValueError: There is no such encoder.
+    """
+    if codec not in av.codecs_available:
+        raise ValueError(f"There is no video encoder {codec!r}; libsvtav1, libx264 and libx265 come with PyAV.")
+    count = 0
+    rate = Fraction(fps).limit_denominator(1001)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=rate, options=dict(options))
+        assert isinstance(stream, VideoStream)
+        stream.pix_fmt = pixel_format
+        for array in frames:
+            if not count:
+                stream.height, stream.width = array.shape[:2]
+            frame = VideoFrame.from_ndarray(np.ascontiguousarray(array), format="rgb24")
+            frame.pts = count
+            frame.time_base = 1 / rate
+            container.mux(stream.encode(frame))
+            count += 1
+        container.mux(stream.encode())
+    return count
