@@ -1,20 +1,57 @@
-"""A small vision transformer over tokens that have places, whatever they are tokens of."""
+"""A vision transformer over tokens that have places, whatever they are tokens of."""
 
 from collections.abc import Sequence
+from typing import Literal, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from stringline.encoders.attention import PositionalAttention
-from stringline.encoders.positions.encoding import PositionEncoding
+from stringline.encoders.positions.encoding import EncodingRecipe, PositionEncoding
 from stringline.encoders.positions.places import Places
-from stringline.encoders.positions.rotary import FixedRotary
+
+Size = Literal["tiny", "small", "base", "large"]
+# Width, depth and heads (Dosovitskiy et al., ViT, 2021; Touvron et al., DeiT, 2021).
+SIZES: dict[Size, tuple[int, int, int]] = {
+    "tiny": (192, 12, 3),
+    "small": (384, 12, 6),
+    "base": (768, 12, 12),
+    "large": (1024, 24, 16),
+}
+
+
+class Attention(Protocol):
+    """Attention of a set of tokens to itself."""
+
+    def __call__(self, x: Tensor, places: Places) -> Tensor:
+        """Returns (B, N, dim) for tokens x (B, N, dim) at their places."""
+        ...
+
+    def fold_(self, basis: Tensor | None) -> None:
+        """Folds a basis into the weights."""
+        ...
+
+
+class AttentionRecipe(Protocol):
+    """Makes attention, as the classes `PositionalAttention` and `LinearAttention` do."""
+
+    def __call__(self, dim: int, heads: int, *, values: bool) -> nn.Module:
+        """Returns an `Attention` for tokens of `dim` channels."""
+        ...
 
 
 class Block(nn.Module):
     """Attention and a two-layer perceptron, each after a layer norm and around a residual (Dosovitskiy et al., 2021)."""
 
-    def __init__(self, dim: int, heads: int, *, values: bool = True, mlp_ratio: float = 4.0) -> None:
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        values: bool = True,
+        mlp_ratio: float = 4.0,
+        attention: AttentionRecipe = PositionalAttention,
+    ) -> None:
         """Makes the layers.
 
         Args:
@@ -22,11 +59,12 @@ class Block(nn.Module):
             heads: Attention heads.
             values: Relative values, see `PositionalAttention`.
             mlp_ratio: Hidden width of the perceptron, in units of `dim`.
+            attention: Such as `PositionalAttention` or `LinearAttention`.
         """
         super().__init__()
         hidden = round(dim * mlp_ratio)
         self.attention_norm, self.mlp_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.attention = PositionalAttention(dim, heads, values=values)
+        self.attention = attention(dim, heads, values=values)
         self.mlp = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim))
 
     def forward(self, x: Tensor, places: Places) -> Tensor:
@@ -48,6 +86,8 @@ class VisionTransformer(nn.Module):
         values: bool = True,
         mlp_ratio: float = 4.0,
         share_layers: bool = True,
+        registers: int = 0,
+        attention: AttentionRecipe = PositionalAttention,
         seed: int = 0,
     ) -> None:
         """Makes the blocks.
@@ -59,7 +99,9 @@ class VisionTransformer(nn.Module):
             values: Relative values, see `PositionalAttention`.
             mlp_ratio: Hidden width of the perceptrons, in units of `dim`.
             share_layers: One encoding for all blocks, whose places are computed once; else each block has its own.
-            seed: Of the starts of the other blocks' encodings.
+            registers: Learned tokens without a place before all others (Darcet et al., 2024). The first may serve as CLS.
+            attention: Such as `PositionalAttention` or `LinearAttention`.
+            seed: Of the starts of the other blocks' encodings and of the registers.
 
         Raises:
             ValueError: `dim` does not fit the encoding.
@@ -72,9 +114,30 @@ class VisionTransformer(nn.Module):
         self.encodings: Sequence[PositionEncoding] = nn.ModuleList(  # type: ignore[assignment]
             [encoding, *(encoding.redrawn(seed + 1 + layer) for layer in range(others))]
         )
-        self.blocks = nn.ModuleList(Block(dim, encoding.heads, values=values, mlp_ratio=mlp_ratio) for _ in range(depth))
+        self.blocks = nn.ModuleList(
+            Block(dim, encoding.heads, values=values, mlp_ratio=mlp_ratio, attention=attention) for _ in range(depth)
+        )
         self.norm = nn.LayerNorm(dim)
         self.unplaced_mark = nn.Parameter(torch.zeros(dim))
+        drawn = torch.randn(registers, dim, generator=torch.Generator().manual_seed(seed))
+        self.registers = nn.Parameter(0.02 * drawn) if registers else None
+
+    @classmethod
+    def of_size(
+        cls, size: Size, encoding: EncodingRecipe, axes: int = 3, *, values: bool = True, registers: int = 1
+    ) -> "VisionTransformer":
+        """Makes a ViT-Ti, -S, -B or -L.
+
+        Args:
+            size: One of `SIZES`.
+            encoding: Such as `functools.partial(CayleyString, wavelengths=(0.04, 2.0))`.
+            axes: Coordinates per place.
+            values: Relative values.
+            registers: Learned tokens without a place, of which the first is CLS.
+        """
+        dim, depth, heads = SIZES[size]
+        made = encoding(heads=heads, head_dim=dim // heads, axes=axes)
+        return cls(made, dim, depth, values=values, registers=registers)
 
     def forward(self, x: Tensor, coordinates: Tensor, placed: Tensor | None = None) -> Tensor:
         """Encodes.
@@ -87,24 +150,50 @@ class VisionTransformer(nn.Module):
         Returns:
             (B, N, dim), normalised.
         """
+        return self.encode(x, coordinates, placed)[1]
+
+    def encode(self, x: Tensor, coordinates: Tensor, placed: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Encodes; arguments as for `forward`.
+
+        Returns:
+            The registers (B, registers, dim) and the tokens (B, N, dim), normalised.
+        """
+        count = 0
+        if self.registers is not None:
+            count = len(self.registers)
+            x, coordinates, placed = self._with_registers(x, coordinates, placed)
         if placed is not None:
             x = x + torch.where(placed.unsqueeze(-1), 0.0, self.unplaced_mark).to(x.dtype)
         places = [encoding.prepare(coordinates, placed) for encoding in self.encodings]
+        x = places[0].embed(x)
         for layer, block in enumerate(self.blocks):
             x = block(x, places[layer % len(places)])
-        y: Tensor = self.norm(x)
-        return y
+        x = self.norm(x)
+        return x[:, :count], x[:, count:]
+
+    def _with_registers(self, x: Tensor, coordinates: Tensor, placed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        assert self.registers is not None  # The caller looked.
+        batch, count = x.shape[0], len(self.registers)
+        nowhere = coordinates.new_zeros(batch, count, coordinates.shape[-1])
+        known = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if placed is None else placed
+        return (
+            torch.cat((self.registers.to(x.dtype).expand(batch, -1, -1), x), dim=1),
+            torch.cat((nowhere, coordinates), dim=1),
+            nn.functional.pad(known, (count, 0), value=False),
+        )
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay would falsify, those of the encodings included."""
         inside = {f"encodings.{i}.{name}" for i, encoding in enumerate(self.encodings) for name in encoding.no_weight_decay()}
-        return inside | {"unplaced_mark"}
+        return inside | {"unplaced_mark"} | ({"registers"} if self.registers is not None else set())
 
     @torch.no_grad()
     def fold_(self) -> None:
-        """Folds all bases into the weights, for deployment: the same outputs to rounding, and nothing left to learn in them."""
-        folded = [FixedRotary(encoding.heads, encoding.frequencies()) for encoding in self.encodings]
+        """Folds all bases into the weights, for deployment: the same outputs to rounding, and nothing left to learn in them.
+
+        Raises:
+            ValueError: The attention cannot be folded; nothing has changed then.
+        """
         for layer, block in enumerate(self.blocks):
-            assert isinstance(block, Block)  # For the type checker: ModuleList forgets.
-            block.attention.fold_(self.encodings[layer % len(folded)].basis())
-        self.encodings = nn.ModuleList(folded)  # type: ignore[assignment]
+            cast(Attention, block.attention).fold_(self.encodings[layer % len(self.encodings)].basis())
+        self.encodings = nn.ModuleList([encoding.folded() for encoding in self.encodings])  # type: ignore[assignment]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from stringline.datasets.contract import Contract
 from stringline.datasets.statistics import Statistics
 from stringline.encoders.positions.coordinates import Coordinates
-from stringline.encoders.positions.encoding import PositionEncoding
+from stringline.encoders.positions.encoding import EncodingRecipe
 from stringline.encoders.rgbd import RgbdTokens, Tokens
 from stringline.encoders.vit import VisionTransformer
 from stringline.policies.normaliser import MinMaxNormaliser
@@ -25,14 +25,6 @@ class Memory:
     """
 
     tokens: Tensor
-
-
-class EncodingRecipe(Protocol):
-    """Makes an encoding for given sizes."""
-
-    def __call__(self, *, heads: int, head_dim: int, axes: int) -> PositionEncoding:
-        """Returns it with its starting parameters."""
-        ...
 
 
 class ObservationMemory(nn.Module):

@@ -1,74 +1,275 @@
-"""Orthogonal bases of the STRING family, and how a basis is folded into the projections of attention."""
+"""Orthogonal bases P of the STRING family: learned by one of several maps from free parameters, or constant."""
 
 import math
+from abc import ABC, abstractmethod
+from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from stringline.encoders.positions.fourier import real_fourier
 
 
-def antisymmetric(entries: Tensor, size: int) -> Tensor:
-    """Returns S (..., size, size), S^T = -S, from its strict upper triangle (..., size (size - 1) / 2), row by row."""
-    rows, columns = torch.triu_indices(size, size, offset=1, device=entries.device)
+class Basis(nn.Module, ABC):
+    """An orthogonal P (sets, size, size); `forward` returns it, in float32 at least, whatever autocast says.
+
+    Columns n and n + size / 2 of P span plane n.
+
+    Attributes:
+        sets: Independent bases: one for each head, or a single one for all.
+        size: Rows of P, the head dimension.
+    """
+
+    def __init__(self, sets: int, size: int) -> None:
+        """Remembers the sizes."""
+        super().__init__()
+        self.sets, self.size = sets, size
+
+    @abstractmethod
+    def forward(self) -> Tensor:
+        """Returns P."""
+
+    @torch.no_grad()
+    def reset_parameters(self, seed: int) -> None:
+        """Returns to the start, which is the identity where the class says nothing else."""
+        for parameter in self.parameters():
+            parameter.zero_()
+
+
+class BasisRecipe(Protocol):
+    """Makes a basis for given sizes, as `functools.partial(Cayley, block=8)` does."""
+
+    def __call__(self, *, sets: int, size: int) -> Basis:
+        """Returns it at its start."""
+        ...
+
+
+class AntisymmetricBasis(Basis):
+    """A map from antisymmetric matrices S to orthogonal ones, of whole heads or of blocks of channels.
+
+    P = start map(S): `start` is a constant (sets, blocks, block, block) that S = 0 stands for, the identity if it is None.
+    """
+
+    start: Tensor | None
+    rows: Tensor
+    columns: Tensor
+
+    def __init__(self, sets: int, size: int, *, block: int | None = None, bandwidth: int | None = None, seed: int = 0) -> None:
+        """Starts at the identity.
+
+        Args:
+            sets: Independent bases.
+            size: Rows of P.
+            block: P consists of blocks of so many neighbouring channels; None: one block.
+            bandwidth: Sparse S, with entries only within so many places of the diagonal; None: dense.
+            seed: Has no effect: nothing is drawn.
+
+        Raises:
+            ValueError: `block` does not divide the size, or the band is empty.
+        """
+        super().__init__(sets, size)
+        self.block = _checked_block(block or size, size)
+        if bandwidth is not None and not 1 <= bandwidth < self.block:
+            raise ValueError(f"bandwidth is {bandwidth}; allowed: 1 to {self.block - 1}.")
+        rows, columns = torch.triu_indices(self.block, self.block, offset=1)
+        inside = columns - rows <= (bandwidth or self.block)
+        self.register_buffer("rows", rows[inside], persistent=False)
+        self.register_buffer("columns", columns[inside], persistent=False)
+        self.skew = nn.Parameter(torch.zeros(sets, size // self.block, int(inside.sum())))
+        self.register_buffer("start", None)
+
+    def forward(self) -> Tensor:
+        """Returns P, block by block."""
+        with torch.autocast(self.skew.device.type, enabled=False):
+            entries = self.skew.to(torch.promote_types(self.skew.dtype, torch.float32))
+            blocks = self._map(antisymmetric(entries, self.block, self.rows, self.columns))
+            if self.start is not None:
+                blocks = self.start.to(blocks.dtype) @ blocks
+            return spread(blocks) if blocks.shape[1] > 1 else blocks.squeeze(1)
+
+    @abstractmethod
+    def _map(self, skew: Tensor) -> Tensor:
+        """Returns an orthogonal matrix for each antisymmetric one, (sets, blocks, block, block)."""
+
+
+class Cayley(AntisymmetricBasis):
+    """P = (I - S)(I + S)^-1 (Schenck et al., STRING, 2025, arXiv 2502.02562, eq. 10), S dense, sparse or in blocks.
+
+    The paper leaves the start of S open; here S = 0, the identity, with a gradient of -2 dS.
+    """
+
+    def _map(self, skew: Tensor) -> Tensor:
+        identity = torch.eye(self.block, dtype=skew.dtype, device=skew.device)
+        basis: Tensor = torch.linalg.solve(identity + skew, identity - skew)  # Functions of S, so their order is free.
+        return basis
+
+
+class Exponential(AntisymmetricBasis):
+    """P = exp(S) (Liu & Zhou, Rethinking RoPE, 2025, section 5), which reaches all rotations; ten times as slow as Cayley."""
+
+    def _map(self, skew: Tensor) -> Tensor:
+        basis: Tensor = torch.linalg.matrix_exp(skew)
+        return basis
+
+
+class Givens(Basis):
+    """A product of plane rotations, one for each pair of channels (Liu & Zhou, Rethinking RoPE, 2025, section 5).
+
+    The pairs come in rounds of disjoint ones, as in a tournament, so that size - 1 steps do what size (size - 1) / 2 would.
+    Angles start at zero.
+    """
+
+    partner: Tensor
+    pair: Tensor
+    sign: Tensor
+
+    def __init__(self, sets: int, size: int, *, seed: int = 0) -> None:
+        """Starts at the identity.
+
+        Args:
+            sets: Independent bases.
+            size: Rows of P, even.
+            seed: Has no effect: nothing is drawn.
+        """
+        super().__init__(sets, size)
+        rounds = self._rounds()
+        where = rounds.flatten(1).argsort(dim=1)  # For each channel, its place among the firsts and then the seconds.
+        self.register_buffer("pair", where.remainder(size // 2), persistent=False)
+        self.register_buffer("partner", rounds.flip(1).flatten(1).gather(1, where), persistent=False)
+        self.register_buffer("sign", torch.where(where < size // 2, -1, 1), persistent=False)
+        self.angles = nn.Parameter(torch.zeros(sets, len(rounds), size // 2))
+
+    def _rounds(self) -> Tensor:
+        """Returns (rounds, 2, size / 2): first and second channel of each pair, round by round."""
+        players = torch.arange(self.size)
+        tables = [torch.cat((players[:1], players[1:].roll(turn))) for turn in range(self.size - 1)]
+        return torch.stack([torch.stack((table[: self.size // 2], table[self.size // 2 :].flip(0))) for table in tables])
+
+    def forward(self) -> Tensor:
+        """Returns P."""
+        with torch.autocast(self.angles.device.type, enabled=False):
+            angles = self.angles.to(torch.promote_types(self.angles.dtype, torch.float32))
+            of_channel = angles.gather(2, self.pair.expand(self.sets, -1, -1))
+            cos, sin = of_channel.cos().unsqueeze(-1), (of_channel.sin() * self.sign).unsqueeze(-1)
+            rows = torch.eye(self.size, dtype=angles.dtype, device=angles.device).expand(self.sets, -1, -1)
+            for turn in range(len(self.partner)):
+                rows = rows * cos[:, turn] + rows[:, self.partner[turn]] * sin[:, turn]
+            return rows
+
+
+class ButterflyGivens(Givens):
+    """Plane rotations of the pairs of a fast Fourier transform only: size / 2 log2(size) angles in log2(size) steps."""
+
+    def __init__(self, sets: int, size: int, *, seed: int = 0) -> None:
+        """Starts at the identity; arguments as for `Givens`.
+
+        Raises:
+            ValueError: The size is no power of two.
+        """
+        if size & (size - 1):
+            raise ValueError(f"head_dim is {size}; allowed for a butterfly: powers of two.")
+        super().__init__(sets, size, seed=seed)
+
+    def _rounds(self) -> Tensor:
+        channels = torch.arange(self.size)
+        strides = [1 << step for step in range(int(math.log2(self.size)))]
+        return torch.stack([torch.stack((low := channels[channels & stride == 0], low + stride)) for stride in strides])
+
+
+class Householder(Basis):
+    """A product of reflections I - 2 v v^T / v^T v, an even number of them.
+
+    They come in pairs that are equal at the start, so P starts as the identity: v = v_0 + w, v_0 constant and w = 0.
+    """
+
+    start: Tensor
+
+    def __init__(self, sets: int, size: int, *, reflections: int = 8, seed: int = 0) -> None:
+        """Starts at the identity.
+
+        Args:
+            sets: Independent bases.
+            size: Rows of P.
+            reflections: How many, even.
+            seed: Of the constant vectors.
+
+        Raises:
+            ValueError: An odd number of reflections: the product could never be near the identity.
+        """
+        if reflections < 2 or reflections % 2:
+            raise ValueError(f"reflections is {reflections}; allowed: even numbers from 2.")
+        super().__init__(sets, size)
+        self.register_buffer("start", torch.empty(sets, reflections, size))
+        self.offsets = nn.Parameter(torch.empty(sets, reflections, size))
+        self.reset_parameters(seed)
+
+    def forward(self) -> Tensor:
+        """Returns P."""
+        with torch.autocast(self.offsets.device.type, enabled=False):
+            v = (self.start + self.offsets).to(torch.promote_types(self.offsets.dtype, torch.float32))
+            v = v / v.norm(dim=-1, keepdim=True)
+            basis = torch.eye(self.size, dtype=v.dtype, device=v.device).expand(self.sets, -1, -1)
+            for reflection in range(v.shape[1]):
+                normal = v[:, reflection, :, None]
+                basis = basis - 2 * (basis @ normal) @ normal.mT
+            return basis
+
+    @torch.no_grad()
+    def reset_parameters(self, seed: int) -> None:
+        """Draws the constant vectors anew."""
+        generator = torch.Generator().manual_seed(seed)
+        drawn = torch.randn(self.sets, self.start.shape[1] // 2, self.size, generator=generator)
+        self.start.copy_((drawn / drawn.norm(dim=-1, keepdim=True)).repeat_interleave(2, dim=1))
+        self.offsets.zero_()
+
+
+class RealFourier(Basis):
+    """The real Fourier basis of blocks of channels, constant; with `Circulant` frequencies it is Circulant-STRING."""
+
+    like: Tensor
+
+    def __init__(self, sets: int, size: int, *, block: int = 16, seed: int = 0) -> None:
+        """Remembers the size of the blocks; the basis is the same for all heads.
+
+        Args:
+            sets: Has no effect: one basis serves all.
+            size: Rows of P.
+            block: Size of the blocks, even.
+            seed: Has no effect: nothing is drawn.
+
+        Raises:
+            ValueError: `block` does not divide the size.
+        """
+        super().__init__(1, size)
+        self.block = _checked_block(block, size)
+        self.register_buffer("like", torch.empty(0), persistent=False)  # Follows the model's type and device.
+
+    def forward(self) -> Tensor:
+        """Returns P."""
+        blocks = real_fourier(self.block, self.like.device).to(torch.promote_types(self.like.dtype, torch.float32))
+        return spread(blocks.expand(1, self.size // self.block, -1, -1))
+
+
+def antisymmetric(entries: Tensor, size: int, rows: Tensor, columns: Tensor) -> Tensor:
+    """Returns S (..., size, size), S^T = -S, from its entries (..., K) at `rows` and `columns` above the diagonal."""
     upper = entries.new_zeros(*entries.shape[:-1], size * size).index_copy(-1, rows * size + columns, entries)
     upper = upper.reshape(*entries.shape[:-1], size, size)
     return upper - upper.mT
 
 
-def cayley(entries: Tensor, size: int) -> Tensor:
-    """Returns P = (I - S)(I + S)^-1 (Schenck et al., STRING, 2025, arXiv 2502.02562, eq. 10).
+def spread(blocks: Tensor) -> Tensor:
+    """Returns P (sets, size, size) of which the blocks (sets, blocks, b, b) act on neighbouring channels.
 
-    Args:
-        entries: Strict upper triangle of S, (..., size (size - 1) / 2); zero gives the identity, with a gradient of -2 dS.
-        size: Rows of P.
-
-    Returns:
-        (..., size, size), orthogonal, at least float32 whatever autocast says.
+    Column j of the first half of a block becomes column `block_index` b / 2 + j of P, its partner the one size / 2 further.
     """
-    with torch.autocast(entries.device.type, enabled=False):
-        skew = antisymmetric(entries.to(torch.promote_types(entries.dtype, torch.float32)), size)
-        identity = torch.eye(size, dtype=skew.dtype, device=skew.device)
-        basis: Tensor = torch.linalg.solve(identity + skew, identity - skew)  # Functions of S, so their order is free.
-        return basis
+    sets, count, block = blocks.shape[:3]
+    identity = torch.eye(count, dtype=blocks.dtype, device=blocks.device)
+    # (sets, block_index, row, half, plane) -> (sets, block_index, row, half, column's block_index, plane)
+    halves = blocks.reshape(sets, count, block, 2, 1, block // 2) * identity[:, None, None, :, None]
+    return halves.reshape(sets, count * block, count * block)
 
 
-def sine_transform(block: int, device: torch.device | None = None) -> Tensor:
-    """Returns W (block / 2, block) float64, W_jn = 2 sin(2 pi j n / block): frequencies of a circulant block from its column.
-
-    The first row (j = 0) is zero. It stands for the plane of the constant and the alternating vector, which an
-    antisymmetric circulant matrix cannot turn. On the others W W^T = 2 block I.
-    """
-    j, n = (torch.arange(count, dtype=torch.float64, device=device) for count in (block // 2, block))
-    return 2 * torch.sin(2 * math.pi / block * j[:, None] * n)
-
-
-def real_fourier(block: int, blocks: int, device: torch.device | None = None) -> Tensor:
-    """Returns the block-diagonal real Fourier basis P, (block blocks, block blocks) float64, orthogonal.
-
-    Plane j of a block is spanned by the columns n and n + size / 2 with n = block_index * block / 2 + j: the normalised
-    cosine and sine of frequency j, for j = 0 the constant and the alternating vector.
-    """
-    j, n = (torch.arange(count, dtype=torch.float64, device=device) for count in (block // 2, block))
-    angle = 2 * math.pi / block * n[:, None] * j
-    cosine, sine = (math.sqrt(2 / block) * wave for wave in (angle.cos(), angle.sin()))
-    cosine[:, 0] = math.sqrt(1 / block)
-    sine[:, 0] = math.sqrt(1 / block) * torch.cos(math.pi * n)
-    identity = torch.eye(blocks, dtype=torch.float64, device=device)
-    return torch.cat((torch.kron(identity, cosine), torch.kron(identity, sine)), dim=1)
-
-
-def into_input(basis: Tensor, weight: Tensor, heads: int) -> Tensor:
-    """Returns P^T W: what projects straight into the basis.
-
-    Args:
-        basis: (heads | 1, head_dim, head_dim).
-        weight: (k heads head_dim, C) for k stacked projections, or their bias (k heads head_dim,).
-        heads: Attention heads.
-    """
-    stacked = weight.reshape(-1, heads, basis.shape[-1], weight[0].numel())
-    return (basis.mT @ stacked).reshape(weight.shape)
-
-
-def into_output(basis: Tensor, weight: Tensor, heads: int) -> Tensor:
-    """Returns W_o P, (C, heads head_dim): what projects straight out of the basis; biases of the output stay."""
-    by_head = weight.reshape(-1, heads, basis.shape[-1]).transpose(0, 1)  # Else matmul would copy P for each row of W_o.
-    return (by_head @ basis).transpose(0, 1).reshape(weight.shape)
+def _checked_block(block: int, size: int) -> int:
+    if block < 2 or block % 2 or size % block:
+        raise ValueError(f"block is {block}; allowed: even divisors of head_dim {size}.")
+    return block

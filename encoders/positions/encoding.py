@@ -1,32 +1,31 @@
-"""What every position encoding offers: frequencies and a basis, and from them the rotation of queries, keys and values.
-
-Theorem 3.4 of STRING (Schenck et al., 2025, arXiv 2502.02562): every translation-invariant encoding by matrices is
-R(r) = P RoPE(Omega r) P^T with an orthogonal P. A method is therefore two small things, `frequencies` and `basis`.
-"""
+"""What every position encoding offers to attention, whatever its kind."""
 
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Self, cast, overload
+from typing import Protocol, Self, cast, overload
 
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.positions.bases import into_input, into_output
-from stringline.encoders.positions.places import Places, RotaryPlaces, complete
+from stringline.encoders.positions.folding import into_input, into_output, require_foldable
+from stringline.encoders.positions.places import Places, complete
 
 
 class PositionEncoding(nn.Module, ABC):
-    """Turns queries and keys (and values) so that attention sees places only by their difference.
+    """Lets places enter attention.
 
     Attributes:
         heads: Attention heads.
         head_dim: Channels per head, even; plane n is made of the channels n and n + head_dim / 2.
         axes: Coordinates per place.
         sets: Independent parameter sets: `heads`, or 1 when the heads share theirs.
+        relative: Whether attention sees places only by their difference, so that a common shift of all changes nothing.
     """
 
-    def __init__(self, heads: int, head_dim: int, axes: int, *, share_heads: bool) -> None:
+    relative = True
+
+    def __init__(self, heads: int, head_dim: int, axes: int, *, share_heads: bool = True) -> None:
         """Remembers the sizes.
 
         Raises:
@@ -39,12 +38,16 @@ class PositionEncoding(nn.Module, ABC):
         self.sets = 1 if share_heads else heads
 
     @abstractmethod
-    def frequencies(self) -> Tensor:
-        """Returns Omega, (heads | 1, axes, head_dim / 2), in radians per unit of the coordinates."""
+    def _places(self, coordinates: Tensor) -> Places:
+        """Returns the places of tokens at coordinates (B, N, axes) float32 or float64; autocast is off."""
 
     def basis(self) -> Tensor | None:
         """Returns the orthogonal P, (heads | 1, head_dim, head_dim), or None for the identity."""
         return None
+
+    @abstractmethod
+    def rotation(self, coordinates: Tensor) -> Tensor:
+        """Returns what multiplies queries, keys and values as matrices (B, heads | 1, N, head_dim, head_dim): a reference."""
 
     @abstractmethod
     def reset_parameters(self, seed: int) -> None:
@@ -55,6 +58,14 @@ class PositionEncoding(nn.Module, ABC):
         other = copy.deepcopy(self)
         other.reset_parameters(seed)
         return other
+
+    def zero_(self) -> Self:
+        """Starts again where attention is what it would be without places, as for a pre-trained network.
+
+        Raises:
+            ValueError: The encoding could not learn from there.
+        """
+        raise ValueError(f"{type(self).__name__} cannot start at zero.")
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay would falsify: all, since zero is no neutral frequency."""
@@ -70,51 +81,63 @@ class PositionEncoding(nn.Module, ABC):
             placed: (B, N) bool; tokens without a place stand at the centroid of the placed ones. None: all have one.
 
         Raises:
-            ValueError: The shapes do not fit.
+            ValueError: The shapes do not fit, or a placed token has a coordinate that is not finite (not looked for while
+                compiling or exporting).
         """
         self._check(coordinates, placed)
         with torch.autocast(coordinates.device.type, enabled=False):
-            phase = self._phase(complete(_at_least_float32(coordinates), placed))
-            return RotaryPlaces(cos=phase.cos(), sin=phase.sin(), basis=self.basis())
+            complete_coordinates = complete(_at_least_float32(coordinates), placed)
+            if not torch.compiler.is_compiling() and not complete_coordinates.isfinite().all():
+                raise ValueError("A placed token has a coordinate that is NaN or infinite; say placed=False for such tokens.")
+            return self._places(complete_coordinates)
 
     @overload
     def apply(self, fn: Callable[[nn.Module], None]) -> Self: ...
     @overload
     def apply(self, x: Tensor, /, places: Places) -> Tensor: ...
     def apply(self, fn: Tensor | Callable[[nn.Module], None], places: Places | None = None) -> Tensor | Self:
-        """Returns RoPE(Omega r) P^T x for queries, keys or values x (B, heads, N, head_dim) at their places.
+        """Returns queries, keys or values x (B, heads, N, head_dim) turned to their places, in the basis.
 
         With a function alone it is `torch.nn.Module.apply`, which would otherwise break for every network that holds one.
         """
         if places is None:
             return super().apply(cast(Callable[[nn.Module], None], fn))
-        x = cast(Tensor, fn)
-        return places.turn(x if places.basis is None else x @ places.basis.to(x.dtype))
+        return places.rotate(cast(Tensor, fn))
 
     def invert(self, y: Tensor, places: Places) -> Tensor:
         """Undoes `apply`: with relative values, turns the output (B, heads, N, head_dim) back by the places of the queries."""
-        y = places.turn_back(y)
-        return y if places.basis is None else y @ places.basis.mT.to(y.dtype)
+        return places.rotate_back(y)
 
     def logit_factor(self, places_q: Places, places_k: Places) -> Tensor | None:
         """Returns what multiplies the logits, (B, heads | 1, N_q, N_k), or None."""
         return places_q.logit_factor(places_k)
 
     @torch.no_grad()
-    def fold_(self, w_q: Tensor, w_k: Tensor, w_v: Tensor | None = None, w_o: Tensor | None = None) -> None:
+    def fold_(
+        self,
+        w_q: Tensor,
+        w_k: Tensor,
+        w_v: Tensor | None = None,
+        w_o: Tensor | None = None,
+        *,
+        norm: nn.Module | None = None,
+    ) -> None:
         """Multiplies the basis into projections, in place and exactly; afterwards use `folded()` in this one's stead.
-
-        Only projections that reach the rotation without a normalisation or other non-linearity in between may be folded.
 
         Args:
             w_q: (heads head_dim, C), or its bias (heads head_dim,).
             w_k: The same for keys.
             w_v: The same for values, where they are turned too.
             w_o: Output projection (C, heads head_dim), where values are turned; its bias stays as it is.
+            norm: What normalises queries and keys between projection and rotation, if anything does.
+
+        Raises:
+            ValueError: The basis does not commute with `norm`.
         """
         basis = self.basis()
         if basis is None:
             return
+        require_foldable(norm)
         basis = basis.double()
         for weight in (w_q, w_k, w_v):
             if weight is not None:
@@ -122,24 +145,9 @@ class PositionEncoding(nn.Module, ABC):
         if w_o is not None:
             w_o.copy_(into_output(basis, w_o.double(), self.heads))
 
-    def rotation(self, coordinates: Tensor) -> Tensor:
-        """Returns R(r) = P RoPE(Omega r) P^T as matrices (B, heads | 1, N, head_dim, head_dim): a reference for tests."""
-        phase = self._phase(coordinates)
-        cos, sin = phase.cos().diag_embed(), phase.sin().diag_embed()
-        turn = torch.cat((torch.cat((cos, -sin), dim=-1), torch.cat((sin, cos), dim=-1)), dim=-2)
-        basis = self.basis()
-        if basis is None:
-            return turn
-        basis = basis.to(turn.dtype).unsqueeze(1)
-        return basis @ turn @ basis.mT
-
-    def _phase(self, coordinates: Tensor) -> Tensor:
-        """Returns Omega r, (B, heads | 1, N, head_dim / 2), without matmul, which TF32 or autocast would round."""
-        omega = self.frequencies().to(coordinates.dtype)
-        phase = coordinates[:, None, :, 0, None] * omega[:, 0, None]
-        for axis in range(1, self.axes):
-            phase = torch.addcmul(phase, coordinates[:, None, :, axis, None], omega[:, axis, None])
-        return phase
+    def folded(self) -> "PositionEncoding":
+        """Returns what is left of this encoding once its basis lies in the projections: itself, where it has none."""
+        return self
 
     def _check(self, coordinates: Tensor, placed: Tensor | None) -> None:
         if coordinates.ndim != 3 or coordinates.shape[-1] != self.axes or not coordinates.is_floating_point():
@@ -148,6 +156,19 @@ class PositionEncoding(nn.Module, ABC):
         if placed is not None and (placed.shape != coordinates.shape[:2] or placed.dtype != torch.bool):
             got = f"{tuple(placed.shape)} {placed.dtype}"
             raise ValueError(f"placed is {got}; allowed: {tuple(coordinates.shape[:2])} torch.bool.")
+
+    def _identity(self, coordinates: Tensor) -> Tensor:
+        """Returns the rotation of an encoding that turns nothing, (B, 1, N, head_dim, head_dim)."""
+        identity = torch.eye(self.head_dim, dtype=coordinates.dtype, device=coordinates.device)
+        return identity.expand(coordinates.shape[0], 1, coordinates.shape[1], -1, -1)
+
+
+class EncodingRecipe(Protocol):
+    """Makes an encoding for given sizes, as `functools.partial(CayleyString, wavelengths=(0.04, 2.0))` does."""
+
+    def __call__(self, *, heads: int, head_dim: int, axes: int) -> PositionEncoding:
+        """Returns it with its starting parameters."""
+        ...
 
 
 def _at_least_float32(x: Tensor) -> Tensor:

@@ -9,14 +9,20 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Places that turn nothing: what `NoEncoding` prepares, and the face of all others.
+    """Places that turn nothing, and the face of all others.
 
     Attributes:
         basis: Orthogonal P, (heads | 1, head_dim, head_dim), that `turn` expects to be applied to its input already; None
             for the identity. Attention folds it into its projections, which costs nothing per token.
+        embedding: What an absolute encoding adds to the tokens, (B, N, heads head_dim), or None.
     """
 
     basis: Tensor | None = None
+    embedding: Tensor | None = None
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Returns the tokens x (B, N, heads head_dim) with the absolute embedding added; before the first layer."""
+        return x if self.embedding is None else x + self.embedding.to(x.dtype)
 
     def turn(self, x: Tensor) -> Tensor:
         """Rotates x (B, ..., heads, N, head_dim), given in the basis P, to the places of its tokens."""
@@ -25,6 +31,19 @@ class Places:
     def turn_back(self, y: Tensor) -> Tensor:
         """Undoes `turn`; the result is still in the basis P."""
         return y
+
+    def rotate(self, x: Tensor) -> Tensor:
+        """Returns what attention compares, `turn` of P^T x, for x (B, ..., heads, N, head_dim)."""
+        return self.turn(x if self.basis is None else x @ self.basis.to(x.dtype))
+
+    def rotate_back(self, y: Tensor) -> Tensor:
+        """Undoes `rotate`."""
+        y = self.turn_back(y)
+        return y if self.basis is None else y @ self.basis.mT.to(y.dtype)
+
+    def expand(self, x: Tensor) -> Tensor:
+        """Returns features (B, heads, N, F) whose products are those of x times `logit_factor`, for linear attention."""
+        return x
 
     def logit_factor(self, keys: Self) -> Tensor | None:
         """Returns what multiplies the logits of these queries and `keys`, (B, heads | 1, N_q, N_k), or None for one."""
@@ -52,11 +71,61 @@ class RotaryPlaces(Places):
         return _rotate(y, self.cos, -self.sin)
 
 
+@dataclass(frozen=True, kw_only=True)
+class MatrixPlaces(Places):
+    """Places as rotation matrices of blocks of neighbouring channels.
+
+    Attributes:
+        rotations: (B, heads | 1, N, blocks, block, block), orthogonal.
+    """
+
+    rotations: Tensor
+
+    def turn(self, x: Tensor) -> Tensor:
+        """Multiplies every block of x (B, ..., heads, N, head_dim) by its matrix."""
+        return _multiply(self.rotations, x)
+
+    def turn_back(self, y: Tensor) -> Tensor:
+        """Multiplies every block of y (B, ..., heads, N, head_dim) by the transpose of its matrix."""
+        return _multiply(self.rotations.mT, y)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactorPlaces(Places):
+    """Places as features whose products multiply the logits.
+
+    Attributes:
+        features: (B, heads | 1, N, F), of length one.
+    """
+
+    features: Tensor
+
+    def expand(self, x: Tensor) -> Tensor:
+        """Returns vec(f z^T), (B, heads, N, F head_dim), for x (B, heads, N, head_dim)."""
+        return (self.features.to(x.dtype).unsqueeze(-1) * x.unsqueeze(-2)).flatten(-2)
+
+    def logit_factor(self, keys: Self) -> Tensor:
+        """Returns the products of the features, (B, heads | 1, N_q, N_k)."""
+        with torch.autocast(self.features.device.type, enabled=False):
+            return self.features @ keys.features.mT
+
+
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     between = (slice(None), *(None,) * (x.ndim - cos.ndim))
     cos, sin = cos.to(x.dtype)[between], sin.to(x.dtype)[between]
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def _multiply(rotations: Tensor, x: Tensor) -> Tensor:
+    """Returns x (B, ..., heads, N, head_dim), each block multiplied by its rotation (B, heads | 1, N, blocks, b, b)."""
+    batch, heads, tokens = x.shape[0], x.shape[-3], x.shape[-2]
+    sets, blocks, block = rotations.shape[1], rotations.shape[-3], rotations.shape[-1]
+    # All vectors that share a matrix become columns of one product: those of every head, where heads share.
+    columns = x.reshape(batch, -1, sets, heads // sets, tokens, blocks, block).permute(0, 2, 4, 5, 6, 1, 3)
+    turned = rotations.to(x.dtype) @ columns.reshape(batch, sets, tokens, blocks, block, -1)
+    turned = turned.reshape(batch, sets, tokens, blocks, block, -1, heads // sets)
+    return turned.permute(0, 5, 1, 6, 2, 3, 4).reshape(x.shape)
 
 
 def complete(coordinates: Tensor, placed: Tensor | None) -> Tensor:

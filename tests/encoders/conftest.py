@@ -1,39 +1,122 @@
-"""Every position encoding once, in float64 and away from its start, so that no property holds by a zero."""
+"""Every position encoding, made small, for tests of what holds for all of them."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 
+from stringline.encoders.positions.absolute import LearnedEncoding, SinusoidalEncoding
+from stringline.encoders.positions.bases import (
+    BasisRecipe,
+    ButterflyGivens,
+    Cayley,
+    Exponential,
+    Givens,
+    Householder,
+    RealFourier,
+)
+from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
 from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.rotary import CayleyString, CirculantString, FixedRotary, NoEncoding, RopeMixed
+from stringline.encoders.positions.frequencies import Axial, Circulant, FrequencyRecipe, LinearlyDependent, Mixed
+from stringline.encoders.positions.lie import LieRE
+from stringline.encoders.positions.presets import (
+    CayleyString,
+    CirculantString,
+    LiereCommute,
+    Rope,
+    RopeInLearnedBasis,
+    RopeMixed,
+    VisionLlamaRope,
+)
+from stringline.encoders.positions.rotary import FixedRotary, NoEncoding, Rotary, RotaryEncoding
+from stringline.encoders.positions.tensor_product import TensorProductString
 
 HEADS, HEAD_DIM = 2, 16
 METRES = (0.2, 2.0)
 
-KINDS: dict[str, Callable[[], PositionEncoding]] = {
-    "none": lambda: NoEncoding(HEADS, HEAD_DIM, 3),
+FREQUENCIES: dict[str, FrequencyRecipe] = {
+    "axial": partial(Axial, theta=100.0),
+    "axial_learned": partial(Axial, wavelengths=METRES, learned=True),
+    "axial_partition": partial(Axial, wavelengths=METRES, learned=True, block=4),
+    "mixed": partial(Mixed, wavelengths=METRES),
+    "circulant": partial(Circulant, wavelengths=METRES, block=8),
+    "linearly_dependent": partial(LinearlyDependent, wavelengths=METRES, block=4),
+}
+BASES: dict[str, BasisRecipe | None] = {
+    "identity": None,
+    "cayley": Cayley,
+    "cayley_sparse": partial(Cayley, bandwidth=3),
+    "cayley_blocks": partial(Cayley, block=4),
+    "exponential": Exponential,
+    "givens": Givens,
+    "butterfly": ButterflyGivens,
+    "householder": partial(Householder, reflections=4),
+    "fourier": partial(RealFourier, block=8),
+}
+
+ROTARY: dict[str, Callable[[], Rotary]] = {
     "fixed": lambda: FixedRotary(HEADS, 5 * torch.randn(HEADS, 3, HEAD_DIM // 2, generator=torch.Generator().manual_seed(1))),
+    "rope": lambda: Rope(HEADS, HEAD_DIM, 3, theta=100.0),
+    "vision_llama": lambda: VisionLlamaRope(HEADS, HEAD_DIM),
     "mixed": lambda: RopeMixed(HEADS, HEAD_DIM, 3, wavelengths=METRES),
     "mixed_per_head": lambda: RopeMixed(HEADS, HEAD_DIM, 3, wavelengths=METRES, share_heads=False),
     "mixed_grid": lambda: RopeMixed(HEADS, HEAD_DIM, 2, theta=100.0),
+    "liere_commute": lambda: LiereCommute(HEADS, HEAD_DIM, 3),
     "cayley": lambda: CayleyString(HEADS, HEAD_DIM, 3, wavelengths=METRES),
     "cayley_per_head": lambda: CayleyString(HEADS, HEAD_DIM, 3, wavelengths=METRES, share_heads=False),
+    "cayley_sparse": lambda: CayleyString(HEADS, HEAD_DIM, 3, wavelengths=METRES, bandwidth=2),
     "circulant_4": lambda: CirculantString(HEADS, HEAD_DIM, 3, block=4, wavelengths=METRES),
     "circulant_8": lambda: CirculantString(HEADS, HEAD_DIM, 3, block=8, wavelengths=METRES, share_heads=False),
     "circulant_16": lambda: CirculantString(HEADS, HEAD_DIM, 1, block=16, wavelengths=METRES),
+    "comrope_ap": lambda: ComRopeAp(HEADS, HEAD_DIM, 3, block=4),
+    "comrope_ld": lambda: ComRopeLd(HEADS, HEAD_DIM, 3, block=4),
+    "comrope_ld_shared": lambda: ComRopeLd(HEADS, HEAD_DIM, 2, block=8, share_heads=True),
+    **{
+        f"rope_in_{name}": partial(
+            RopeInLearnedBasis, HEADS, HEAD_DIM, 3, basis=basis, theta=10.0, share_heads=name != "givens"
+        )
+        for name, basis in BASES.items()
+        if basis is not None and name not in ("cayley_blocks", "cayley_sparse", "fourier")
+    },
+    "own_combination": lambda: RotaryEncoding(
+        HEADS, HEAD_DIM, 3, frequencies=FREQUENCIES["linearly_dependent"], basis=Givens, share_heads=False, share_basis=True
+    ),
 }
-KINDS_3D = [name for name in KINDS if name not in ("mixed_grid", "circulant_16")]
+KINDS: dict[str, Callable[[], PositionEncoding]] = {
+    "none": lambda: NoEncoding(HEADS, HEAD_DIM, 3),
+    **ROTARY,
+    "tensor_product": lambda: TensorProductString(HEADS, HEAD_DIM, 3, features=5, wavelengths=METRES),
+    "tensor_product_per_head": lambda: TensorProductString(
+        HEADS, HEAD_DIM, 3, features=5, wavelengths=METRES, share_heads=False
+    ),
+    "liere_2": lambda: LieRE(HEADS, HEAD_DIM, 3, block=2),
+    "liere_8": lambda: LieRE(HEADS, HEAD_DIM, 3, block=8, uniform=2.0),
+    "liere_16_per_head": lambda: LieRE(HEADS, HEAD_DIM, 2, block=16, uniform=1.0, share_heads=False),
+    "sinusoidal": lambda: SinusoidalEncoding(HEADS, HEAD_DIM, 3, wavelengths=METRES),
+    "learned": lambda: LearnedEncoding(HEADS, HEAD_DIM, 2, cells=(3, 4), low=(-2.0, -2.0), high=(2.0, 2.0)),
+}
+RELATIVE = [kind for kind in KINDS if kind.startswith(("none", "tensor")) or kind in ROTARY]
+# One of each way of turning, mixing and sharing, over three axes.
+SPATIAL = ["none", "rope", "mixed_per_head", "cayley", "circulant_8", "comrope_ld", "rope_in_givens", "tensor_product"]
 
 
 def make(kind: str, *, at_start: bool = False) -> PositionEncoding:
     """Returns the encoding in float64; unless `at_start`, its parameters are moved at random."""
     encoding = KINDS[kind]().double()
+    encoding.reset_parameters(0)  # Now in float64.
     if not at_start:
         generator = torch.Generator().manual_seed(2)
         with torch.no_grad():
             for parameter in encoding.parameters():
                 parameter += 0.2 * torch.randn(parameter.shape, dtype=parameter.dtype, generator=generator)
+    return encoding
+
+
+def rotary(kind: str, *, at_start: bool = False) -> Rotary:
+    """Returns one of `ROTARY`, as `make` does."""
+    encoding = make(kind, at_start=at_start)
+    assert isinstance(encoding, Rotary)
     return encoding
 
 
@@ -43,9 +126,27 @@ def encoding(request: pytest.FixtureRequest) -> PositionEncoding:
     return make(request.param)
 
 
-@pytest.fixture(params=KINDS_3D)
+@pytest.fixture(params=RELATIVE)
+def relative_encoding(request: pytest.FixtureRequest) -> PositionEncoding:
+    """Every encoding that sees places by their differences only."""
+    return make(request.param)
+
+
+@pytest.fixture(params=ROTARY)
+def rotary_encoding(request: pytest.FixtureRequest) -> Rotary:
+    """Every encoding by frequencies and a basis."""
+    return rotary(request.param)
+
+
+@pytest.fixture(params=ROTARY)
+def starting_rotary(request: pytest.FixtureRequest) -> Rotary:
+    """Every encoding by frequencies and a basis, as its constructor leaves it."""
+    return rotary(request.param, at_start=True)
+
+
+@pytest.fixture(params=SPATIAL)
 def spatial_encoding(request: pytest.FixtureRequest) -> PositionEncoding:
-    """Every encoding of three axes."""
+    """Encodings of three axes that see places by their differences, one of each kind."""
     return make(request.param)
 
 

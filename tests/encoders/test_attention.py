@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -10,14 +11,17 @@ from torch import Tensor
 from stringline.encoders.attention import PositionalAttention, attend
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.places import Places
-from stringline.encoders.positions.rotary import FixedRotary, RopeMixed
+from stringline.encoders.positions.presets import RopeMixed
 
 Draw = Callable[..., Tensor]
 
 
-def _attention(encoding: PositionEncoding, *, values: bool) -> PositionalAttention:
+def _attention(
+    encoding: PositionEncoding, *, values: bool, qk_norm: Callable[[int], torch.nn.Module] | None = None
+) -> PositionalAttention:
     torch.manual_seed(0)
-    layer = PositionalAttention(encoding.heads * encoding.head_dim, encoding.heads, values=values).double()
+    dim = encoding.heads * encoding.head_dim
+    layer = PositionalAttention(dim, encoding.heads, values=values, qk_norm=qk_norm).double()
     torch.nn.init.normal_(layer.qkv.bias)
     torch.nn.init.normal_(layer.out.bias)
     return layer
@@ -34,12 +38,14 @@ def _by_dense_matrices(
         projected = tokens @ layer.qkv.weight[rows].mT + layer.qkv.bias[rows]
         return projected.unflatten(-1, (heads, -1)).transpose(1, 2)
 
-    q, k, v = project(x, 0), project(memory, 1), project(memory, 2)
+    q, k, v = layer.q_norm(project(x, 0)), layer.k_norm(project(memory, 1)), project(memory, 2)
+    factor = encoding.logit_factor(encoding.prepare(r), encoding.prepare(r_memory))
     outputs = []
     for i in range(x.shape[1]):
-        between = encoding.rotation(r_memory - r[:, i, None])
+        between = encoding.rotation(r[:, i, None]).mT @ encoding.rotation(r_memory)
         turned_k, turned_v = ((between @ each.unsqueeze(-1)).squeeze(-1) for each in (k, v))
         logits = (q[:, :, i, None] * turned_k).sum(-1) / math.sqrt(encoding.head_dim)
+        logits = logits if factor is None else logits * factor[:, :, i]
         mixed = torch.softmax(logits, dim=-1).unsqueeze(-1) * (turned_v if layer.values else v)
         outputs.append(mixed.sum(dim=2).flatten(1))
     return torch.stack(outputs, dim=1) @ layer.out.weight.mT + layer.out.bias
@@ -66,8 +72,55 @@ def test_folding_changes_nothing(encoding: PositionEncoding, values: bool, draw:
     layer, x, r = _attention(encoding, values=values), draw(2, 4, 32), draw(2, 4, encoding.axes)
     before = layer(x, encoding.prepare(r))
     layer.fold_(encoding.basis())
-    after = layer(x, FixedRotary(encoding.heads, encoding.frequencies()).prepare(r))
+    after = layer(x, encoding.folded().prepare(r))
     torch.testing.assert_close(after, before, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "qk_norm", [torch.nn.LayerNorm, partial(torch.nn.RMSNorm, elementwise_affine=False)], ids=["mean", "root"]
+)
+@pytest.mark.parametrize("values", [True, False])
+def test_normalised_queries_and_keys_are_turned_afterwards(
+    qk_norm: Callable[[int], torch.nn.Module], values: bool, spatial_encoding: PositionEncoding, draw: Draw
+) -> None:
+    layer, x, memory = _attention(spatial_encoding, values=values, qk_norm=qk_norm), draw(2, 4, 32), draw(2, 5, 32)
+    for norm in (layer.q_norm, layer.k_norm):
+        for parameter in norm.parameters():
+            torch.nn.init.normal_(parameter)
+    r, r_memory = draw(2, 4, 3), draw(2, 5, 3)
+    places = spatial_encoding.prepare(r)
+    expected = _by_dense_matrices(layer, spatial_encoding, x, r, x, r)
+    torch.testing.assert_close(layer(x, places), expected, rtol=0, atol=1e-11)
+    across = _by_dense_matrices(layer, spatial_encoding, x, r, memory, r_memory)
+    torch.testing.assert_close(layer(x, places, memory, spatial_encoding.prepare(r_memory)), across, rtol=0, atol=1e-11)
+    if spatial_encoding.basis() is None or qk_norm is not torch.nn.LayerNorm:
+        layer.fold_(spatial_encoding.basis())
+        torch.testing.assert_close(layer(x, spatial_encoding.folded().prepare(r)), expected, rtol=0, atol=1e-11)
+    else:
+        with pytest.raises(ValueError, match="LayerNorm.*does not commute with a basis"):
+            layer.fold_(spatial_encoding.basis())
+        torch.testing.assert_close(layer(x, places), expected, rtol=0, atol=1e-11)
+
+
+def test_what_was_remembered_serves_many_queries(spatial_encoding: PositionEncoding, draw: Draw) -> None:
+    layer, memory, r_memory = _attention(spatial_encoding, values=True), draw(2, 5, 32), draw(2, 5, 3)
+    known = layer.remember(memory, spatial_encoding.prepare(r_memory))
+    for _ in range(2):
+        x, places = draw(2, 3, 32), spatial_encoding.prepare(draw(2, 3, 3))
+        expected = layer(x, places, memory, spatial_encoding.prepare(r_memory))
+        torch.testing.assert_close(layer(x, places, known), expected, rtol=0, atol=1e-12)
+
+
+def test_absent_tokens_answer_nothing(spatial_encoding: PositionEncoding, draw: Draw) -> None:
+    layer, x, r = _attention(spatial_encoding, values=True), draw(2, 6, 32), draw(2, 6, 3)
+    present = torch.tensor([[True, True, False, True, False, True], [True] * 6])
+    got = layer(x, spatial_encoding.prepare(r), present=present)
+    kept = present[0]
+    expected = layer(x[:1, kept], spatial_encoding.prepare(r[:1, kept]))
+    torch.testing.assert_close(got[:1, kept], expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(got[1:], layer(x[1:], spatial_encoding.prepare(r[1:])), rtol=0, atol=1e-12)
+    rounded = attend(*(draw(2, 2, 6, 8).bfloat16() for _ in "qkv"), present=present)
+    assert rounded.isfinite().all()
 
 
 def test_only_relative_values_tell_where_the_others_are(draw: Draw) -> None:

@@ -1,19 +1,21 @@
 """The transformer over placed tokens."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.rotary import CayleyString, NoEncoding, RopeMixed
-from stringline.encoders.vit import VisionTransformer
+from stringline.encoders.positions.presets import CayleyString, RopeMixed
+from stringline.encoders.positions.rotary import NoEncoding
+from stringline.encoders.vit import Size, VisionTransformer
 
 Draw = Callable[..., Tensor]
 
 
-def _network(encoding: PositionEncoding, **choices: bool) -> VisionTransformer:
+def _network(encoding: PositionEncoding, **choices: Any) -> VisionTransformer:
     torch.manual_seed(0)
     network = VisionTransformer(encoding, encoding.heads * encoding.head_dim, depth=2, mlp_ratio=2, **choices).double()
     torch.nn.init.normal_(network.unplaced_mark)
@@ -46,6 +48,30 @@ def test_a_token_without_a_place_bears_a_mark(draw: Draw) -> None:
     marked[:, 2] += network.unplaced_mark
     torch.testing.assert_close(network(x, r, placed), network(marked, r))
     assert not torch.allclose(network(x, r, placed), network(x, r))
+
+
+def test_registers_have_no_place_and_pass_on_what_they_see(spatial_encoding: PositionEncoding, draw: Draw) -> None:
+    network = _network(spatial_encoding, registers=2)
+    x, r, shift = draw(2, 5, 32), draw(2, 5, 3), draw(1, 1, 3)
+    placed = torch.tensor([[True, True, False, True, True], [True] * 5])
+    registers, tokens = network.encode(x, r, placed)
+    assert registers.shape == (2, 2, 32)
+    assert tokens.shape == (2, 5, 32)
+    for got, expected in zip(network.encode(x, r + shift, placed), (registers, tokens), strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-9)
+    network.fold_()
+    for got, expected in zip(network.encode(x, r, placed), (registers, tokens), strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-11)
+    assert "registers" in network.no_weight_decay()
+
+
+@pytest.mark.parametrize(("size", "millions"), [("tiny", 5.4), ("small", 21.4), ("base", 85.3), ("large", 302.6)])
+def test_sizes_are_those_of_the_papers(size: Size, millions: float) -> None:
+    with torch.device("meta"):
+        network = VisionTransformer.of_size(size, NoEncoding)
+    assert sum(p.numel() for p in network.blocks.parameters()) / 1e6 == pytest.approx(millions, rel=0.02)
+    assert network.registers is not None
+    assert len(network.registers) == 1
 
 
 def test_layers_share_an_encoding_or_have_their_own() -> None:

@@ -37,7 +37,7 @@ MODEL: dict[str, Any] = {
         "depth": 1,
         "heads": 2,
         "encoding": {
-            "_target_": "stringline.encoders.positions.rotary.RopeMixed",
+            "_target_": "stringline.encoders.positions.presets.RopeMixed",
             "_partial_": True,
             "wavelengths": [0.04, 2.0],
         },

@@ -5,9 +5,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.encoders.conftest import BASES, FREQUENCIES
 from torch import Tensor
 
-from stringline.encoders.positions.rotary import CayleyString, CirculantString, RopeMixed
+from stringline.encoders.positions.bases import BasisRecipe
+from stringline.encoders.positions.frequencies import Axial, Circulant, FrequencyRecipe, Mixed
+from stringline.encoders.positions.presets import CayleyString, CirculantString, Rope, RopeMixed
+from stringline.encoders.positions.rotary import RotaryEncoding
 
 Draw = Callable[..., Tensor]
 
@@ -16,11 +20,13 @@ Draw = Callable[..., Tensor]
 @pytest.mark.parametrize("share_heads", [True, False])
 def test_circulant_is_the_exponential_of_its_generators(block: int, share_heads: bool, draw: Draw) -> None:
     encoding = CirculantString(2, 16, 3, block=block, share_heads=share_heads, wavelengths=(0.5, 5.0)).double()
+    frequencies = encoding.frequency_model
+    assert isinstance(frequencies, Circulant)
     with torch.no_grad():
-        encoding.scaled_coefficients.copy_(draw(*encoding.scaled_coefficients.shape))
+        frequencies.scaled.copy_(draw(*frequencies.scaled.shape))
     r = draw(1, 4, 3)
     row, column = torch.meshgrid(torch.arange(block), torch.arange(block), indexing="ij")
-    for head, coefficients in enumerate(encoding.coefficients().detach()):
+    for head, coefficients in enumerate(frequencies.coefficients().detach()):
         generators = []
         for axis in range(3):
             circulant = torch.block_diag(*(c[(row - column) % block] for c in coefficients[axis]))
@@ -33,13 +39,14 @@ def test_circulant_is_the_exponential_of_its_generators(block: int, share_heads:
 @pytest.mark.parametrize("share_heads", [True, False])
 def test_cayley_is_the_exponential_of_its_generators(share_heads: bool, draw: Draw) -> None:
     encoding = CayleyString(2, 16, 3, share_heads=share_heads, wavelengths=(0.5, 5.0)).double()
+    entries = encoding.get_parameter("basis_model.skew")
     with torch.no_grad():
-        encoding.skew.copy_(draw(*encoding.skew.shape))
+        entries.copy_(draw(*entries.shape))
     r = draw(1, 4, 3)
     row, column = torch.triu_indices(16, 16, offset=1)
     for head in range(encoding.sets):
         skew = torch.zeros(16, 16, dtype=torch.float64)
-        skew[row, column] = encoding.skew[head].detach()
+        skew[row, column] = entries[head, 0].detach()
         skew = skew - skew.mT
         basis = (torch.eye(16) - skew) @ torch.linalg.inv(torch.eye(16) + skew)
         generators = []
@@ -71,8 +78,9 @@ def test_directions_are_isotropic() -> None:
 def test_parameters_are_of_the_size_of_weights_in_any_unit() -> None:
     metres = RopeMixed(2, 32, 3, wavelengths=(0.04, 2.0))
     millimetres = RopeMixed(2, 32, 3, wavelengths=(40.0, 2000.0))
-    torch.testing.assert_close(metres.scaled_frequencies, millimetres.scaled_frequencies)
-    assert metres.scaled_frequencies.abs().max() < 10
+    stored = [encoding.get_parameter("frequency_model.scaled") for encoding in (metres, millimetres)]
+    torch.testing.assert_close(*stored)
+    assert stored[0].abs().max() < 10
 
 
 def test_theta_restores_the_start_of_the_published_code() -> None:
@@ -108,13 +116,65 @@ def test_sharing_decides_the_number_of_parameter_sets() -> None:
     assert counts == {True: 3 * 8 + 120, False: 4 * (3 * 8 + 120)}
 
 
+def test_axial_frequencies_are_those_of_the_published_code() -> None:
+    omega = Rope(4, 64, 2, theta=100.0).frequencies()
+    assert omega.shape == (1, 2, 32)
+    magnitude = 100 ** (-4 * torch.arange(16) / 64)
+    torch.testing.assert_close(omega[0, 0], torch.cat((magnitude, torch.zeros(16))))
+    torch.testing.assert_close(omega[0, 1], torch.cat((torch.zeros(16), magnitude)))
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "axes", "shares"), [(64, 3, [11, 11, 10]), (64, 2, [16, 16]), (10, 4, [2, 1, 1, 1]), (30, 1, [15])]
+)
+def test_planes_are_split_as_evenly_as_they_go(head_dim: int, axes: int, shares: list[int]) -> None:
+    omega = Rope(1, head_dim, axes, wavelengths=(1.0, 2.0)).frequencies()[0]
+    assert [int((row > 0).sum()) for row in omega] == shares
+    assert ((omega > 0).sum(dim=0) == 1).all()
+
+
+def test_blocks_take_the_axes_in_turn() -> None:
+    omega = Axial(1, 3, 8, theta=10.0, block=4)()[0]
+    assert omega.argmax(dim=0).tolist() == [0, 0, 1, 1, 2, 2, 0, 0]
+
+
+def test_given_frequencies_are_the_start() -> None:
+    omega = torch.arange(24.0).reshape(1, 3, 8)
+    torch.testing.assert_close(Mixed(2, 3, 8, omega=omega)(), omega.expand(2, -1, -1))
+
+
+@pytest.mark.parametrize("frequencies", FREQUENCIES.values(), ids=FREQUENCIES)
+@pytest.mark.parametrize("basis", BASES.values(), ids=BASES)
+@pytest.mark.parametrize("share", [(True, True), (False, False), (False, True), (True, False)])
+def test_any_frequencies_go_with_any_basis(
+    frequencies: FrequencyRecipe, basis: BasisRecipe | None, share: tuple[bool, bool], draw: Draw
+) -> None:
+    encoding = RotaryEncoding(
+        2, 16, 3, frequencies=frequencies, basis=basis, share_heads=share[0], share_basis=share[1]
+    ).double()
+    with torch.no_grad():
+        for parameter in encoding.parameters():
+            parameter += 0.3 * draw(*parameter.shape)
+    a, b = draw(1, 3, 3), draw(1, 3, 3)
+    assert encoding.rotation(a).shape == (1, 1 if encoding.rotation(a).shape[1] == 1 else 2, 3, 16, 16)
+    between = encoding.rotation(a).mT @ encoding.rotation(b)
+    torch.testing.assert_close(between, encoding.rotation(b - a), rtol=0, atol=1e-12)
+    x, places = draw(1, 2, 3, 16), encoding.prepare(a)
+    torch.testing.assert_close(encoding.invert(encoding.apply(x, places), places), x, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: RopeMixed(2, 16, 3), "wavelengths None, theta None"),
-        (lambda: RopeMixed(2, 16, 3, theta=10.0), "theta for 2 axes only"),
-        (lambda: RopeMixed(2, 16, 2, theta=10.0, wavelengths=(1.0, 2.0)), "one of them"),
-        (lambda: RopeMixed(2, 16, 2, theta=1.0), "theta above 1"),
+        (lambda: RopeMixed(2, 16, 3), "start by none; allowed: exactly one of"),
+        (lambda: RopeMixed(2, 16, 3, theta=10.0), "theta with 3 axes and 8 planes; allowed: 2 axes"),
+        (lambda: RopeMixed(2, 16, 2, theta=10.0, wavelengths=(1.0, 2.0)), "start by wavelengths, theta; allowed"),
+        (lambda: RopeMixed(2, 16, 2, theta=1.0), "theta is 1.0; allowed: above 1"),
+        (lambda: Rope(2, 4, 3, theta=10.0), "3 axes with 2 planes; allowed: at least one plane for each axis"),
+        (lambda: Axial(1, 2, 8, theta=10.0, block=6), "block is 6; allowed: even divisors of head_dim 16"),
+        (lambda: Mixed(1, 2, 8, omega=torch.ones(1, 2, 7)), r"omega has shape \(1, 2, 7\); allowed: \(1 | 1, 2, 8\)"),
+        (lambda: Mixed(1, 2, 8, uniform=0.0), "uniform is 0.0; allowed: above 0"),
+        (lambda: Rope(2, 16, 3, theta=10.0).zero_(), "that are not learned cannot start at zero"),
         (lambda: RopeMixed(2, 16, 3, wavelengths=(2.0, 1.0)), "0 < shortest <= longest"),
         (lambda: RopeMixed(2, 15, 3, wavelengths=(1.0, 2.0)), "head_dim even"),
         (

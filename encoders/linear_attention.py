@@ -1,0 +1,61 @@
+"""Attention at a cost linear in the number of tokens, with places."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from stringline.encoders.positions.places import Places
+
+
+class LinearAttention(nn.Module):
+    """Linear attention with places in RoFormer's form (Su et al., 2021, eq. 19; Katharopoulos et al., 2020).
+
+    out_i = sum_j (R_i f(q_i))^T (R_j f(k_j)) v_j / sum_j f(q_i)^T f(k_j),  f(x) = ReLU(x) + 1e-6
+
+    Features are rotated in the numerator only, so the denominator stays positive. The basis acts on the features, after the
+    ReLU: so it adds capacity (Schenck et al., STRING, 2025, section 3.2) and cannot be folded. Tensor-product STRING expands
+    the features instead. Used like `PositionalAttention`, of a set of tokens to itself.
+    """
+
+    def __init__(self, dim: int, heads: int, *, values: bool = True) -> None:
+        """Makes the projections.
+
+        Args:
+            dim: Channels of the tokens, a multiple of 2 `heads`.
+            heads: Attention heads.
+            values: Relative values, as for `PositionalAttention`.
+
+        Raises:
+            ValueError: `dim` does not divide into heads of even size.
+        """
+        super().__init__()
+        if heads < 1 or dim % (2 * heads):
+            raise ValueError(f"dim is {dim} with {heads} heads; allowed: multiples of {2 * max(heads, 1)}.")
+        self.heads, self.values = heads, values
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.out = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor, places: Places) -> Tensor:
+        """Returns (B, N, dim) for tokens x (B, N, dim) at their places."""
+        split = self.qkv(x).reshape(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        q, k = functional.relu(split[0]) + 1e-6, functional.relu(split[1]) + 1e-6
+        v = places.rotate(split[2]) if self.values else split[2]
+        placed_q, placed_k = places.expand(places.rotate(q)), places.expand(places.rotate(k))
+        total = q @ k.sum(dim=-2).unsqueeze(-1)
+        y = placed_q @ (placed_k.mT @ v) / total
+        y = places.rotate_back(y) if self.values else y
+        z: Tensor = self.out(y.transpose(1, 2).flatten(2))
+        return z
+
+    @torch.no_grad()
+    def fold_(self, basis: Tensor | None) -> None:
+        """Does nothing without a basis.
+
+        Raises:
+            ValueError: There is a basis: a ReLU stands between the projection and the rotation.
+        """
+        if basis is not None:
+            raise ValueError(
+                "In linear attention a ReLU stands between the projection and the rotation, so a basis cannot be folded; "
+                "deploy this model unfolded."
+            )

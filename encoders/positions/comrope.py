@@ -1,0 +1,181 @@
+"""ComRoPE: trainable commuting angle matrices in blocks (Yu et al., 2025, arXiv 2506.03737).
+
+R(r) = exp(sum_k r_k A_k) with antisymmetric blocks A_k that commute, either because a block belongs to one axis (axial
+partition, AP) or because all axes share one matrix up to a factor (linearly dependent, LD).
+
+Departure: what is learned is not the entries of a block but its planes and how fast they turn. Both describe exactly
+the same functions. So the exponential of a matrix per token becomes one rotation, the basis folds away, and the gradient
+stays finite where two planes turn equally fast, where that of an eigendecomposition does not. `init_std` draws the
+angle matrices as the published code does and takes them apart.
+"""
+
+import math
+from functools import partial
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from stringline.encoders.positions.bases import Cayley
+from stringline.encoders.positions.frequencies import Axial, LinearlyDependent
+from stringline.encoders.positions.rotary import RotaryEncoding
+
+
+class _ComRope(RotaryEncoding):
+    """Blocks of angle matrices A_j, one for each block j of channels, taken apart into planes."""
+
+    frequency_model: Axial | LinearlyDependent
+    basis_model: Cayley
+
+    def __init__(
+        self,
+        heads: int,
+        head_dim: int,
+        axes: int,
+        *,
+        block: int,
+        init_std: float,
+        share_heads: bool,
+        seed: int,
+    ) -> None:
+        if not init_std >= 0:
+            raise ValueError(f"init_std is {init_std}; allowed: 0 or more.")
+        self.init_std, self.block = init_std, block
+        super().__init__(
+            heads,
+            head_dim,
+            axes,
+            frequencies=self._recipe(block),
+            basis=partial(Cayley, block=block),
+            share_heads=share_heads,
+            seed=seed,
+        )
+
+    @staticmethod
+    def _recipe(block: int) -> "partial[Axial] | partial[LinearlyDependent]":
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def reset_parameters(self, seed: int) -> None:
+        """Draws the angle matrices anew, with normal entries of standard deviation `init_std` before A = B - B^T."""
+        generator = torch.Generator().manual_seed(seed)
+        shape = (self.sets, self.head_dim // self.block, self.block, self.block)
+        drawn = self.init_std * torch.randn(shape, dtype=torch.float64, generator=generator)
+        self.set_angle_matrices(drawn - drawn.mT)
+
+    @torch.no_grad()
+    def set_angle_matrices(self, matrices: Tensor) -> Self:
+        """Takes over published weights.
+
+        Args:
+            matrices: Antisymmetric, (heads | 1, blocks, block, block), in radians per unit of the coordinates.
+
+        Raises:
+            ValueError: Another shape, or not antisymmetric.
+        """
+        shape = (self.sets, self.head_dim // self.block, self.block, self.block)
+        if matrices.shape != shape or not torch.allclose(matrices, -matrices.mT):
+            got = tuple(matrices.shape)
+            raise ValueError(f"Angle matrices have shape {got}; allowed: antisymmetric ones of shape {shape}.")
+        magnitudes, planes = planes_of(matrices.double())
+        scaled = magnitudes.flatten(1) / self.frequency_model.scale
+        self.frequency_model.scaled.copy_(scaled)
+        self.basis_model.skew.zero_()
+        self.basis_model.start = planes.to(self.basis_model.skew.device)
+        return self
+
+
+class ComRopeAp(_ComRope):
+    """ComRoPE-AP: blocks of channels take the axes in turn.
+
+    Departs from the published code in that the number of blocks need not be a multiple of the number of axes.
+    """
+
+    def __init__(
+        self,
+        heads: int,
+        head_dim: int,
+        axes: int,
+        *,
+        block: int = 8,
+        init_std: float = 1.0,
+        share_heads: bool = False,
+        seed: int = 0,
+    ) -> None:
+        """Draws the start.
+
+        Args:
+            heads: Attention heads.
+            head_dim: Channels per head, a multiple of `block`.
+            axes: Coordinates per place, meant to be from 0 to 1 (`GridPlaces(grid=1)`).
+            block: Channels per angle matrix; the paper's best is 8.
+            init_std: Of the entries of the angle matrices; 1 in the published code, the paper is silent.
+            share_heads: One set of angle matrices for all heads; the published code has one for each.
+            seed: Of the start.
+        """
+        super().__init__(heads, head_dim, axes, block=block, init_std=init_std, share_heads=share_heads, seed=seed)
+
+    @staticmethod
+    def _recipe(block: int) -> "partial[Axial]":
+        return partial(Axial, theta=100.0, learned=True, block=block, scale=1.0)  # theta is overwritten by the angle matrices.
+
+
+class ComRopeLd(_ComRope):
+    """ComRoPE-LD: all axes share a block's angle matrix up to a learned factor, theta ~ N(0, 1) at the start.
+
+    Departs from the published code in that factors are shared over the heads only if the matrices are; the paper's
+    table 7 counts them so.
+    """
+
+    frequency_model: LinearlyDependent
+
+    def __init__(
+        self,
+        heads: int,
+        head_dim: int,
+        axes: int,
+        *,
+        block: int = 8,
+        init_std: float = 1.0,
+        share_heads: bool = False,
+        seed: int = 0,
+    ) -> None:
+        """Draws the start; arguments as for `ComRopeAp`."""
+        super().__init__(heads, head_dim, axes, block=block, init_std=init_std, share_heads=share_heads, seed=seed)
+
+    @staticmethod
+    def _recipe(block: int) -> "partial[LinearlyDependent]":
+        return partial(LinearlyDependent, block=block, scale=1.0)
+
+    @torch.no_grad()
+    def reset_parameters(self, seed: int) -> None:
+        """Draws the angle matrices and their factors anew."""
+        super().reset_parameters(seed)
+        directions = self.frequency_model.directions
+        generator = torch.Generator().manual_seed(seed + 1)
+        directions.copy_(torch.randn(directions.shape, dtype=torch.float64, generator=generator))
+
+
+def planes_of(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Takes antisymmetric matrices apart: A = U [[0, -D], [D, 0]] U^T.
+
+    Args:
+        matrices: (..., b, b), b even.
+
+    Returns:
+        The magnitudes, diag D, (..., b / 2), none negative, and the orthogonal U (..., b, b), whose columns n and
+        n + b / 2 span plane n.
+    """
+    half = matrices.shape[-1] // 2
+    # i A is Hermitian, its eigenvalues are pairs +-d, and the vector x + i y of +d spans a plane with A x = d y, A y = -d x.
+    # Where d = 0, x and y would be arbitrary; a disturbance below rounding, of the standard planes, chooses those.
+    standard = torch.arange(1, half + 1, dtype=matrices.dtype, device=matrices.device).diag_embed()
+    zero = torch.zeros_like(standard)
+    disturbance = torch.cat((torch.cat((zero, -standard), dim=1), torch.cat((standard, zero), dim=1)))
+    size = matrices.abs().amax(dim=(-1, -2), keepdim=True)
+    _, vectors = torch.linalg.eigh(1j * (matrices + 1e-14 * torch.where(size > 0, size, 1.0) * disturbance))
+    positive = math.sqrt(2) * vectors[..., half:]
+    left, _, right = torch.linalg.svd(torch.cat((positive.real, positive.imag), dim=-1))
+    basis = left @ right  # The nearest orthogonal matrix: planes that hardly turn come out a little mixed.
+    turned = basis.mT @ matrices @ basis
+    return turned[..., half:, :half].diagonal(dim1=-2, dim2=-1), basis

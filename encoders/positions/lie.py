@@ -1,0 +1,97 @@
+"""LieRE: rotations whose generators need not commute, one matrix exponential per place."""
+
+import math
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from stringline.encoders.positions.bases import antisymmetric
+from stringline.encoders.positions.encoding import PositionEncoding
+from stringline.encoders.positions.places import MatrixPlaces
+
+
+class LieRE(PositionEncoding):
+    """R(r) = exp(sum_k r_k A_k) with learned antisymmetric A_k in blocks of channels (Ostmeier et al., 2024, arXiv 2406.10322).
+
+    With blocks above two and more than one axis the A_k do not commute, and attention sees more of places than their
+    difference: R(a)^T R(b) is not R(b - a), and a common shift changes the outputs. Coordinates are meant to be from 0 to 1.
+    """
+
+    relative = False
+
+    def __init__(
+        self,
+        heads: int,
+        head_dim: int,
+        axes: int,
+        *,
+        block: int = 8,
+        uniform: float = 2 * math.pi,
+        share_heads: bool = True,
+        seed: int = 0,
+    ) -> None:
+        """Draws the start.
+
+        Args:
+            heads: Attention heads.
+            head_dim: Channels per head, a multiple of `block`.
+            axes: Coordinates per place.
+            block: Size of the blocks; `head_dim` for the paper's full form, 8 for its cheap one.
+            uniform: Entries above the diagonal are drawn from 0 to this: 2 pi in the paper, which makes for very fast planes.
+            share_heads: One set of generators for all heads, as in the paper.
+            seed: Of the start.
+
+        Raises:
+            ValueError: `block` does not divide `head_dim`, or `uniform` is not positive.
+        """
+        super().__init__(heads, head_dim, axes, share_heads=share_heads)
+        if block < 2 or head_dim % block:
+            raise ValueError(f"block is {block}; allowed: divisors of head_dim {head_dim} from 2.")
+        if not uniform > 0:
+            raise ValueError(f"uniform is {uniform}; allowed: above 0.")
+        self.block, self.uniform = block, uniform
+        self.entries = nn.Parameter(torch.empty(self.sets, axes, head_dim // block, block * (block - 1) // 2))
+        self.reset_parameters(seed)
+
+    def generators(self) -> Tensor:
+        """Returns A_k in blocks, (heads | 1, axes, blocks, block, block)."""
+        rows, columns = torch.triu_indices(self.block, self.block, offset=1, device=self.entries.device)
+        return antisymmetric(self.entries, self.block, rows, columns)
+
+    def rotation(self, coordinates: Tensor) -> Tensor:
+        """Returns R(r) as matrices (B, heads | 1, N, head_dim, head_dim)."""
+        blocks = self._exponential(coordinates)
+        identity = torch.eye(blocks.shape[-3], dtype=blocks.dtype, device=blocks.device)
+        dense = blocks.unsqueeze(-2) * identity[:, None, :, None]
+        return dense.reshape(*blocks.shape[:3], self.head_dim, self.head_dim)
+
+    @torch.no_grad()
+    def reset_parameters(self, seed: int) -> None:
+        """Draws the generators anew."""
+        generator = torch.Generator().manual_seed(seed)
+        self.entries.copy_(self.uniform * torch.rand(self.entries.shape, dtype=torch.float64, generator=generator))
+
+    @torch.no_grad()
+    def zero_(self) -> Self:
+        """Sets the generators to zero, from where they can learn."""
+        self.entries.zero_()
+        return self
+
+    def _places(self, coordinates: Tensor) -> MatrixPlaces:
+        return MatrixPlaces(rotations=self._of_each_place_once(coordinates))
+
+    def _of_each_place_once(self, coordinates: Tensor) -> Tensor:
+        """Returns the rotations (B, heads | 1, N, blocks, block, block), with one exponential for tokens of the same place."""
+        if coordinates.requires_grad or torch.compiler.is_compiling():  # Their number must not depend on the data there.
+            return self._exponential(coordinates)
+        places, which = torch.unique(coordinates.flatten(0, 1), dim=0, return_inverse=True)
+        rotations = self._exponential(places.unsqueeze(0)).squeeze(0).transpose(0, 1)
+        of_tokens: Tensor = rotations[which].reshape(*coordinates.shape[:2], *rotations.shape[1:])
+        return of_tokens.transpose(1, 2)
+
+    def _exponential(self, coordinates: Tensor) -> Tensor:
+        weights = coordinates[:, None, :, :, None, None, None]
+        exponent = (weights * self.generators().to(coordinates.dtype).unsqueeze(1)).sum(dim=3)
+        rotations: Tensor = torch.linalg.matrix_exp(exponent)
+        return rotations
