@@ -17,6 +17,8 @@ COMMAND = "stringline-data"
 TASKS = {
     "import": "stringline.datasets.verbs.importing:import_foreign",
     "verify": "stringline.datasets.verbs.verify:verify",
+    "archive": "stringline.datasets.verbs.archive:archive_store",
+    "expand": "stringline.datasets.verbs.archive:expand_archive",
 }
 
 

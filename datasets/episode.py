@@ -131,7 +131,7 @@ class StoredEpisode:
         Raises:
             ValueError: The metadata is damaged.
         """
-        return _entries(_read(self.path)[0], self.name)
+        return entries_of(_read(self.path)[0], self.name)
 
     @property
     def arrays(self) -> Mapping[str, Array]:
@@ -193,7 +193,7 @@ def read_episode(path: Path) -> StoredEpisode:
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"Episode {path.name} is damaged: {error}") from error
     if version < FIRST_SEALED:  # No checksum says that the rest is whole.
-        _entries(plain, path.name)
+        entries_of(plain, path.name)
     return StoredEpisode(path.name, path, attributes, version)
 
 
@@ -206,7 +206,12 @@ def _read(path: Path) -> tuple[dict[str, Any], int]:
     return read_group(data, where, EPISODE_KEY)
 
 
-def _entries(plain: Mapping[str, Any], name: str) -> dict[str, ArrayEntry]:
+def entries_of(plain: Mapping[str, Any], name: str) -> dict[str, ArrayEntry]:
+    """Returns shape, type and checksum of each array from the attributes of an episode.
+
+    Raises:
+        ValueError: Something is missing.
+    """
     try:
         return {key: ArrayEntry.from_dict(entry) for key, entry in plain["arrays"].items()}
     except (KeyError, TypeError, AttributeError) as error:

@@ -78,19 +78,29 @@ def group_metadata(attributes: dict[str, Any]) -> bytes:
     return _json({"attributes": attributes, "zarr_format": 3, "node_type": "group"})
 
 
-def array_metadata(entry: ArrayEntry) -> bytes:
-    """Returns the `zarr.json` of an array of one uncompressed chunk."""
+def array_metadata(entry: ArrayEntry, *, zstd_level: int | None = None, rows: int | None = None) -> bytes:
+    """Returns the `zarr.json` of an array.
+
+    Args:
+        entry: The array.
+        zstd_level: How hard its chunks are compressed; None leaves them as they are.
+        rows: Length of a chunk along the first axis; None makes it one chunk.
+    """
     size = np.dtype(entry.dtype).itemsize
     codec: dict[str, Any] = {"name": "bytes"} | ({"configuration": {"endian": "little"}} if size > 1 else {})
+    codecs = [codec]
+    if zstd_level is not None:
+        codecs.append({"name": "zstd", "configuration": {"level": zstd_level, "checksum": False}})
+    chunk = [max(1, size) for size in (*((rows,) if rows and entry.shape else entry.shape[:1]), *entry.shape[1:])]
     fill: object = False if entry.dtype == "bool" else 0.0 if entry.dtype.startswith("float") else 0
     return _json(
         {
             "shape": list(entry.shape),
             "data_type": entry.dtype,
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [max(1, size) for size in entry.shape]}},
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
             "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
             "fill_value": fill,
-            "codecs": [codec],
+            "codecs": codecs,
             "attributes": {},
             "zarr_format": 3,
             "node_type": "array",
