@@ -29,7 +29,7 @@ def declare_torchvision_operators() -> None:
     if library is None or library.origin is None or hasattr(torch.ops.torchvision, "nms"):
         return
     try:
-        torch.ops.load_library(library.origin)  # As torchvision does; a second time costs nothing.
+        torch.ops.load_library(library.origin)  # type: ignore[no-untyped-call]  # As torchvision does; twice costs nothing.
     except OSError:
         for name, schema in SCHEMAS.items():
             torch.library.define(f"torchvision::{name}", schema)

@@ -1,0 +1,1 @@
+"""Vision transformers that others have trained on pictures, taken from timm and given places."""

@@ -1,0 +1,153 @@
+"""timm's vision transformers by name, with weights from the hub, from a local file, or drawn at random."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol, cast
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from stringline.encoders.torchvision_operators import declare_torchvision_operators
+
+POOLED_HEAD = ("head.", "fc_norm.", "attn_pool.")  # What makes one vector of all tokens; it is not needed for tokens.
+
+
+class TimmPatches(Protocol):
+    """What is read of timm's `PatchEmbed`."""
+
+    patch_size: tuple[int, int]
+    img_size: tuple[int, int]
+
+    def __call__(self, pictures: Tensor) -> Tensor:
+        """Returns patches of pictures (B, 3, H, W)."""
+        ...
+
+
+class TimmModel(Protocol):
+    """What is read and called of timm's classes `VisionTransformer` and `Eva`; only the latter has `rope`."""
+
+    pretrained_cfg: Mapping[str, Sequence[float]]
+    embed_dim: int
+    num_prefix_tokens: int
+    dynamic_img_size: bool
+    patch_embed: TimmPatches
+    norm_pre: nn.Module
+    blocks: nn.Sequential | nn.ModuleList
+    norm: nn.Module
+    fc_norm: nn.Module
+    rope: nn.Module | None
+
+    def _pos_embed(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor | None]: ...
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """Puts another head on; without classes and pooling, none."""
+        ...
+
+
+def timm_model(
+    name: str, *, weights: Path | None = None, pretrained: bool = True, options: Mapping[str, object] | None = None
+) -> TimmModel:
+    """Makes a vision transformer of timm, for pictures of any size that its patches tile.
+
+    Args:
+        name: As timm calls it, such as `vit_small_patch16_dinov3` or, with a tag, `vit_base_patch16_siglip_256.webli`.
+        weights: A safetensors file to take the weights from; they must fit.
+        pretrained: Without a file, whether timm fetches the published weights from the hub (or its cache); else they are drawn.
+        options: Arguments of `timm.create_model` in the place of the architecture's own, such as `img_size` or `depth`.
+
+    Raises:
+        ValueError: timm is not installed, there is no such model or file, the hub cannot be reached, the options do not fit, or
+            it is no vision transformer of a plain kind.
+    """
+    timm = _timm()
+    known = [*timm.list_models("vit_*"), *timm.list_pretrained("vit_*")]
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+        hint = f" Did you mean {' or '.join(repr(each) for each in near)}?" if near else ""
+        raise ValueError(f"timm has no vision transformer {name!r}.{hint} Allowed: what timm.list_models('vit_*') lists.")
+    try:
+        model = timm.create_model(
+            name, pretrained=pretrained and weights is None, **{"dynamic_img_size": True} | dict(options or {})
+        )
+    except (OSError, RuntimeError, TypeError, AssertionError) as error:
+        raise _refusal(name, error, fetched=pretrained and weights is None) from error
+    _check_kind(name, model)
+    if weights is not None:
+        load_weights(model, weights)
+    return cast(TimmModel, model)
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Fills a model from a safetensors file, in timm's form or one that timm converts (its hub's files, OpenAI's, Meta's).
+
+    Tables of positions of another resolution are resampled as timm does. Weights of a pooled head are passed over.
+
+    Raises:
+        ValueError: The file cannot be read, or a tensor is missing, has another shape, or belongs to nothing.
+    """
+    try:
+        found = _without_head(_in_timms_form(load_file(path), model))
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
+    wanted = _without_head(model.state_dict())
+    faults = {
+        "missing": sorted(wanted.keys() - found.keys()),
+        "unknown": sorted(found.keys() - wanted.keys()),
+        "of another shape": [
+            f"{key} {tuple(found[key].shape)} for {tuple(wanted[key].shape)}"
+            for key in sorted(wanted.keys() & found.keys())
+            if found[key].shape != wanted[key].shape
+        ],
+    }
+    if any(faults.values()):
+        listed = "; ".join(f"{kind}: {_some(keys)}" for kind, keys in faults.items() if keys)
+        raise ValueError(f"{path} does not fit this model: {listed}.")
+    model.load_state_dict(found, strict=False)  # What is left out belongs to the head.
+
+
+def _timm() -> ModuleType:
+    declare_torchvision_operators()
+    try:
+        import timm
+    except ModuleNotFoundError as error:
+        raise ValueError('This needs timm, which is not installed. Run: pip install "stringline[pretrained]"') from error
+    return timm
+
+
+def _refusal(name: str, error: Exception, *, fetched: bool) -> ValueError:
+    if isinstance(error, OSError) and fetched:
+        return ValueError(
+            f"The weights of {name!r} could not be fetched: {error} Fetch their model.safetensors where there is a network, "
+            "and name it here: weights=Path('model.safetensors')."
+        )
+    return ValueError(f"timm cannot make {name!r}: {error}")
+
+
+def _check_kind(name: str, model: object) -> None:
+    from timm.models.eva import Eva
+    from timm.models.vision_transformer import VisionTransformer
+
+    if not isinstance(model, Eva | VisionTransformer):
+        allowed = "vision transformers of timm's classes VisionTransformer (SigLIP, DINOv2, CLIP) and Eva (DINOv3)"
+        raise ValueError(f"{name!r} is a {type(model).__name__}; allowed: {allowed}.")
+
+
+def _in_timms_form(tensors: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    from timm.models import eva, vision_transformer
+
+    if isinstance(model, eva.Eva):
+        return eva.checkpoint_filter_fn(tensors, model)
+    assert isinstance(model, vision_transformer.VisionTransformer)  # `timm_model` makes no others.
+    return vision_transformer.checkpoint_filter_fn(tensors, model)
+
+
+def _without_head(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {key: tensor for key, tensor in tensors.items() if not key.startswith(POOLED_HEAD)}
+
+
+def _some(keys: list[str]) -> str:
+    more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+    return ", ".join(keys[:3]) + more
