@@ -10,10 +10,12 @@ from torch import Tensor
 class View:
     """What one camera knows about space, for a batch of B examples; None for what is unknown.
 
+    Values are checked, but not inside `torch.compile` or the capture of a CUDA graph, which cannot look at them.
+
     Attributes:
         height: Rows of the pictures.
         width: Columns of the pictures.
-        depth: (B, height, width), along the optical axis in units of `depth_unit_m`; 0 = no return.
+        depth: (B, height, width), along the optical axis in units of `depth_unit_m`; 0 or NaN = no return.
         depth_unit_m: Metres per count of `depth`.
         intrinsics: (B, 3, 3), pixels, of undistorted pictures; pixel (0, 0) has its centre at (0.5, 0.5).
         T_base_camera: (B, 4, 4), camera (x right, y down, z forward) to base, metres.
@@ -25,6 +27,66 @@ class View:
     depth_unit_m: float = 0.001
     intrinsics: Tensor | None = None
     T_base_camera: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses what has no meaning.
+
+        Raises:
+            ValueError: A shape does not fit, depth is negative or infinite, intrinsics cannot be inverted, or a pose is not
+                finite.
+        """
+        expected = {"depth": (self.height, self.width), "intrinsics": (3, 3), "T_base_camera": (4, 4)}
+        given = {name: x for name in expected if (x := getattr(self, name)) is not None}
+        batch = {len(x) for x in given.values() if x.ndim == 3}
+        for name, x in given.items():
+            if x.ndim != 3 or tuple(x.shape[1:]) != expected[name] or len(batch) > 1:
+                allowed = ", ".join(str(size) for size in expected[name])
+                raise ValueError(
+                    f"{name} has shape {tuple(x.shape)} beside pictures of {self.height}x{self.width} pixels; "
+                    f"allowed: (B, {allowed}), the same B for all (got {sorted(batch)})."
+                )
+        if not self.depth_unit_m > 0:
+            raise ValueError(f"depth_unit_m is {self.depth_unit_m}; allowed: above 0.")
+        if given and not values_are_hidden(next(iter(given.values()))):
+            self._check_values()
+
+    def _check_values(self) -> None:
+        """Looks at all values with a single transfer from the device, since each one stops it."""
+        faults: dict[str, Tensor] = {}
+        if self.depth is not None and self.depth.dtype.is_signed:
+            faults["depth"] = (self.depth < 0) | self.depth.isinf()
+        if self.intrinsics is not None:
+            faults["intrinsics"] = ~_invertible(self.intrinsics)
+        if self.T_base_camera is not None:
+            faults["T_base_camera"] = ~self.T_base_camera.isfinite()
+        if not faults or not bool(torch.stack([fault.any() for fault in faults.values()]).any()):
+            return
+        name = next(name for name, fault in faults.items() if fault.any())
+        wrong = getattr(self, name)[faults[name]]
+        allowed = {
+            "depth": "0 or NaN where nothing returned, else positive and finite",
+            "intrinsics": "finite [[fx, s, cx], [0, fy, cy], [0, 0, 1]] in pixels with fx and fy other than 0",
+            "T_base_camera": "finite numbers",
+        }
+        raise ValueError(f"{name} holds {wrong[0].tolist()}; allowed: {allowed[name]}.")
+
+
+def values_are_hidden(x: Tensor) -> bool:
+    """Returns whether a check of values is impossible: inside `torch.compile` and the capture of a CUDA graph."""
+    return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def _invertible(intrinsics: Tensor) -> Tensor:
+    """Returns (B,), whether each matrix (3, 3) is one that a pixel can be traced back through."""
+    focal = intrinsics.diagonal(dim1=-2, dim2=-1)[:, :2]
+    below = torch.stack((intrinsics[:, 1, 0], intrinsics[:, 2, 0], intrinsics[:, 2, 1], intrinsics[:, 2, 2] - 1), dim=-1)
+    return intrinsics.isfinite().flatten(1).all(dim=-1) & (focal != 0).all(dim=-1) & (below == 0).all(dim=-1)
+
+
+def returned(depth: Tensor) -> Tensor:
+    """Returns the counts of depth of any type and shape as float32, or float64 for float64; zero where nothing returned."""
+    counts = depth.to(torch.float64 if depth.dtype == torch.float64 else torch.float32)
+    return torch.where(counts.isfinite() & (counts > 0), counts, 0.0) if depth.dtype.is_signed else counts
 
 
 def patch_depth(depth: Tensor, depth_unit_m: float, patch: int) -> tuple[Tensor, Tensor]:
@@ -44,9 +106,7 @@ def patch_depth(depth: Tensor, depth_unit_m: float, patch: int) -> tuple[Tensor,
     """
     if depth.ndim != 3 or depth.shape[1] % patch or depth.shape[2] % patch:
         raise ValueError(f"depth has shape {tuple(depth.shape)}; allowed: (B, H, W) with H and W multiples of {patch}.")
-    counts = depth.to(torch.float64 if depth.dtype == torch.float64 else torch.float32)
-    if depth.is_floating_point():
-        counts = torch.where(counts.isfinite() & (counts > 0), counts, 0.0)
+    counts = returned(depth)
     batch, height, width = counts.shape
     patches = counts.reshape(batch, height // patch, patch, width // patch, patch)
     known = (patches > 0).sum(dim=(2, 4)).flatten(1)
@@ -60,8 +120,27 @@ def patch_centres(height: int, width: int, patch: int, device: torch.device | No
     return torch.stack((u.repeat(len(v)), v.repeat_interleave(len(u))), dim=-1)
 
 
+def rays(pixels: Tensor, intrinsics: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns x and y, (B, N) each, of the points with z = 1 that pixels show, in the camera frame.
+
+    Args:
+        pixels: (N, 2) or (B | 1, N, 2), (u, v).
+        intrinsics: (B, 3, 3), pixels, of the type that is wanted.
+    """
+    K = intrinsics
+    u, v = pixels.to(K.dtype).unbind(-1)
+    y = (v - K[:, 1, 2, None]) / K[:, 1, 1, None]
+    return (u - K[:, 0, 2, None] - K[:, 0, 1, None] * y) / K[:, 0, 0, None], y
+
+
 def patch_places(
-    depth: Tensor, depth_unit_m: float, intrinsics: Tensor, T_base_camera: Tensor, patch: int
+    depth: Tensor,
+    depth_unit_m: float,
+    intrinsics: Tensor,
+    T_base_camera: Tensor,
+    patch: int,
+    *,
+    centres: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Places each patch where its centre's ray reaches the patch's mean depth.
 
@@ -71,6 +150,7 @@ def patch_places(
         intrinsics: (B, 3, 3), pixels, without distortion.
         T_base_camera: (B, 4, 4), camera (x right, y down, z forward) to base, metres.
         patch: Side of a patch, pixels.
+        centres: (N, 2) or (B | 1, N, 2), pixels (u, v) whose rays are taken; None: those of `patch_centres`.
 
     Returns:
         (B, N, 3) metres in the base frame, row by row, float64 where depth or `T_base_camera` is, and (B, N) bool, False for
@@ -78,10 +158,9 @@ def patch_places(
     """
     z, known = patch_depth(depth, depth_unit_m, patch)
     z = z.to(torch.promote_types(z.dtype, T_base_camera.dtype))
-    K, T = intrinsics.to(z.dtype), T_base_camera.to(z.dtype)
-    u, v = patch_centres(depth.shape[1], depth.shape[2], patch, depth.device).to(z.dtype).unbind(-1)
-    y = (v - K[:, 1, 2, None]) / K[:, 1, 1, None]
-    x = (u - K[:, 0, 2, None] - K[:, 0, 1, None] * y) / K[:, 0, 0, None]
+    T = T_base_camera.to(z.dtype)
+    pixels = patch_centres(depth.shape[1], depth.shape[2], patch, depth.device) if centres is None else centres
+    x, y = rays(pixels, intrinsics.to(z.dtype))
     axes = T[:, None, :3, :3]  # Products and sums instead of a matmul, which TF32 or autocast would round.
     points = x[..., None] * axes[..., 0] + y[..., None] * axes[..., 1] + axes[..., 2]
     return points * z.unsqueeze(-1) + T[:, None, :3, 3], known

@@ -8,7 +8,9 @@ from torch import Tensor, nn
 
 from stringline.datasets.contract import Camera
 from stringline.datasets.names import unknown_name
+from stringline.encoders.depth_inputs import Colours, DepthInput, StreamFusion
 from stringline.encoders.geometry import View
+from stringline.encoders.patches import ConvolutionalStem, EmbeddingRecipe
 from stringline.encoders.positions.coordinates import Coordinates
 from stringline.encoders.vit import VisionTransformer
 
@@ -36,56 +38,6 @@ class Tokens:
         )
 
 
-class ChannelNorm(nn.LayerNorm):
-    """Layer norm over the channels of each pixel (Liu et al., ConvNeXt, 2022); on a CPU much cheaper than group norm."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Returns normalised feature maps (B, C, H, W), fastest when the channels lie last in memory."""
-        return super().forward(input.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-
-
-class PatchEmbedding(nn.Module):
-    """A convolutional stem: one token per patch of 16 pixels a side, each seeing a margin of 5 pixels around its patch.
-
-    A stem of convolutions trains more easily than one large-stride projection (Xiao et al., 2021, arXiv 2106.14881).
-    """
-
-    patch = 16
-
-    def __init__(self, dim: int, *, channels: int = 3, width: int = 32) -> None:
-        """Makes the layers.
-
-        Args:
-            dim: Channels of the tokens.
-            channels: 3 for pictures, 4 with depth.
-            width: Channels after the first convolution; half of them take about two thirds of the time.
-        """
-        super().__init__()
-        self.stem = nn.Sequential(
-            nn.Conv2d(channels, width, kernel_size=6, stride=4, padding=1),
-            ChannelNorm(width),
-            nn.GELU(),
-            nn.Conv2d(width, 2 * width, kernel_size=4, stride=2, padding=1),
-            ChannelNorm(2 * width),
-            nn.GELU(),
-            nn.Conv2d(2 * width, dim, kernel_size=2, stride=2),
-        )
-        self.stem.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    def forward(self, pictures: Tensor) -> Tensor:
-        """Returns tokens (B, N, dim), row by row, of pictures (B, H, W, channels) with values around -2 ... 2.
-
-        Raises:
-            ValueError: H or W is no multiple of 16.
-        """
-        if pictures.ndim != 4 or pictures.shape[1] % self.patch or pictures.shape[2] % self.patch:
-            raise ValueError(
-                f"Pictures have shape {tuple(pictures.shape)}; allowed: (B, H, W, C), H and W multiples of {self.patch}."
-            )
-        features: Tensor = self.stem(pictures.permute(0, 3, 1, 2))  # The same memory, seen as channels last.
-        return features.flatten(2).transpose(1, 2)
-
-
 class RgbdTokens(nn.Module):
     """Turns one observation's cameras into tokens with places."""
 
@@ -95,8 +47,8 @@ class RgbdTokens(nn.Module):
         coordinates: Coordinates,
         dim: int = 128,
         *,
-        depth_channel: bool = False,
-        width: int = 32,
+        depth: DepthInput | None = None,
+        embedding: EmbeddingRecipe = ConvolutionalStem,
     ) -> None:
         """Makes the embedding.
 
@@ -104,70 +56,100 @@ class RgbdTokens(nn.Module):
             cameras: Those to look through, in this order.
             coordinates: What a place is.
             dim: Channels of the tokens.
-            depth_channel: Whether the network also sees depth as a fourth channel; places come from depth either way.
-            width: Of the stem.
+            depth: What the network sees of depth, besides places; None: nothing, `Colours()`.
+            embedding: Makes a token of each patch, the same for all cameras.
 
         Raises:
             ValueError: A camera's size is no multiple of the patch, or its pictures are distorted.
         """
         super().__init__()
-        for camera in cameras:
-            if camera.height % PatchEmbedding.patch or camera.width % PatchEmbedding.patch:
-                got = f"{camera.height}x{camera.width}"
-                raise ValueError(f"Camera {camera.name!r} has {got} pixels; allowed: multiples of {PatchEmbedding.patch}.")
-            if camera.has_geometry and camera.distortion_model != "none":
-                got = f"{camera.distortion_model!r} distortion"
-                raise ValueError(f"Camera {camera.name!r} has {got}; undistort its pictures first.")
-        self.cameras, self.coordinates, self.depth_channel = tuple(cameras), coordinates, depth_channel
-        self.embedding = PatchEmbedding(dim, channels=4 if depth_channel else 3, width=width)
+        self.cameras, self.coordinates = tuple(cameras), coordinates
+        self.depth = Colours() if depth is None else depth
+        self.embedding = embedding(dim, channels=self.depth.channels)
+        for camera in self.cameras:
+            _check_camera(camera, self.embedding.patch)
         self.camera_mark = nn.Parameter(0.02 * torch.randn(len(self.cameras), dim, generator=torch.Generator().manual_seed(0)))
+        self.fusion = StreamFusion(dim, self.depth.streams)
+        if self.depth.streams > 1:  # Tokens of the first stream go unmarked.
+            marks = torch.randn(self.depth.streams - 1, dim, generator=torch.Generator().manual_seed(1))
+            self.stream_mark = nn.Parameter(0.02 * marks)
 
     def forward(self, observation: Mapping[str, Tensor]) -> Tokens:
         """Embeds.
 
         Args:
             observation: Keys of the contract (`rgb/<camera>`, `depth/<camera>`, `intrinsics/<camera>`,
-                `T_base_camera/<camera>`), each with a leading batch axis.
+                `T_base_camera/<camera>`), each with a leading batch axis. Of a camera that the contract gives no depth, and
+                where neither coordinates nor network use depth, only `rgb` is read. Pictures may have another size than the
+                contract says, if depth and intrinsics are of that size too.
 
         Returns:
-            The tokens of all cameras, camera by camera.
+            The tokens of all cameras, camera by camera; with several streams, these of the first stream, then those of the next
+            at the same places.
+
+        Raises:
+            ValueError: A key is missing, or what it holds has no meaning; see `View`.
         """
-        tokens = [self._camera(observation, camera, mark) for camera, mark in zip(self.cameras, self.camera_mark, strict=True)]
+        parts = [self._camera(observation, camera, mark) for camera, mark in zip(self.cameras, self.camera_mark, strict=True)]
+        features = torch.cat([each.features for each in parts], dim=2)
+        streams = len(features)
         return Tokens(
-            torch.cat([each.features for each in tokens], dim=1),
-            torch.cat([each.coordinates for each in tokens], dim=1),
-            torch.cat([each.placed for each in tokens], dim=1),
+            self._marked(features).transpose(0, 1).flatten(1, 2),
+            torch.cat([each.coordinates for each in parts], dim=1).repeat(1, streams, 1),
+            torch.cat([each.placed for each in parts], dim=1).repeat(1, streams),
         )
+
+    def fuse(self, features: Tensor, others: int = 0) -> Tensor:
+        """Joins the streams after a transformer.
+
+        Args:
+            features: (B, streams N + others, dim), in the order that `forward` gives, then tokens that do not come from here.
+            others: How many these are.
+
+        Returns:
+            (B, N + others, dim); with a single stream the same as came.
+        """
+        if self.fusion.streams == 1:
+            return features
+        own = features.shape[1] - others
+        return torch.cat((self.fusion(features[:, :own]), features[:, own:]), dim=1)
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay would falsify."""
-        return {"camera_mark"}
+        return {"camera_mark"} | ({"stream_mark"} if self.depth.streams > 1 else set())
 
     def _camera(self, observation: Mapping[str, Tensor], camera: Camera, mark: Tensor) -> Tokens:
-        if f"rgb/{camera.name}" not in observation:
-            raise unknown_name("observation key", f"rgb/{camera.name}", observation)
-        pictures = observation[f"rgb/{camera.name}"]
-        view = View(
-            height=camera.height,
-            width=camera.width,
-            depth=observation.get(f"depth/{camera.name}"),
-            depth_unit_m=camera.depth_unit_m,
-            intrinsics=observation.get(f"intrinsics/{camera.name}"),
-            T_base_camera=observation.get(f"T_base_camera/{camera.name}"),
-        )
-        features = self.embedding(self._channels(pictures, view)) + mark
-        coordinates, placed = self.coordinates.patches(view, PatchEmbedding.patch, len(pictures), pictures.device)
-        return Tokens(features, coordinates, placed)
-
-    def _channels(self, pictures: Tensor, view: View) -> Tensor:
-        """Returns (B, H, W, 3 | 4): colours from 0 ... 255 to -2 ... 2, metres of depth as they are, 0 for none."""
+        """Returns the tokens of a camera, with features (streams, B, N, dim)."""
+        pictures = _pictures(observation, camera)
+        view = self._view(observation, camera, pictures)
         colours = pictures.to(_activation_type(self.camera_mark)) * (1 / 64) - 2  # Eight bits: exact in bfloat16.
-        if not self.depth_channel:
-            return colours
-        depth = colours.new_zeros(pictures.shape[:3])
-        if view.depth is not None:
-            depth = (view.depth.float() * view.depth_unit_m).to(colours)
-        return torch.cat((colours, depth.unsqueeze(-1)), dim=-1)
+        seen: tuple[Tensor, ...] = self.depth(colours, view)
+        features = self.embedding(torch.cat(seen)) + mark  # One call for all streams: their weights are shared.
+        coordinates, placed = self.coordinates.patches(view, self.embedding.patch, len(pictures), pictures.device)
+        return Tokens(features.unflatten(0, (len(seen), -1)), coordinates, placed)
+
+    def _view(self, observation: Mapping[str, Tensor], camera: Camera, pictures: Tensor) -> View:
+        read = {kind: self._read(observation, kind, camera) for kind in ("depth", "intrinsics", "T_base_camera")}
+        try:
+            return View(height=pictures.shape[1], width=pictures.shape[2], depth_unit_m=camera.depth_unit_m, **read)
+        except ValueError as error:
+            raise ValueError(f"Camera {camera.name!r}: {error}") from error
+
+    def _read(self, observation: Mapping[str, Tensor], kind: str, camera: Camera) -> Tensor | None:
+        """Returns what a key holds, None where the contract promises nothing or nobody uses it."""
+        key = f"{kind}/{camera.name}"
+        promised = camera.depth is not None and (kind == "depth" or camera.has_geometry)
+        if not promised or kind not in self.coordinates.reads | self.depth.reads:
+            return None
+        if key not in observation:
+            raise unknown_name("observation key", key, observation)
+        return observation[key]
+
+    def _marked(self, features: Tensor) -> Tensor:
+        """Marks the streams after the first of (streams, B, N, dim)."""
+        if len(features) == 1:
+            return features
+        return torch.cat((features[:1], features[1:] + self.stream_mark[:, None, None]))
 
 
 class RgbdVisionTransformer(nn.Module):
@@ -179,9 +161,29 @@ class RgbdVisionTransformer(nn.Module):
         self.tokenise, self.blocks = tokenise, blocks
 
     def forward(self, observation: Mapping[str, Tensor]) -> Tokens:
-        """Returns encoded tokens and their places for a batched observation of the contract's keys."""
+        """Returns encoded tokens, one for each patch, and their places for a batched observation of the contract's keys."""
         tokens: Tokens = self.tokenise(observation)
-        return Tokens(self.blocks(tokens.features, tokens.coordinates, tokens.placed), tokens.coordinates, tokens.placed)
+        features = self.tokenise.fuse(self.blocks(tokens.features, tokens.coordinates, tokens.placed))
+        return Tokens(features, tokens.coordinates[:, : features.shape[1]], tokens.placed[:, : features.shape[1]])
+
+
+def _check_camera(camera: Camera, patch: int) -> None:
+    if camera.height % patch or camera.width % patch:
+        got = f"{camera.height}x{camera.width}"
+        raise ValueError(f"Camera {camera.name!r} has {got} pixels; allowed: multiples of {patch}.")
+    if camera.has_geometry and camera.distortion_model != "none":
+        got = f"{camera.distortion_model!r} distortion"
+        raise ValueError(f"Camera {camera.name!r} has {got}; undistort its pictures first.")
+
+
+def _pictures(observation: Mapping[str, Tensor], camera: Camera) -> Tensor:
+    key = f"rgb/{camera.name}"
+    if key not in observation:
+        raise unknown_name("observation key", key, observation)
+    pictures = observation[key]
+    if pictures.ndim != 4 or pictures.shape[-1] != 3:
+        raise ValueError(f"{key} has shape {tuple(pictures.shape)}; allowed: (B, H, W, 3).")
+    return pictures
 
 
 def _activation_type(parameter: Tensor) -> torch.dtype:

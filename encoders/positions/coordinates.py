@@ -1,11 +1,13 @@
 """What a place is: pixels, pixels and depth, or metres in the base frame."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.geometry import View, patch_centres, patch_depth, patch_places
+from stringline.encoders.geometry import View, patch_depth, patch_places, values_are_hidden
+from stringline.encoders.positions.perturbation import PatchCentres
 
 
 class Coordinates(Protocol):
@@ -13,9 +15,12 @@ class Coordinates(Protocol):
 
     Attributes:
         axes: Coordinates per place.
+        reads: Kinds of keys of the contract that the places of patches are computed from, of `depth`, `intrinsics` and
+            `T_base_camera`.
     """
 
     axes: int
+    reads: frozenset[str]
 
     def patches(self, view: View, patch: int, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Returns the places (batch, N, axes) of a view's patches, row by row, and which of them have one (batch, N) bool."""
@@ -29,54 +34,69 @@ class Coordinates(Protocol):
 class GridPlaces(nn.Module):
     """Two axes: column u and row v of the patch, in each camera's own picture; points stand at the picture's centre.
 
-    The unit is the patch of a picture with `grid` patches a side, so pictures of another resolution keep their meaning.
+    The unit is the patch of a picture with `grid` patches a side, so pictures of another resolution keep their meaning. With
+    `grid=1` these are ComRoPE's coordinates, (i + 1/2) / n between 0 and 1 (Yu et al., 2025, arXiv 2506.03737, section 3.4.1).
     """
 
     axes = 2
+    reads = frozenset[str]()
 
-    def __init__(self, grid: int = 8) -> None:
+    def __init__(self, grid: int | Sequence[int] = 8, *, perturbation: float = 0.0) -> None:
         """Keeps the size.
 
         Args:
-            grid: Patches a side at training.
+            grid: Patches a side at training, or (rows, columns) of them.
+            perturbation: See `PatchCentres`.
+
+        Raises:
+            ValueError: The grid or the perturbation is out of range.
         """
         super().__init__()
-        self.grid = grid
+        self.grid = _grid_size(grid)
+        self.centres = PatchCentres(perturbation)
 
     def patches(self, view: View, patch: int, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Returns (u, v) of the patch centres; all have a place."""
-        uv = _grid(view, patch, self.grid, device)
-        return uv.expand(batch, -1, -1), torch.ones(batch, len(uv), dtype=torch.bool, device=device)
+        uv = _in_cells(self.centres(view, patch, batch, device), view, self.grid)
+        return uv, torch.ones(uv.shape[:2], dtype=torch.bool, device=device)
 
     def points(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the centre of the picture for every point."""
-        return points.new_full((*points.shape[:2], 2), self.grid / 2), _all_placed(points)
+        check_points(points)
+        rows, columns = self.grid
+        return points.new_tensor((columns / 2, rows / 2)).expand(*points.shape[:2], 2), _all_placed(points)
 
 
 class PatchDepthPlaces(nn.Module):
-    """Three axes: u and v as in `GridPlaces`, and a learned affine function of the patch's mean depth (STRING, appendix E).
+    """Three axes: u and v as in `GridPlaces`, and a learned affine function of the patch's mean depth (STRING, section 4.4.2).
 
     The paper averages over all pixels; here pixels without depth are left out, and a patch without any has no place.
     Points of the robot belong to no picture and have no place.
     """
 
     axes = 3
+    reads = frozenset({"depth"})
 
-    def __init__(self, grid: int = 8, units_per_metre: float = 8.0) -> None:
+    def __init__(self, grid: int | Sequence[int] = 8, units_per_metre: float = 8.0, *, perturbation: float = 0.0) -> None:
         """Starts the affine function.
 
         Args:
-            grid: Patches a side at training.
+            grid: Patches a side at training, or (rows, columns) of them.
             units_per_metre: Its slope at the start, in patches per metre of depth.
+            perturbation: See `PatchCentres`; of u and v, while the depth stays that of the patch.
+
+        Raises:
+            ValueError: The grid or the perturbation is out of range.
         """
         super().__init__()
-        self.grid = grid
+        self.grid = _grid_size(grid)
+        self.centres = PatchCentres(perturbation)
         self.slope = nn.Parameter(torch.tensor(units_per_metre))
         self.offset = nn.Parameter(torch.tensor(0.0))
 
     def patches(self, view: View, patch: int, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Returns (u, v, slope depth + offset); patches without depth have no place."""
-        uv = _grid(view, patch, self.grid, device).expand(batch, -1, -1)
+        uv = _in_cells(self.centres(view, patch, batch, device), view, self.grid)
         if view.depth is None:
             return nn.functional.pad(uv, (0, 1)), torch.zeros(uv.shape[:2], dtype=torch.bool, device=device)
         depth, known = patch_depth(view.depth, view.depth_unit_m, patch)
@@ -84,6 +104,7 @@ class PatchDepthPlaces(nn.Module):
 
     def points(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Returns no places."""
+        check_points(points)
         return torch.zeros_like(points), ~_all_placed(points)
 
     def no_weight_decay(self) -> set[str]:
@@ -95,23 +116,59 @@ class MetricPlaces(nn.Module):
     """Three axes: metres in the robot's base frame, the same for every camera and for the points of the robot."""
 
     axes = 3
+    reads = frozenset({"depth", "intrinsics", "T_base_camera"})
+
+    def __init__(self, *, perturbation: float = 0.0) -> None:
+        """Keeps the perturbation.
+
+        Args:
+            perturbation: See `PatchCentres`; a moved patch stands on its new pixel's ray, at the mean depth of the patch.
+
+        Raises:
+            ValueError: The perturbation is out of range.
+        """
+        super().__init__()
+        self.centres = PatchCentres(perturbation)
 
     def patches(self, view: View, patch: int, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Returns the back-projected patches; those without depth, and cameras without geometry, have no place."""
+        centres: Tensor = self.centres(view, patch, batch, device)
         if view.depth is None or view.intrinsics is None or view.T_base_camera is None:
-            tokens = (view.height // patch) * (view.width // patch)
-            return torch.zeros(batch, tokens, 3, device=device), torch.zeros(batch, tokens, dtype=torch.bool, device=device)
-        return patch_places(view.depth, view.depth_unit_m, view.intrinsics, view.T_base_camera, patch)
+            nowhere = torch.zeros(*centres.shape[:2], 3, device=device)
+            return nowhere, torch.zeros(centres.shape[:2], dtype=torch.bool, device=device)
+        return patch_places(view.depth, view.depth_unit_m, view.intrinsics, view.T_base_camera, patch, centres=centres)
 
     def points(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the points themselves."""
+        check_points(points)
         return points, _all_placed(points)
 
 
-def _grid(view: View, patch: int, grid: int, device: torch.device) -> Tensor:
-    """Returns (N, 2): the centres of the patches, in patches of a picture with `grid` of them a side."""
-    size = torch.tensor((view.width, view.height), dtype=torch.float32, device=device)
-    return patch_centres(view.height, view.width, patch, device) * (grid / size)
+def check_points(points: Tensor) -> None:
+    """Refuses what is no set of points.
+
+    Raises:
+        ValueError: The shape is not (B, M, 3), the type is no floating point, or a coordinate is not finite.
+    """
+    if points.ndim != 3 or points.shape[-1] != 3 or not points.is_floating_point():
+        got = f"{tuple(points.shape)} {points.dtype}"
+        raise ValueError(f"Points are {got}; allowed: (B, M, 3) floating point, metres in the base frame.")
+    if not values_are_hidden(points) and not bool(points.isfinite().all()):
+        raise ValueError(f"Points hold {points[~points.isfinite()][0].item()}; allowed: finite metres in the base frame.")
+
+
+def _grid_size(grid: int | Sequence[int]) -> tuple[int, int]:
+    """Returns (rows, columns)."""
+    sides = (grid, grid) if isinstance(grid, int) else tuple(grid)
+    if len(sides) != 2 or not all(isinstance(side, int) and side >= 1 for side in sides):
+        raise ValueError(f"grid is {grid}; allowed: a number of patches from 1, or (rows, columns) of them.")
+    return sides[0], sides[1]
+
+
+def _in_cells(centres: Tensor, view: View, grid: tuple[int, int]) -> Tensor:
+    """Returns (B, N, 2): pixels (u, v) in units of the cells of a picture with `grid` (rows, columns) of them."""
+    rows, columns = grid
+    return centres * centres.new_tensor((columns / view.width, rows / view.height))
 
 
 def _all_placed(points: Tensor) -> Tensor:

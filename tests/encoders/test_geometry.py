@@ -6,7 +6,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stringline.encoders.geometry import patch_centres, patch_depth, patch_places
+from stringline.encoders.geometry import View, patch_centres, patch_depth, patch_places
 
 HEIGHT, WIDTH, PATCH = 24, 32, 8
 
@@ -129,3 +129,74 @@ def test_gradients_reach_the_pose() -> None:
 def test_pictures_that_patches_do_not_tile_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="multiples of 8"):
         patch_depth(torch.ones(shape), 0.001, PATCH)
+
+
+def test_places_lie_on_the_rays_of_the_centres_that_are_given() -> None:
+    K, pose = (torch.from_numpy(each).unsqueeze(0).expand(2, -1, -1) for each in _camera(2))
+    depth = torch.from_numpy(_depth(2)).unsqueeze(0).expand(2, -1, -1).double()
+    centres = patch_centres(HEIGHT, WIDTH, PATCH).double() + torch.rand(2, 12, 2, dtype=torch.float64)
+    places, known = patch_places(depth, 0.001, K, pose, PATCH, centres=centres)
+    in_camera = (torch.linalg.inv(pose) @ torch.nn.functional.pad(places, (0, 1), value=1.0).mT)[:, :3]
+    pixels = K @ in_camera
+    seen = (pixels[:, :2] / pixels[:, 2:]).mT
+    torch.testing.assert_close(seen[known], centres[known], rtol=0, atol=1e-9)
+    torch.testing.assert_close(in_camera[:, 2][known], patch_depth(depth, 0.001, PATCH)[0][known], rtol=0, atol=1e-12)
+
+
+def _view(**changes: Tensor) -> View:
+    K, pose = (torch.from_numpy(each).unsqueeze(0).expand(2, -1, -1) for each in _camera(0))
+    given = {"depth": torch.ones(2, HEIGHT, WIDTH), "intrinsics": K, "T_base_camera": pose} | changes
+    return View(height=HEIGHT, width=WIDTH, **given)  # type: ignore[arg-type]
+
+
+def test_a_view_takes_what_has_a_meaning() -> None:
+    assert _view(depth=torch.tensor([0.0, torch.nan]).repeat(2, HEIGHT, WIDTH // 2)).depth is not None
+    assert _view(depth=torch.zeros(2, HEIGHT, WIDTH, dtype=torch.uint16)).depth is not None
+    assert View(height=HEIGHT, width=WIDTH).depth is None
+
+
+def _with(matrix: NDArray[np.float64], row: int, column: int, value: float) -> Tensor:
+    changed = torch.from_numpy(matrix).repeat(2, 1, 1)
+    changed[1, row, column] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"depth": torch.ones(2, HEIGHT, 16)}, r"depth has shape \(2, 24, 16\) beside pictures of 24x32 .*\(B, 24, 32\)"),
+        ({"depth": torch.ones(HEIGHT, WIDTH)}, r"depth has shape \(24, 32\)"),
+        ({"depth": torch.ones(3, HEIGHT, WIDTH)}, r"the same B for all \(got \[2, 3\]\)"),
+        ({"intrinsics": torch.eye(4).expand(2, 4, 4)}, r"intrinsics has shape \(2, 4, 4\).*\(B, 3, 3\)"),
+        ({"T_base_camera": torch.eye(4)}, r"T_base_camera has shape \(4, 4\).*\(B, 4, 4\)"),
+        ({"depth": torch.full((2, HEIGHT, WIDTH), -0.5)}, "depth holds -0.5; allowed: 0 or NaN where nothing returned"),
+        ({"depth": torch.full((2, HEIGHT, WIDTH), -3)}, "depth holds -3; allowed"),
+        ({"depth": torch.full((2, HEIGHT, WIDTH), torch.inf)}, "depth holds inf; allowed"),
+        ({"intrinsics": _with(_camera(0)[0], 0, 0, 0.0)}, r"intrinsics holds \[\[0.0, 0.7.*with fx and fy other than 0"),
+        ({"intrinsics": _with(_camera(0)[0], 1, 1, torch.nan)}, "intrinsics holds .*nan"),
+        ({"intrinsics": _with(_camera(0)[0], 2, 2, 0.0)}, r"intrinsics holds .*\[0.0, 0.0, 0.0\]\]; allowed"),
+        ({"T_base_camera": _with(_camera(0)[1], 1, 3, torch.nan)}, "T_base_camera holds nan; allowed: finite"),
+    ],
+)
+def test_a_view_refuses_what_has_none(changes: dict[str, Tensor], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        _view(**changes)
+
+
+def test_a_depth_unit_is_positive() -> None:
+    with pytest.raises(ValueError, match="depth_unit_m is 0; allowed: above 0"):
+        View(height=HEIGHT, width=WIDTH, depth_unit_m=0)
+
+
+def test_a_view_compiles_whole() -> None:
+    """Values cannot be looked at there; the result is the same."""
+    K, pose = (torch.from_numpy(each).unsqueeze(0).float() for each in _camera(0))
+    depth = torch.from_numpy(_depth(0)).unsqueeze(0).float()
+
+    def places(depth: Tensor, K: Tensor, pose: Tensor) -> Tensor:
+        view = View(height=HEIGHT, width=WIDTH, depth=depth, intrinsics=K, T_base_camera=pose)
+        assert view.depth is not None
+        return patch_places(view.depth, 0.001, K, pose, PATCH)[0]
+
+    compiled = torch.compile(places, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(depth, K, pose), places(depth, K, pose))
