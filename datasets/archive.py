@@ -9,17 +9,16 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 import fsspec
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
-from tqdm import tqdm
 
 from stringline.datasets.disk import NoSpaceError, explained_full_disk, require_space, sync
+from stringline.datasets.episode_pool import for_each_episode
 from stringline.datasets.episode_writer import EpisodeWriter
 from stringline.datasets.exclusive import exclusive
 from stringline.datasets.packing import open_packed, pack, packed_attributes, packed_size, unpack
@@ -140,7 +139,7 @@ def archive(store: EpisodeStore, url: str, *, workers: int = 2) -> list[str]:
             os.replace(file, remote.local / file.name)
             sync(remote.local)
 
-    _for_each(copy, missing, workers, "archive")
+    for_each_episode(copy, missing, workers, "archive")
     return missing
 
 
@@ -170,7 +169,7 @@ def expand(url: str, path: Path, *, workers: int = 2) -> EpisodeStore:
         there = set(store.names())
         missing = [name for name in present if name not in there]
         require_space(store.path, sum(present[name] for name in missing))
-        _for_each(lambda name: _expand_one(remote, name, store.path), missing, workers, "expand")
+        for_each_episode(lambda name: _expand_one(remote, name, store.path), missing, workers, "expand")
     return store
 
 
@@ -188,24 +187,3 @@ def _expand_one(remote: Remote, name: str, root: Path) -> None:
                 for key, array in unpack(packed, name, entries):
                     writer.put(key, array)
                 writer.commit()
-
-
-def _for_each(work: Callable[[str], None], names: Sequence[str], workers: int, title: str) -> None:
-    """Does the work for every episode, several at a time.
-
-    Raises:
-        ValueError: Some are damaged; the work is done for all others.
-    """
-    damage: list[str] = []
-
-    def guarded(name: str) -> None:
-        try:
-            work(name)
-        except ValueError as error:
-            damage.append(str(error))
-
-    with ThreadPoolExecutor(max(1, workers)) as pool:
-        for _ in tqdm(pool.map(guarded, names), total=len(names), unit="episode", desc=title, disable=len(names) < 2):
-            pass
-    if damage:
-        raise ValueError(f"{len(damage)} of {len(names)} episodes are damaged, the others are done. {' '.join(sorted(damage))}")

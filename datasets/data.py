@@ -18,6 +18,7 @@ TASKS = {
     "import": "stringline.datasets.verbs.importing:import_foreign",
     "verify": "stringline.datasets.verbs.verify:verify",
     "archive": "stringline.datasets.verbs.archive:archive_store",
+    "cache": "stringline.datasets.verbs.cache:cache_store",
     "expand": "stringline.datasets.verbs.archive:expand_archive",
 }
 

@@ -162,6 +162,15 @@ class StoredEpisode:
                 found.append(f"Episode {self.name}: {key} has another zarr.json than was written ({metadata}).")
         return found
 
+    def require_whole(self) -> None:
+        """Refuses an episode that is damaged, before anything is made from it that would have checksums of its own.
+
+        Raises:
+            ValueError: With what `damaged` says.
+        """
+        if found := self.damaged():
+            raise ValueError(" ".join(found))
+
 
 def episode_metadata(attributes: EpisodeAttributes, entries: Mapping[str, ArrayEntry]) -> bytes:
     """Returns the `zarr.json` of an episode.

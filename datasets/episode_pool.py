@@ -1,0 +1,33 @@
+"""The same work for many episodes, several at a time; one that is damaged does not keep the others from it."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from tqdm import tqdm
+
+
+def for_each_episode(work: Callable[[str], object], names: Sequence[str], workers: int, title: str) -> None:
+    """Does the work for every episode.
+
+    Args:
+        work: Takes the name of an episode; it runs in a thread.
+        names: The episodes.
+        workers: How many at a time.
+        title: Of the progress bar.
+
+    Raises:
+        ValueError: Some are damaged; the work is done for all others.
+    """
+    damage: list[str] = []
+
+    def guarded(name: str) -> None:
+        try:
+            work(name)
+        except ValueError as error:
+            damage.append(str(error))
+
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        for _ in tqdm(pool.map(guarded, names), total=len(names), unit="episode", desc=title, disable=len(names) < 2):
+            pass
+    if damage:
+        raise ValueError(f"{len(damage)} of {len(names)} episodes are damaged, the others are done. {' '.join(sorted(damage))}")

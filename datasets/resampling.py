@@ -1,0 +1,109 @@
+"""Pictures and depth at another resolution, and the intrinsics that go with them.
+
+Pixel (0, 0) is the upper left one and its centre lies at (0.5, 0.5), so a change of size scales places and nothing is shifted.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Floats = NDArray[np.float32]
+DepthResampling = Literal["valid_mean", "nearest"]
+_FRAMES_AT_A_TIME = 16
+_LEAST_VALID = 0.5
+
+
+def resample_colour(pictures: Array, height: int, width: int) -> NDArray[np.uint8]:
+    """Returns pictures at another size, each pixel the mean over the area that it covers.
+
+    The mean is taken over sRGB values as they are stored, as other loaders do.
+
+    Args:
+        pictures: (F, H, W, 3) uint8.
+        height: Rows.
+        width: Columns.
+
+    Returns:
+        (F, height, width, 3) uint8, rounded to the nearest value.
+    """
+
+    def smaller(part: Array) -> Floats:
+        return np.asarray(np.floor(_area_mean(part.astype(np.float32), height, width) + np.float32(0.5)))
+
+    return _by_parts(pictures, smaller, (height, width, 3)).astype(np.uint8, copy=False)
+
+
+def resample_depth(depth: Array, height: int, width: int, how: DepthResampling = "valid_mean") -> NDArray[np.uint16]:
+    """Returns depth at another size; 0, no return, is never averaged in.
+
+    Args:
+        depth: (F, H, W) uint16.
+        height: Rows.
+        width: Columns.
+        how: `valid_mean` takes the mean of the valid pixels in the area, 0 where less than half of it is valid: the mean depth
+            of a patch stays what it was. `nearest` takes the pixel at the centre: no place between two surfaces appears.
+
+    Returns:
+        (F, height, width) uint16.
+    """
+    if how == "nearest":
+        rows, columns = (_nearest(new, old) for new, old in ((height, depth.shape[1]), (width, depth.shape[2])))
+        chosen: NDArray[np.uint16] = np.ascontiguousarray(depth[:, rows[:, None], columns])
+        return chosen
+
+    def smaller(part: Array) -> Array:
+        share = _area_mean((part > 0).astype(np.float32), height, width)
+        total = _area_mean(part.astype(np.float32), height, width)
+        # A hair below one half, so that rounding does not decide where exactly half is valid.
+        return np.where(share > _LEAST_VALID - 1e-4, np.floor(total / np.maximum(share, 1e-6) + np.float32(0.5)), 0)
+
+    return _by_parts(depth, smaller, (height, width)).astype(np.uint16, copy=False)
+
+
+def resample_intrinsics(intrinsics: Array, old: tuple[int, int], new: tuple[int, int]) -> Floats:
+    """Returns the (3, 3) float32 intrinsics of the resampled pictures.
+
+    Args:
+        intrinsics: (3, 3), pixels of the old size.
+        old: Height and width.
+        new: Height and width.
+    """
+    scale = np.array([new[1] / old[1], new[0] / old[0], 1.0])
+    return (scale[:, None] * np.asarray(intrinsics, np.float64)).astype(np.float32)
+
+
+def _by_parts(frames: Array, smaller: Callable[[Array], Array], shape: tuple[int, ...]) -> Array:
+    """Resamples some frames at a time, so that memory does not grow with the length of an episode."""
+    result = np.empty((len(frames), *shape), frames.dtype)
+    for start in range(0, len(frames), _FRAMES_AT_A_TIME):
+        result[start : start + _FRAMES_AT_A_TIME] = smaller(frames[start : start + _FRAMES_AT_A_TIME])
+    return result
+
+
+def _area_mean(frames: Floats, height: int, width: int) -> Floats:
+    """Returns the means over the areas of the new pixels of (F, H, W) or (F, H, W, 3)."""
+    rows, columns = _shares(height, frames.shape[1]), _shares(width, frames.shape[2])
+    count, _, old_width, *channels = frames.shape
+    narrow = (rows @ frames.reshape(*frames.shape[:2], -1)).reshape(count, height, old_width, -1)
+    # Channels go before columns: one product of large matrices is some times faster than many with three columns.
+    small = np.swapaxes(narrow, 2, 3).reshape(-1, old_width) @ columns.T
+    result: Floats = np.swapaxes(small.reshape(count, height, -1, width), 2, 3).reshape(count, height, width, *channels)
+    return result
+
+
+@lru_cache(maxsize=64)
+def _shares(new: int, old: int) -> Floats:
+    """Returns (new, old): how much of each new pixel is covered by each old one; rows sum to 1."""
+    edges = np.arange(new + 1) * (old / new)
+    pixels = np.arange(old)
+    overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
+    return (np.maximum(overlap, 0) * (new / old)).astype(np.float32)
+
+
+def _nearest(new: int, old: int) -> NDArray[np.int64]:
+    """Returns (new,): the old pixel in which the centre of each new one lies."""
+    return ((np.arange(new) + 0.5) * (old / new)).astype(np.int64)
