@@ -35,10 +35,11 @@ def own_frequencies(model: TimmModel) -> Tensor | None:
     if rope is None:
         return None
     form = {"normalize_coords": "separate", "rotate_half": True, "grid_indexing": "ij", "grid_offset": 0.0, "aug_active": False}
-    if type(rope).__name__ != "RotaryEmbeddingDinoV3" or any(getattr(rope, key, value) != value for key, value in form.items()):
-        raise ValueError(
-            f"The model has a rotary encoding of the kind {type(rope).__name__}; allowed: that of DINOv3, or none."
-        )
+    kind = type(rope).__name__
+    odd = [f"{key} {got}" for key, value in form.items() if (got := getattr(rope, key, value)) != value]
+    if kind != "RotaryEmbeddingDinoV3" or odd:
+        got = " ".join((kind, "with", *odd)) if odd and kind == "RotaryEmbeddingDinoV3" else kind
+        raise ValueError(f"The model has a rotary encoding of the kind {got}; allowed: that of DINOv3, or none.")
     turn = 2 * math.pi / cast(Tensor, rope.periods).detach().double()
     still = torch.zeros_like(turn)
     return torch.stack((torch.cat((still, turn)), torch.cat((turn, still))))

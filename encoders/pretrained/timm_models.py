@@ -16,10 +16,13 @@ POOLED_HEAD = ("head.", "fc_norm.", "attn_pool.")  # What makes one vector of al
 
 
 class TimmPatches(Protocol):
-    """What is read of timm's `PatchEmbed`."""
+    """What is read and called of timm's `PatchEmbed`."""
 
-    patch_size: tuple[int, int]
     img_size: tuple[int, int]
+
+    def feat_ratio(self, as_scalar: bool = True) -> tuple[int, int]:
+        """Returns pixels per patch, rows and columns if not as a scalar."""
+        ...
 
     def __call__(self, pictures: Tensor) -> Tensor:
         """Returns patches of pictures (B, 3, H, W)."""

@@ -12,7 +12,7 @@ from stringline.encoders.geometry import View
 from stringline.encoders.positions.coordinates import Coordinates
 from stringline.encoders.positions.encoding import EncodingRecipe, PositionEncoding
 from stringline.encoders.positions.folding import require_foldable
-from stringline.encoders.pretrained.blocks import PretrainedBlock, TimmAttention
+from stringline.encoders.pretrained.blocks import PretrainedBlock
 from stringline.encoders.pretrained.rotary import continued, in_cells, own_frequencies
 from stringline.encoders.pretrained.timm_models import TimmModel, timm_model
 from stringline.encoders.rgbd import Tokens
@@ -58,16 +58,15 @@ class PretrainedVisionTransformer(nn.Module):
         super().__init__()
         if not isinstance(getattr(model, "patch_drop", None) or nn.Identity(), nn.Identity):
             raise ValueError("The model drops patches, so tokens would lose their places; make it without patch_drop_rate.")
-        if model.patch_embed.patch_size[0] != model.patch_embed.patch_size[1]:
-            raise ValueError(f"The model has patches of {model.patch_embed.patch_size} pixels; allowed: square ones.")
-        made = _started_encoding(model, coordinates, encoding, values=values)
-        others = 0 if share_layers else len(model.blocks) - 1
+        self.blocks = nn.ModuleList(PretrainedBlock(block, values=values) for block in model.blocks)
+        heads = cast(PretrainedBlock, self.blocks[0]).attention.heads
+        made = _started_encoding(model, heads, coordinates, encoding, values=values)
+        others = 0 if share_layers else len(self.blocks) - 1
         self.encodings: Sequence[PositionEncoding] = nn.ModuleList(  # type: ignore[assignment]
             [made, *(copy.deepcopy(made) for _ in range(others))]
         )
-        self.blocks = nn.ModuleList(PretrainedBlock(block, values=values) for block in model.blocks)
         self.coordinates, self.rest = coordinates, _without_blocks(model)
-        self.dim, self.patch, self.prefix = model.embed_dim, model.patch_embed.patch_size[0], model.num_prefix_tokens
+        self.dim, self.patch, self.prefix = model.embed_dim, _patch(model), model.num_prefix_tokens
         self.unplaced_mark = nn.Parameter(torch.zeros(self.dim))
         self.mean, self.deviation = (tuple(model.pretrained_cfg[key]) for key in ("mean", "std"))
 
@@ -163,11 +162,10 @@ class PretrainedVisionTransformer(nn.Module):
 
 
 def _started_encoding(
-    model: TimmModel, coordinates: Coordinates, encoding: EncodingRecipe | None, *, values: bool
+    model: TimmModel, heads: int, coordinates: Coordinates, encoding: EncodingRecipe | None, *, values: bool
 ) -> PositionEncoding:
     """Returns the encoding at the start from which the model's outputs are timm's."""
     omega = own_frequencies(model)
-    heads = cast(TimmAttention, model.blocks[0].attn).num_heads
     if omega is not None:
         if values:
             raise ValueError("The model turns queries and keys, not values; with values=True its outputs would not be its own.")
@@ -175,6 +173,13 @@ def _started_encoding(
     if encoding is None:
         raise ValueError("The model has no rotary encoding of its own; name the one to insert, such as CayleyString.")
     return encoding(heads=heads, head_dim=model.embed_dim // heads, axes=coordinates.axes).zero_()
+
+
+def _patch(model: TimmModel) -> int:
+    rows, columns = model.patch_embed.feat_ratio(as_scalar=False)
+    if rows != columns:
+        raise ValueError(f"The model has patches of {rows}x{columns} pixels; allowed: square ones.")
+    return rows
 
 
 def _without_blocks(model: TimmModel) -> TimmModel:

@@ -166,6 +166,9 @@ def test_what_does_not_fit_is_refused(make: Make, pictures: Pictures) -> None:
     dropping = timm_model("vit_base_patch16_siglip_224", pretrained=False, options={"depth": 1, "patch_drop_rate": 0.5})
     with pytest.raises(ValueError, match="drops patches, so tokens would lose their places"):
         PretrainedVisionTransformer(dropping, MetricPlaces(), NoEncoding)
+    oblong = timm_model("vit_base_patch16_siglip_224", pretrained=False, options={"depth": 1, "patch_size": (16, 8)})
+    with pytest.raises(ValueError, match="patches of 16x8 pixels; allowed: square ones"):
+        PretrainedVisionTransformer(oblong, MetricPlaces(), NoEncoding)
     encode = PretrainedVisionTransformer(make("siglip"), MetricPlaces(), NoEncoding).double()
     with pytest.raises(ValueError, match=r"shape \(2, 60, 96, 3\); allowed: \(B, H, W, 3\) with H and W multiples of 16"):
         encode(pictures(60, 96))
