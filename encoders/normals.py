@@ -47,36 +47,51 @@ def surface_normals(
     z = z if T_base_camera is None else z.to(torch.promote_types(z.dtype, T_base_camera.dtype))
     K = intrinsics.to(z.dtype)
     x, y = (ray.reshape(z.shape) for ray in rays(patch_centres(z.shape[1], z.shape[2], 1, z.device), K))
-    points = torch.stack((x * z, y * z, z), dim=-1)
+    points = torch.stack((x * z, y * z, z))  # Components first, since a CPU is faster on whole planes.
     slope = math.tan(math.radians(steepest_deg)) * reach
-    along_row, row_is_smooth = _difference(points, 2, reach, slope / K[:, 0, 0].abs())
-    along_column, column_is_smooth = _difference(points, 1, reach, slope / K[:, 1, 1].abs())
-    across = torch.linalg.cross(along_column, along_row)
-    found = (z > 0) & row_is_smooth & column_is_smooth & (across.square().sum(dim=-1) > 0)
-    # Where nothing was found, a vector of length one goes through the root in its stead: its gradient is finite.
-    across = torch.where(found.unsqueeze(-1), across, across.new_tensor((0.0, 0.0, -1.0)))
-    normals = across / across.square().sum(dim=-1, keepdim=True).sqrt()
-    away = (normals * points).sum(dim=-1, keepdim=True) > 0
-    normals = torch.where(found.unsqueeze(-1), torch.where(away, -normals, normals), 0.0)
-    return normals if T_base_camera is None else _turned(normals, T_base_camera.to(z.dtype))
+    along_row, row_is_smooth = _difference(points, 3, reach, slope / K[:, 0, 0].abs())
+    along_column, column_is_smooth = _difference(points, 2, reach, slope / K[:, 1, 1].abs())
+    across = _cross(along_column, along_row)
+    square = across.square().sum(dim=0)
+    found = (z > 0) & row_is_smooth & column_is_smooth & (square > 0)
+    # Where nothing was found, the gradient of a root of 1 is finite. The sign turns the normals towards the camera.
+    towards = torch.where((across * points).sum(dim=0) > 0, -1.0, 1.0).to(z.dtype)
+    normals = across * torch.where(found, towards / torch.where(found, square, 1.0).sqrt(), 0.0)
+    if T_base_camera is not None:
+        normals = _turned(normals, T_base_camera.to(z.dtype))
+    return normals.movedim(0, -1).contiguous()
 
 
 def _difference(points: Tensor, axis: int, reach: int, relative_step: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the difference of the neighbours along an axis, (B, H, W, 3), and whether no edge lies between, (B, H, W)."""
-    z = points[..., 2]
+    """Returns the difference of the neighbours along an axis, (3, B, H, W), and whether no edge lies between, (B, H, W)."""
+    z, relative_step = points[2], relative_step[:, None, None]
     smooth = torch.ones_like(z, dtype=torch.bool)
     ends = []
     for offset in (-reach, reach):
-        index = (torch.arange(points.shape[axis], device=points.device) + offset).clamp(0, points.shape[axis] - 1)
-        neighbour = points.index_select(axis, index)
-        known = neighbour[..., 2] > 0
-        step, nearer = (neighbour[..., 2] - z).abs(), torch.minimum(neighbour[..., 2], z)
-        smooth = smooth & ~(known & (step > relative_step[:, None, None] * nearer))
-        ends.append(torch.where(known.unsqueeze(-1), neighbour, points))
+        neighbour = _moved(points, axis, offset)
+        known = neighbour[2] > 0
+        step, nearer = (neighbour[2] - z).abs(), torch.minimum(neighbour[2], z)
+        smooth = smooth & ~(known & (step > relative_step * nearer))
+        ends.append(torch.where(known, neighbour, points))
     return ends[1] - ends[0], smooth
 
 
+def _moved(x: Tensor, axis: int, offset: int) -> Tensor:
+    """Returns x[i + offset] along an axis, the border where that lies outside."""
+    size = x.shape[axis]
+    beyond = min(abs(offset), size)
+    if offset > 0:
+        border = x.narrow(axis, size - 1, 1)
+        return torch.cat((x.narrow(axis, beyond, size - beyond), *[border] * beyond), dim=axis)
+    return torch.cat((*[x.narrow(axis, 0, 1)] * beyond, x.narrow(axis, 0, size - beyond)), dim=axis)
+
+
+def _cross(a: Tensor, b: Tensor) -> Tensor:
+    """Returns the cross products (3, ...), plane by plane, which is faster on a CPU than `torch.linalg.cross`."""
+    return torch.stack((a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]))
+
+
 def _turned(vectors: Tensor, T: Tensor) -> Tensor:
-    """Returns vectors (B, H, W, 3) turned by the rotation of T (B, 4, 4), without a matmul, which TF32 would round."""
-    axes = T[:, None, None, :3, :3]
-    return vectors[..., 0:1] * axes[..., 0] + vectors[..., 1:2] * axes[..., 1] + vectors[..., 2:3] * axes[..., 2]
+    """Returns vectors (3, B, H, W) turned by the rotation of T (B, 4, 4), without a matmul, which TF32 would round."""
+    axes = T[:, :3, :3].permute(1, 2, 0)[..., None, None]  # (3, 3, B, 1, 1)
+    return vectors[0] * axes[:, 0] + vectors[1] * axes[:, 1] + vectors[2] * axes[:, 2]
