@@ -2,112 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from stringline.datasets.contract import ActionDimension, Array, Camera, Contract
+from stringline.datasets.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.formats.checks import LARGEST_ANGLE, refuse
+from stringline.datasets.formats.dimensions import Dimension, NumberVector, dimension_of, gripper_dimension, scale_of
 from stringline.datasets.formats.foreign import ForeignDataError
-from stringline.datasets.formats.grippers import HIGHEST, LOWEST, GripperConvention, gripper_convention
+from stringline.datasets.formats.grippers import gripper_convention
 from stringline.datasets.names import unknown_name
 
 AngleUnit = Literal["rad", "deg"]
-
-
-@dataclass(frozen=True)
-class Joint:
-    """One number of a foreign joint vector.
-
-    Attributes:
-        name: Unique.
-        arm: The arm it belongs to.
-        gripper: How its opening is counted; None for a hinge.
-    """
-
-    name: str
-    arm: str
-    gripper: GripperConvention | None = None
-
-
-@dataclass(frozen=True)
-class JointVector:
-    """A foreign vector of hinges and grippers, convertible to the contract's units and back.
-
-    Attributes:
-        joints: One for each of the D numbers.
-        angle_unit: Unit of the hinges.
-    """
-
-    joints: tuple[Joint, ...]
-    angle_unit: AngleUnit = "rad"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the D numbers."""
-        return tuple(joint.name for joint in self.joints)
-
-    def imported(self, key: str, foreign: Array) -> Array:
-        """Converts positions.
-
-        Args:
-            key: How messages name them.
-            foreign: (T, D) in the source's units.
-
-        Returns:
-            (T, D) float32, rad and openings.
-
-        Raises:
-            ForeignDataError: A value is impossible in the unit that was named.
-        """
-        with np.errstate(invalid="ignore"):
-            columns = [self._position(joint, foreign[:, column]) for column, joint in enumerate(self.joints)]
-        values = np.stack(columns, axis=1)
-        hinge = np.array([joint.gripper is None for joint in self.joints])
-        beyond = hinge & (np.abs(values) > LARGEST_ANGLE)
-        refuse(key, beyond, foreign, self.names, f"no joint turns so far in {self.angle_unit}; is it another unit?")
-        unlikely = ~hinge & ~((values >= LOWEST) & (values <= HIGHEST))  # NaN, where no servo angle fits, included.
-        if unlikely.any():
-            column = int(np.argwhere(unlikely)[0][1])
-            gripper = self.joints[column].gripper
-            refuse(key, unlikely, foreign, self.names, f"no gripper opens so far under {gripper and gripper.name!r}")
-        return np.asarray(values, np.float32)
-
-    def imported_rates(self, foreign: Array, rates: Array) -> Array:
-        """Converts speeds (T, D) at positions (T, D) to rad/s and openings/s, float32."""
-        columns = [
-            rates[:, column] * self._radians
-            if joint.gripper is None
-            else joint.gripper.rate_to_opening(foreign[:, column], rates[:, column])
-            for column, joint in enumerate(self.joints)
-        ]
-        return np.stack(columns, axis=1).astype(np.float32)
-
-    def exported(self, values: Array) -> Array:
-        """Converts positions (T, D) of the contract to the source's units, float32: the inverse of `imported`."""
-        columns = [
-            values[:, column] / self._radians if joint.gripper is None else joint.gripper.from_opening(values[:, column])
-            for column, joint in enumerate(self.joints)
-        ]
-        return np.stack(columns, axis=1).astype(np.float32)
-
-    def action(self) -> tuple[ActionDimension, ...]:
-        """Describes absolute targets of these joints."""
-        return tuple(
-            ActionDimension(joint.name, joint.arm, "joint")
-            if joint.gripper is None
-            else ActionDimension(joint.name, joint.arm, "gripper", unit="opening")
-            for joint in self.joints
-        )
-
-    @property
-    def _radians(self) -> float:
-        return 1.0 if self.angle_unit == "rad" else float(np.pi / 180)
-
-    def _position(self, joint: Joint, foreign: Array) -> Array:
-        return foreign * self._radians if joint.gripper is None else joint.gripper.to_opening(foreign)
 
 
 @dataclass(frozen=True)
@@ -116,24 +23,29 @@ class Meaning:
 
     Attributes:
         state: Of the state.
-        action: Of the action: absolute targets.
+        action: Of the action.
         embodiment: Name of the body.
         base_frame: In words.
         kinematics: The body itself where it is known.
     """
 
-    state: JointVector
-    action: JointVector
+    state: NumberVector
+    action: NumberVector
     embodiment: str
     base_frame: str
     kinematics: Embodiment | None = None
 
-    def contract(self, cameras: Sequence[Camera], control_hz: float) -> Contract:
-        """Returns the contract of such data."""
-        arms = self.kinematics.arms if self.kinematics else ()
-        return Contract(
-            self.embodiment, self.base_frame, control_hz, tuple(cameras), self.state.names, arms, self.action.action()
-        )
+    def contract(self, cameras: Sequence[Camera], control_hz: float, arms: Sequence[str] = ()) -> Contract:
+        """Returns the contract of such data.
+
+        Args:
+            cameras: All of them.
+            control_hz: Steps per second.
+            arms: Those whose grippers' poses the source has; with a known kinematics all have one.
+        """
+        posed = self.kinematics.arms if self.kinematics else tuple(arms)
+        joints, action = self.state.names, self.action.described()
+        return Contract(self.embodiment, self.base_frame, control_hz, tuple(cameras), joints, posed, action)
 
     def gripper_poses(self, position: Array) -> dict[str, Array]:
         """Returns `T_base_gripper/<arm>` (T, 4, 4) float32 for joints (T, J) where the kinematics is known."""
@@ -198,10 +110,19 @@ class AlohaBody:
             ValueError: A convention is not named or does not exist.
         """
         vectors = []
+        scale = scale_of(angle_unit)
         for option, asked in (("body.state_gripper", state_gripper), ("body.action_gripper", action_gripper)):
             convention = gripper_convention(asked, option)
-            joints = [Joint(spec.name, spec.arm, convention if spec.kind == "gripper" else None) for spec in ALOHA.joints]
-            vectors.append(JointVector(tuple(joints), checked_unit(angle_unit)))
+            vectors.append(
+                NumberVector(
+                    tuple(
+                        gripper_dimension(spec.name, spec.arm, convention)
+                        if spec.kind == "gripper"
+                        else Dimension(spec.name, spec.arm, scale=scale)
+                        for spec in ALOHA.joints
+                    )
+                )
+            )
         self._meaning = Meaning(vectors[0], vectors[1], ALOHA.name, ALOHA.base_frame, ALOHA)
 
     def meaning(self, state: Sequence[str], action: Sequence[str]) -> Meaning:
@@ -262,25 +183,55 @@ class NamedBody:
         for name in (*self._grippers, *(name for names in (self._arms or {}).values() for name in names)):
             if name not in {*state, *action}:
                 raise unknown_name("joint", name, {*state, *action})
-        unit = checked_unit(self._unit)
-        vectors = [JointVector(tuple(self._joint(name) for name in names), unit) for names in (state, action)]
+        scale = scale_of(self._unit)
+        vectors = [NumberVector(tuple(self._dimension(name, scale) for name in names)) for names in (state, action)]
         return Meaning(vectors[0], vectors[1], self._embodiment, self._base_frame)
 
-    def _joint(self, name: str) -> Joint:
+    def _dimension(self, name: str, scale: float) -> Dimension:
         owners = [arm for arm, names in (self._arms or {"arm": [name]}).items() if name in names]
         if len(owners) != 1:
             raise ValueError(f"{name!r} belongs to {len(owners)} arms in body.arms; it must belong to one.")
-        return Joint(name, owners[0], (self._grippers or {}).get(name))
+        convention = (self._grippers or {}).get(name)
+        return Dimension(name, owners[0], scale=scale) if convention is None else gripper_dimension(name, owners[0], convention)
 
 
-def checked_unit(unit: str) -> AngleUnit:
-    """Returns a unit of angles.
+class DescribedBody:
+    """Any body: each number of the action, and of the joint state where there is one, is described by its user."""
 
-    Raises:
-        ValueError: It is none.
-    """
-    if unit == "rad":
-        return "rad"
-    if unit == "deg":
-        return "deg"
-    raise unknown_name("unit of angles", unit, ("rad", "deg"))
+    def __init__(
+        self,
+        action: Sequence[Mapping[str, Any]] | None = None,
+        joints: Sequence[Mapping[str, Any]] = (),
+        embodiment: str = "unknown",
+        base_frame: str = "unknown",
+    ) -> None:
+        """Reads the descriptions.
+
+        Args:
+            action: Fields of `Dimension` for each number; `gripper` names a convention or gives its ends.
+            joints: The same for the state.
+            embodiment: Name of the body.
+            base_frame: The frame it stands in, in words.
+
+        Raises:
+            ValueError: A field or a convention does not exist.
+        """
+        self._action = None if action is None else tuple(dimension_of(fields) for fields in action)
+        self._joints = tuple(dimension_of(fields) for fields in joints)
+        self._embodiment, self._base_frame = embodiment, base_frame
+
+    def meaning(self, state: Sequence[str], action: Sequence[str]) -> Meaning:
+        """Returns what these numbers mean.
+
+        Raises:
+            ValueError: There are more or fewer than were described.
+        """
+        if self._action is None or len(self._action) != len(action):
+            got = "nothing" if self._action is None else f"{len(self._action)}"
+            raise ValueError(f"Describe each number of the action in body.action; got {got}, it has: {', '.join(action)}.")
+        if len(self._joints) != len(state):
+            raise ValueError(
+                f"Describe each number of the state in body.joints, or leave it out, format.state=null; "
+                f"got {len(self._joints)}, it has: {', '.join(state)}."
+            )
+        return Meaning(NumberVector(self._joints), NumberVector(self._action), self._embodiment, self._base_frame)

@@ -123,7 +123,7 @@ def test_degrees_become_radians(tmp_path: Path, imported: Import, record: Record
             values[:, hinges] = np.degrees(values[:, hinges])
             file[key][:] = values
     store, outcome = imported(ActHdf5(OPENINGS), tmp_path / "set")
-    assert "no joint turns so far in rad; is it another unit?" in next(iter(outcome.refused.values()))
+    assert "no joint turns so far in rad; another unit?" in next(iter(outcome.refused.values()))
     store, outcome = imported(ActHdf5(AlohaBody("opening", "opening", "deg")), tmp_path / "set")
     np.testing.assert_allclose(only(store).arrays["joints/position"], samples.joints(5), rtol=1e-5, atol=1e-6)
 

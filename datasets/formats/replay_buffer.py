@@ -1,0 +1,130 @@
+"""The replay buffer of diffusion_policy: zarr format 2, all episodes one after another, in a folder or a zip file.
+
+Layout: `data/<key>` (N, ...) for each series, `meta/episode_ends` (E,) cumulative. UMI compresses pictures as JPEG XL.
+"""
+
+import itertools
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stringline.datasets.contract import Array
+from stringline.datasets.formats.foreign import ForeignDataError
+from stringline.datasets.formats.libraries import optional_library
+from stringline.datasets.names import unknown_name
+
+UNREADABLE = (OSError, ValueError, RuntimeError, zipfile.BadZipFile)
+ENDS = "meta/episode_ends"
+
+
+class ReplayBuffer:
+    """A replay buffer, open for reading."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens it and reads where episodes end.
+
+        Raises:
+            ValueError: It is none, or it is damaged.
+        """
+        zarr = optional_library("zarr")
+        _register_picture_codecs()
+        self.path = path
+        self._members: set[str] | None = None
+        try:
+            store: Any = path
+            if path.is_file():
+                with zipfile.ZipFile(path) as archive:
+                    self._members = set(archive.namelist())
+                store = optional_library("zarr.storage").ZipStore(path, mode="r")
+            self._group = zarr.open_group(store, mode="r", zarr_format=2)
+            ends = np.asarray(self._group[ENDS][:])
+        except zipfile.BadZipFile as error:
+            raise ValueError(f"{path} is no complete zip file ({error}); was it cut off?") from error
+        except (KeyError, *UNREADABLE) as error:
+            raise ValueError(f"{path} is no replay buffer: a zarr 2 group with data and {ENDS} ({error}).") from error
+        if ends.ndim != 1 or ends.dtype.kind not in "iu" or (np.diff(ends, prepend=0) <= 0).any():
+            raise ValueError(f"{path}: {ENDS} must be integers that grow; got {ends.dtype} {ends[:4]}...")
+        self.bounds = list(itertools.pairwise([0, *ends.tolist()]))
+        self.shapes = {key: self.array(key).shape for key in self._keys()}
+
+    def array(self, key: str) -> Any:
+        """Returns the series `data/<key>`.
+
+        Raises:
+            ValueError: It does not exist; or its codec is missing, the message says which.
+        """
+        if key not in self._keys():
+            raise unknown_name("series", key, self._keys())
+        try:
+            return self._group[f"data/{key}"]
+        except UNREADABLE as error:
+            raise ValueError(
+                f'data/{key} cannot be opened: {error}. Pictures as of UMI need: pip install "stringline[formats]"'
+            ) from error
+
+    def _keys(self) -> list[str]:
+        """Returns the series without opening one, for a codec may be missing."""
+        if self._members is None:
+            return sorted(folder.parent.name for folder in self.path.glob("data/*/.zarray"))
+        return sorted(name.split("/")[1] for name in self._members if re.fullmatch(r"data/[^/]+/\.zarray", name))
+
+    def offered(self) -> str:
+        """Returns in words what there is."""
+        return ", ".join(f"{key} {shape[1:]}" for key, shape in self.shapes.items())
+
+    def rows(self, key: str, start: int, stop: int, *, origin: int | None = None) -> Array:
+        """Reads rows of a series.
+
+        Args:
+            key: Of the series.
+            start: First row.
+            stop: Row after the last one.
+            origin: The row that messages count as frame 0; by default `start`.
+
+        Raises:
+            ForeignDataError: Some are missing or damaged; the message names the frame.
+        """
+        array, origin = self.array(key), start if origin is None else origin
+        if stop > array.shape[0]:
+            raise ForeignDataError(f"data/{key} ends at frame {array.shape[0] - origin}; the episode goes on.")
+        self._check_present(array, key, (start, stop, origin))
+        try:
+            return np.asarray(array[start:stop])
+        except UNREADABLE as error:
+            frames = f"frames {start - origin} to {stop - origin - 1}"
+            raise ForeignDataError(f"data/{key} cannot be read in {frames}: {error}.") from error
+
+    def each_row(self, key: str, start: int, stop: int) -> Iterator[Array]:
+        """Yields rows of a series, reading as many at once as are stored together.
+
+        Raises:
+            ForeignDataError: Some are missing or damaged; the message names the frames.
+        """
+        chunk = int(self.array(key).chunks[0])
+        ends = [*range(start - start % chunk + chunk, stop, chunk), stop]
+        for first, last in itertools.pairwise([start, *ends]):
+            yield from self.rows(key, first, last, origin=start)
+
+    def _check_present(self, array: Any, key: str, wanted: tuple[int, int, int]) -> None:
+        """Refuses chunks that are not there: zarr would take them for zeros."""
+        start, stop, origin = wanted
+        along = [range(-(-length // chunk)) for length, chunk in zip(array.shape[1:], array.chunks[1:], strict=True)]
+        rows = int(array.chunks[0])
+        for place in itertools.product(range(start // rows, -(-stop // rows)), *along):
+            name = f"data/{key}/{array.metadata.dimension_separator.join(map(str, place))}"
+            if not (name in self._members if self._members is not None else (self.path / name).exists()):
+                frame = max(place[0] * rows, start) - origin
+                raise ForeignDataError(f"data/{key} lacks the chunk with frame {frame} ({name}); was the copy cut off?")
+
+
+def _register_picture_codecs() -> None:
+    """Makes the picture codecs known to zarr where they are installed; an array that needs them says so otherwise."""
+    try:
+        codecs = optional_library("imagecodecs.numcodecs", package="imagecodecs")
+    except ValueError:
+        return
+    codecs.register_codecs(("imagecodecs_jpegxl", "imagecodecs_jpeg2k"), verbose=False)
