@@ -1,14 +1,17 @@
 """What a position encoding costs: one attention layer with it, in units of the same layer without.
 
     python benchmarks/encodings.py --json encodings.json
-    python benchmarks/encodings.py --tokens 196 --repeats 5 --skip-compiled
+    python benchmarks/encodings.py --tokens 196 --rounds 5 --only cayley circulant --skip-compiled
 
-Names: layer/<encoding>/<tokens>/<fwd|fwd_bwd>/<eager|compiled>, peer `none`, ratio of times. <encoding> is one of none,
-rope_mixed, rope_mixed_per_head, cayley, cayley_per_head, circulant, each but none also as <encoding>_values (relative values).
+Names: layer/<encoding>/<tokens>/<fwd|fwd_bwd>/<eager|compiled>, peer `none`, ratio of times. <encoding> is one of
+    none, rope, rope_mixed, rope_mixed_per_head, circulant, cayley, cayley_per_head, cayley_folded (as deployed: look at fwd),
+    comrope_ap, comrope_ld, liere_8, liere_64, tensor_product;
+    with relative values: rope_mixed_values, circulant_values, cayley_values, comrope_ld_values, liere_8_values;
+    peers: timm_axial, timm_mixed, circulant_by_fft, cayley_per_token, comrope_per_token, liere_8_per_token, liere_64_per_token.
 The layer is that of a ViT-B by default: dim 768, 12 heads, batch 8, float32. Every token has its own metric place, different
-in each example, and the places are prepared anew for each call, as in a network of a single layer: the worst case.
-Encodings are measured in turn, round after round; the figure is the best round of each. On a CPU it is processor time, which
-neighbours on a shared machine disturb less than the clock on the wall.
+in each example (timm's: one grid for all), and places are prepared anew for each call, as in a network of a single layer: the
+worst case. Encodings are measured in turn, round after round; the figure is the best round of each, by the clock on the wall.
+A line whose slowest rounds are much slower than its best (`spread`) was measured on a busy machine: repeat it.
 """
 
 import argparse
@@ -23,23 +26,64 @@ from pathlib import Path
 
 import torch
 import torch._dynamo
+from published_encodings import (
+    CayleyPerToken,
+    CirculantByFft,
+    ExponentialPerToken,
+    TimmAxial,
+    TimmMixed,
+)
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from stringline.encoders.attention import PositionalAttention
+from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
 from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.rotary import CayleyString, CirculantString, NoEncoding, RopeMixed
+from stringline.encoders.positions.lie import LieRE
+from stringline.encoders.positions.presets import CayleyString, CirculantString, Rope, RopeMixed
+from stringline.encoders.positions.rotary import NoEncoding
+from stringline.encoders.positions.tensor_product import TensorProductString
 
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "8589934592", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
 METRES = (0.04, 2.0)
 PEER = "none"
-ENCODINGS: dict[str, Callable[[int, int], PositionEncoding]] = {
+OURS: dict[str, Callable[[int, int], PositionEncoding]] = {
     PEER: lambda heads, size: NoEncoding(heads, size, 3),
+    "rope": lambda heads, size: Rope(heads, size, 3, wavelengths=METRES),
     "rope_mixed": lambda heads, size: RopeMixed(heads, size, 3, wavelengths=METRES),
     "rope_mixed_per_head": lambda heads, size: RopeMixed(heads, size, 3, wavelengths=METRES, share_heads=False),
+    "circulant": lambda heads, size: CirculantString(heads, size, 3, wavelengths=METRES),
     "cayley": lambda heads, size: CayleyString(heads, size, 3, wavelengths=METRES),
     "cayley_per_head": lambda heads, size: CayleyString(heads, size, 3, wavelengths=METRES, share_heads=False),
-    "circulant": lambda heads, size: CirculantString(heads, size, 3, wavelengths=METRES),
+    "cayley_folded": lambda heads, size: CayleyString(heads, size, 3, wavelengths=METRES).folded(),
+    "comrope_ap": lambda heads, size: ComRopeAp(heads, size, 3),
+    "comrope_ld": lambda heads, size: ComRopeLd(heads, size, 3),
+    "liere_8": lambda heads, size: LieRE(heads, size, 3, block=8),
+    "liere_64": lambda heads, size: LieRE(heads, size, 3, block=size),
+    "tensor_product": lambda heads, size: TensorProductString(heads, size, 3, wavelengths=METRES),
 }
+VALUES = ("rope_mixed", "circulant", "cayley", "comrope_ld", "liere_8")
+PEERS: dict[str, Callable[[int, int], nn.Module]] = {
+    "timm_axial": TimmAxial,
+    "timm_mixed": TimmMixed,
+    "circulant_by_fft": CirculantByFft,
+    "cayley_per_token": CayleyPerToken,
+    "comrope_per_token": lambda heads, size: ExponentialPerToken(heads, size, 8, comrope=True),
+    "liere_8_per_token": lambda heads, size: ExponentialPerToken(heads, size, 8, comrope=False),
+    "liere_64_per_token": lambda heads, size: ExponentialPerToken(heads, size, size, comrope=False),
+}
+# torch.compile takes about twenty seconds for each, so only what one would compile.
+COMPILED = (
+    "none",
+    "rope",
+    "rope_mixed",
+    "circulant",
+    "cayley",
+    "comrope_ap",
+    "comrope_ld",
+    "circulant_values",
+    "cayley_values",
+)
 
 
 class Layer(nn.Module):
@@ -76,13 +120,18 @@ class Setting:
         return x.to(self.device).requires_grad_(), coordinates.to(self.device)
 
 
-def layers(setting: Setting) -> Iterator[tuple[str, Layer]]:
-    """Yields every layer by the name of its encoding."""
-    for name, make in ENCODINGS.items():
-        for values in (False, True) if name != PEER else (False,):
+def layers(setting: Setting, only: Sequence[str]) -> Iterator[tuple[str, nn.Module]]:
+    """Yields every layer that was asked for, by the name of its encoding."""
+    size = setting.dim // setting.heads
+    for name, make in OURS.items():
+        for values in (False, True) if name in VALUES else (False,):
+            if not only or name + "_values" * values in (*only, PEER):
+                torch.manual_seed(0)
+                yield name + "_values" * values, Layer(make(setting.heads, size), values=values).to(setting.device)
+    for name, make_peer in PEERS.items():
+        if not only or name in only:
             torch.manual_seed(0)
-            layer = Layer(make(setting.heads, setting.dim // setting.heads), values=values)
-            yield name + "_values" * values, layer.to(setting.device)
+            yield name, make_peer(setting.heads, size).to(setting.device)
 
 
 def runs(setting: Setting, layer: nn.Module) -> dict[str, Callable[[], None]]:
@@ -98,47 +147,53 @@ def runs(setting: Setting, layer: nn.Module) -> dict[str, Callable[[], None]]:
         layer.zero_grad(set_to_none=True)
         with autocast:
             y = layer(x, coordinates)
-        y.sum().backward()
+        y.float().square().sum().backward()
 
     return {"fwd": forward, "fwd_bwd": both}
 
 
 def seconds(run: Callable[[], None], device: str) -> float:
     """Returns how long one call takes."""
-    clock = time.perf_counter if device == "cuda" else time.process_time
-    start = clock()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
     run()
     if device == "cuda":
         torch.cuda.synchronize()
-    return clock() - start
+    return time.perf_counter() - start
 
 
-def measure(setting: Setting, repeats: int, kinds: Sequence[str]) -> list[dict[str, object]]:
+def measure(setting: Setting, rounds: int, kinds: Sequence[str], only: Sequence[str]) -> list[dict[str, object]]:
     """Times all layers in turn and returns one entry per name."""
     torch._dynamo.config.recompile_limit = 1000  # All layers are compilations of the same code.
     timed: dict[tuple[str, str, str], Callable[[], None]] = {}
-    for name, layer in layers(setting):
+    for name, layer in layers(setting, only):
         for kind in kinds:
+            if kind == "compiled" and name not in COMPILED:
+                continue
             timed_layer = copy.deepcopy(layer)
             if kind == "compiled":
                 timed_layer.compile(fullgraph=True, dynamic=False)
             timed |= {(name, passes, kind): run for passes, run in runs(setting, timed_layer).items()}
-    for run in timed.values():
+    for key, run in tqdm(timed.items(), desc=f"{setting.tokens} tokens, first calls", disable=None):
         run()
-        run()
-    best = dict.fromkeys(timed, float("inf"))
-    for _ in range(repeats):
+        if key[2] == "compiled":
+            run()
+    took: dict[tuple[str, str, str], list[float]] = {key: [] for key in timed}
+    for _ in tqdm(range(rounds), desc=f"{setting.tokens} tokens, rounds", disable=None):
         for key, run in timed.items():
-            best[key] = min(best[key], seconds(run, setting.device))
+            took[key].append(seconds(run, setting.device))
+    best = {key: min(times) for key, times in took.items()}
     return [
         {
             "name": f"layer/{name}/{setting.tokens}/{passes}/{kind}",
-            "value": 1e3 * took,
+            "value": 1e3 * best[name, passes, kind],
             "unit": "ms",
             "peer": PEER,
-            "ratio": took / best[PEER, passes, kind],
+            "ratio": best[name, passes, kind] / best[PEER, passes, kind],
+            "spread": sorted(took[name, passes, kind])[rounds // 2] / best[name, passes, kind],
         }
-        for (name, passes, kind), took in best.items()
+        for (name, passes, kind) in timed
     ]
 
 
@@ -159,8 +214,9 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=12)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--threads", type=int, default=1, help="processor threads; 0 leaves the number to torch")
-    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--threads", type=int, default=0, help="processor threads; 0 leaves the number to torch")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--only", nargs="+", default=[], help="these encodings, and none")
     parser.add_argument("--skip-compiled", action="store_true", help="leave out torch.compile, which takes minutes")
     given = parser.parse_args()
     if given.threads:
@@ -168,9 +224,10 @@ def main() -> None:
     entries: list[dict[str, object]] = []
     for tokens in given.tokens:
         setting = Setting(tokens, given.batch, given.dim, given.heads, given.dtype, given.device)
-        entries += measure(setting, given.repeats, ("eager",) if given.skip_compiled else ("eager", "compiled"))
+        entries += measure(setting, given.rounds, ("eager",) if given.skip_compiled else ("eager", "compiled"), given.only)
     for entry in entries:
-        print(f"{entry['name']:60s} {entry['value']:10.2f} {entry['unit']}   {entry['ratio']:.3f} x {entry['peer']}")
+        figures = f"{entry['value']:10.2f} {entry['unit']}   {entry['ratio']:7.3f} x {entry['peer']}"
+        print(f"{entry['name']:55s} {figures}   spread {entry['spread']:.2f}")
     if given.json is not None:
         given.json.write_text(json.dumps(entries, indent=2) + "\n")
 

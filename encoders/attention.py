@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -90,18 +91,16 @@ class PositionalAttention(nn.Module):
         Raises:
             ValueError: A memory without places.
         """
-        weight, bias, out_weight = self._projections(places.basis)
         if memory is None:
-            q, k, v = self._placed(functional.linear(x, weight, bias), places, first=0)
+            q, k, v = self._project(x, places, 0, 3)
             key_places = places
         else:
             known = memory if isinstance(memory, KeyValues) else self.remember(memory, memory_places)
             k, v, key_places = known.keys, known.values, known.places
-            dim = x.shape[-1]
-            (q,) = self._placed(functional.linear(x, weight[:dim], None if bias is None else bias[:dim]), places, first=0)
+            (q,) = self._project(x, places, 0, 1)
         y = attend(q, k, v, places.logit_factor(key_places), present)
         y = places.turn_back(y) if self.values else y
-        return functional.linear(y.transpose(1, 2).flatten(2), out_weight, self.out.bias)
+        return functional.linear(y.transpose(1, 2).flatten(2), self._output(places.basis), self.out.bias)
 
     def remember(self, memory: Tensor, places: Places | None) -> KeyValues:
         """Computes keys and values once, for many sets of queries.
@@ -115,10 +114,7 @@ class PositionalAttention(nn.Module):
         """
         if places is None:
             raise ValueError("A memory needs memory_places; prepare them with all tokens unplaced if it has none.")
-        weight, bias, _ = self._projections(places.basis)
-        dim = memory.shape[-1]
-        kv = functional.linear(memory, weight[dim:], None if bias is None else bias[dim:])
-        keys, values = self._placed(kv, places, first=1)
+        keys, values = self._project(memory, places, 1, 3)
         return KeyValues(keys=keys, values=values, places=places)
 
     @torch.no_grad()
@@ -132,54 +128,72 @@ class PositionalAttention(nn.Module):
             return
         require_foldable(self.q_norm)
         require_foldable(self.k_norm)
-        weight, bias, out_weight = self._projections(basis.double())
-        self.qkv.weight.copy_(weight)
-        if bias is not None:
-            self.qkv.bias.copy_(bias)
-        self.out.weight.copy_(out_weight)
+        basis = basis.double()
+        self.out.weight.copy_(self._output(basis))
+        turned = slice(0, (3 if self.values else 2) * self.qkv.in_features)
+        for parameter in (self.qkv.weight, self.qkv.bias):
+            if parameter is not None:
+                parameter[turned] = self._in_basis(basis, parameter[turned]).to(parameter)
 
-    def _projections(self, basis: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Returns weight and bias of the input and weight of the output projection, with the basis folded in where it may."""
-        if basis is None:
-            return self.qkv.weight, self.qkv.bias, self.out.weight
+    def _output(self, basis: Tensor | None) -> Tensor:
+        """Returns the weight of the output projection, with the basis folded in where values are relative."""
+        if basis is None or not self.values:
+            return self.out.weight
         with torch.autocast(basis.device.type, enabled=False):
-            basis = basis.to(torch.promote_types(basis.dtype, self.qkv.weight.dtype))
-            weight = self._into_rows(basis, self.qkv.weight)
-            bias = None if self.qkv.bias is None else self._into_rows(basis, self.qkv.bias)
-            out_weight: Tensor = self.out.weight
-            if self.values:
-                out_weight = into_output(basis, out_weight.to(basis.dtype), self.heads)
-            return weight, bias, out_weight
+            basis = basis.to(torch.promote_types(basis.dtype, self.out.weight.dtype))
+            return into_output(basis, self.out.weight.to(basis.dtype), self.heads)
 
-    def _into_rows(self, basis: Tensor, weight: Tensor) -> Tensor:
-        """Returns P^T W for those rows of the stacked projections whose results are turned straight away."""
-        weight, dim = weight.to(basis.dtype), len(weight) // 3
-        start, stop = 0 if self.folds else 2 * dim, 3 * dim if self.values else 2 * dim
-        if start == stop:
-            return weight
-        return torch.cat((weight[:start], into_input(basis, weight[start:stop], self.heads), weight[stop:]))
+    def _project(self, x: Tensor, places: Places, first: int, last: int) -> tuple[Tensor, ...]:
+        """Returns queries (0), keys (1) and values (2), or those from `first` to before `last`, at their places.
 
-    def _placed(self, projected: Tensor, places: Places, *, first: int) -> tuple[Tensor, ...]:
-        """Returns queries, keys and values, or some of them in this order, each (B, heads, N, head_dim) at its place.
+        Each is (B, heads, N, head_dim). All three are projected together where the basis is folded into all of them, else
+        values by themselves.
+        """
+        edges = sorted({0, first, last, 3} | ({2} if not (self.values and self.folds) else set()))
+        sizes = [(stop - start) * self.qkv.in_features for start, stop in pairwise(edges)]
+        weights = self.qkv.weight.split(sizes)  # Not slices: the gradient of each would be as large as the whole weight.
+        biases = [None] * len(sizes) if self.qkv.bias is None else self.qkv.bias.split(sizes)
+        groups = [
+            self._placed(x, places, start, weight, bias)
+            for (start, stop), weight, bias in zip(pairwise(edges), weights, biases, strict=True)
+            if first <= start and stop <= last
+        ]
+        return tuple(part for group in groups for part in group.unbind(1))
+
+    def _placed(self, x: Tensor, places: Places, start: int, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Returns the projections of x by a part of the weight that starts with queries (0), keys (1) or values (2).
 
         Args:
-            projected: (B, N, k dim), what the projections gave.
+            x: (B, N, dim).
             places: Of the tokens.
-            first: Which one comes first: 0 queries, 1 keys.
-        """
-        parts = projected.reshape(*projected.shape[:2], -1, self.heads, self.qkv.weight.shape[1] // self.heads)
-        parts = parts.permute(0, 2, 3, 1, 4)
-        if not isinstance(self.q_norm, nn.Identity):
-            parts = self._normalised(parts, places.basis, first)
-        if type(places) is Places:
-            return parts.unbind(1)
-        turned = (3 if self.values else 2) - first
-        placed = places.turn(parts[:, :turned].contiguous())  # A copy, but the rotation runs twice as fast on it.
-        return (*placed.unbind(1), *parts[:, turned:].unbind(1))
+            start: What comes first.
+            weight: (k dim, dim).
+            bias: (k dim,) or None.
 
-    def _normalised(self, parts: Tensor, basis: Tensor | None, first: int) -> Tensor:
+        Returns:
+            (B, k, heads, N, head_dim).
+        """
+        steering, basis = start < 2, places.basis
+        turned = steering or self.values
+        if basis is not None and turned and (self.folds or not steering):
+            weight, bias = self._in_basis(basis, weight), None if bias is None else self._in_basis(basis, bias)
+        parts = functional.linear(x, weight, bias).unflatten(-1, (-1, self.heads, x.shape[-1] // self.heads))
+        parts = parts.permute(0, 2, 3, 1, 4)
+        if steering and not isinstance(self.q_norm, nn.Identity):
+            parts = self._normalised(parts, start, basis)
+        if turned and type(places) is not Places:
+            parts = places.turn(parts.contiguous())  # A copy, but the rotation runs twice as fast on it.
+        return parts
+
+    def _in_basis(self, basis: Tensor, weight: Tensor) -> Tensor:
+        """Returns P^T W for projections or biases, more precise than either where they differ."""
+        with torch.autocast(weight.device.type, enabled=False):
+            precise = torch.promote_types(basis.dtype, weight.dtype)
+            return into_input(basis.to(precise), weight.to(precise), self.heads)
+
+    def _normalised(self, parts: Tensor, start: int, basis: Tensor | None) -> Tensor:
         """Returns parts (B, k, heads, N, head_dim), of which queries and keys are normalised and stand in the basis."""
-        norms = (self.q_norm, self.k_norm)[first : first + parts.shape[1]]
+        norms = (self.q_norm, self.k_norm)[start : start + parts.shape[1]]
         changed = [norm(part) for norm, part in zip(norms, parts.unbind(1), strict=False)]
         if basis is not None and not self.folds:
             changed = [part @ basis.to(part.dtype) for part in changed]
