@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import zipfile
 from importlib.metadata import packages_distributions
@@ -61,6 +62,30 @@ def test_hugging_face_datasets_is_not_hidden_by_our_folder() -> None:
         [sys.executable, "-c", code], cwd=ROOT, env={"PYTHONPATH": ".src"}, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "datasets.load"
+
+
+IMPORTS = """
+import datasets
+import accelerate
+import stringline.encoders.training.loop  # It sees to it that torchvision imports, which the next two need.
+import timm
+from diffusers.training_utils import EMAModel
+print(hasattr(datasets, "load_dataset"), datasets.__spec__.origin is None, timm.__name__, EMAModel.__name__)
+"""
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_other_libraries_import_in_the_root_with_and_without_hugging_face_datasets(installed: bool, tmp_path: Path) -> None:
+    for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for path in Path(place).iterdir():
+            if installed or not re.match(r"datasets($|-)", path.name):
+                (tmp_path / path.name).symlink_to(path)
+    command = [sys.executable, "-S", "-c", IMPORTS]  # -S: no other packages than those on the path, and no hooks of theirs.
+    environment = {"PYTHONPATH": os.pathsep.join((str(ROOT / ".src"), str(tmp_path)))}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    # Without Hugging Face's package the name finds our folder, which is no package of its own and claims to be nothing.
+    assert done.stdout.split() == [str(installed), str(not installed), "timm", "EMAModel"]
 
 
 def test_the_lack_of_a_screen_is_no_news() -> None:

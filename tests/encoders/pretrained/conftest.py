@@ -14,7 +14,7 @@ from stringline.encoders.pretrained.places import FilledDepthPlaces
 from stringline.encoders.pretrained.timm_models import TimmModel, timm_model
 from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTransformer
 
-SMALL = {"depth": 2, "embed_dim": 32, "num_heads": 2}
+SMALL: dict[str, object] = {"depth": 2, "embed_dim": 32, "num_heads": 2}
 FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "siglip": ("vit_base_patch16_siglip_224", SMALL),
     "dinov2": ("vit_small_patch14_dinov2", SMALL | {"img_size": 112}),
