@@ -1,0 +1,206 @@
+"""Reading robomimic's HDF5: one file per task, actions of robosuite's operational space controller.
+
+Layout (Mandlekar et al., 2021): `data/demo_<i>` with `actions` (T, A), `rewards`, `states` and `obs/<key>`;
+`data.attrs["env_args"]` describes the environment. Pictures are `obs/<camera>_image`, depth is `obs/<camera>_depth`, poses are
+`obs/robot<i>_eef_pos` and `obs/robot<i>_eef_quat` (x y z w), fingers `obs/robot<i>_gripper_qpos`. Masks, as of validation, are
+kept as attributes.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stringline.datasets.contract import Array, Camera
+from stringline.datasets.formats import hdf5
+from stringline.datasets.formats.body import Meaning
+from stringline.datasets.formats.checks import equal_lengths, numbers, picture, positions
+from stringline.datasets.formats.depth import counts
+from stringline.datasets.formats.dimensions import Dimension, NumberVector, gripper_dimension
+from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Frames, Reference, camera_times
+from stringline.datasets.formats.grippers import gripper_convention, linear
+from stringline.datasets.formats.poses import pose_of_quaternions
+from stringline.datasets.formats.robosuite_controller import Controller, controller_of, named_controller
+from stringline.datasets.names import unknown_name
+
+AXES = "xyz"
+PER_ARM = 7
+
+
+class Robomimic:
+    """Reads robomimic's HDF5: joints and fingers as state, the controller's inputs, in m and rad, as action."""
+
+    def __init__(
+        self,
+        *,
+        action_gripper: str | Mapping[str, float] | None = None,
+        gripper_open_m: float | None = None,
+        controller: Mapping[str, Any] | None = None,
+        control_hz: float | None = None,
+        cameras: Mapping[str, str] | None = None,
+    ) -> None:
+        """Sets what the file may not say.
+
+        Args:
+            action_gripper: How actions count the gripper: `signed_closing` in robosuite's own environments.
+            gripper_open_m: Distance of the fingers at opening 1, 0.08 for a Panda.
+            controller: What becomes of an action, `{position_m, rotation_rad, relative}`; None reads it in `env_args`.
+            control_hz: Steps per second; None reads it there too.
+            cameras: Names without `_image` of the cameras to take, each with the name it gets; None takes all.
+
+        Raises:
+            ValueError: A convention or width is not named.
+        """
+        self._action_gripper = gripper_convention(action_gripper, "format.action_gripper")
+        if gripper_open_m is None:
+            raise ValueError("Name the distance of open fingers, format.gripper_open_m=NUMBER; a Panda has 0.08.")
+        self._fingers = linear("fingers_m", "distance of the fingers in m", 0.0, gripper_open_m)
+        self._controller = None if controller is None else named_controller(controller)
+        self._hz, self._cameras = control_hz, cameras
+
+    def episodes(self, path: Path) -> Iterator[Reference]:
+        """Lists a file.
+
+        Raises:
+            ValueError: It is no such file, or does not say what its actions mean and no option does.
+        """
+        with hdf5.opened(path) as file:
+            if "data" not in file:
+                raise ValueError(f"{path} is no data of robomimic: it has no group `data`, but {', '.join(file) or 'nothing'}.")
+            names = sorted(file["data"], key=lambda name: (_number(name), name))
+            environment = _environment(file)
+            masks = {name: {bytes(entry).decode() for entry in file["mask"][name][:]} for name in file.get("mask", ())}
+        controller = self._controller or controller_of(environment)
+        rate = self._hz or environment.get("env_kwargs", {}).get("control_freq")
+        if not rate:
+            raise ValueError(f"{path} does not say how many steps make a second; name it, format.control_hz=NUMBER.")
+        embodiment = _robots(environment)
+        for place, name in enumerate(names):
+            extra = {
+                "environment": environment.get("env_name", ""),
+                "masks": sorted(m for m, of in masks.items() if name in of),
+            }
+            read = partial(self._read, path, name, controller, (float(rate), embodiment, extra))
+            yield Reference(f"{path.name}/{name}", _number(name) if _number(name) >= 0 else place, read)
+
+    def _read(
+        self, path: Path, name: str, controller: Controller, known: tuple[float, str, Mapping[str, Any]]
+    ) -> ForeignEpisode:
+        rate, embodiment, extra = known
+        with hdf5.opened(path) as file:
+            demo = file[f"data/{name}"]
+            found = {key: len(hdf5.dataset(demo, key)) for key in ("actions", *self._read_keys(demo))}
+            steps = equal_lengths(found)
+            series = {
+                key: numbers(key, hdf5.rows(hdf5.dataset(demo, key), key))
+                for key in found
+                if not key.endswith(("_image", "_depth"))
+            }
+            cameras = {old: self._camera(demo, old, new) for old, new in self._chosen(demo).items()}
+            rewards = hdf5.rows(demo["rewards"], "rewards") if "rewards" in demo else None
+        arms = sorted({key.removeprefix("obs/").partition("_")[0] for key in series if key.endswith("_eef_pos")})
+        meaning = self._meaning(arms, series, controller, embodiment)
+        time = np.arange(steps) / rate
+        contract = meaning.contract(list(cameras.values()), rate, arms)
+        arrays = {"time": time, "action": meaning.action.imported("actions", series["actions"]), **camera_times(contract, time)}
+        if meaning.state.dimensions:
+            state = np.concatenate([part for arm in arms for part in _joints(arm, series)], axis=1)
+            arrays["joints/position"] = meaning.state.imported("obs/robot<i>_joint_pos, _gripper_qpos", state)
+        for arm in arms:
+            place = positions(f"obs/{arm}_eef_pos", series[f"obs/{arm}_eef_pos"])
+            key = f"obs/{arm}_eef_quat"
+            arrays[f"T_base_gripper/{arm}"] = pose_of_quaternions(key, place, series[key])
+        if rewards is not None and len(rewards) == steps:
+            arrays["reward"] = np.asarray(rewards, np.float32)
+        success = None if rewards is None else bool((rewards > 0).any())
+        return ForeignEpisode(contract, arrays, self._pictures(path, name, cameras), success=success, extra=extra)
+
+    def _read_keys(self, demo: Any) -> list[str]:
+        """Returns the observations that are read."""
+        offered = list(demo.get("obs", ()))
+        arms = [key.removesuffix("_eef_pos") for key in offered if key.endswith("_eef_pos")]
+        wanted = [f"{arm}_{part}" for arm in arms for part in ("eef_pos", "eef_quat")]
+        optional = [f"{arm}_{part}" for arm in arms for part in ("joint_pos", "gripper_qpos")]
+        pictures = [f"{name}_{kind}" for name in self._chosen(demo) for kind in ("image", "depth")]
+        return [f"obs/{key}" for key in (*wanted, *(key for key in (*optional, *pictures) if key in offered))]
+
+    def _chosen(self, demo: Any) -> Mapping[str, str]:
+        offered = [key.removesuffix("_image") for key in demo.get("obs", ()) if key.endswith("_image")]
+        for name in self._cameras or ():
+            if name not in offered:
+                raise ForeignDataError(str(unknown_name("camera", name, offered)))
+        return self._cameras or {name: name for name in offered}
+
+    @staticmethod
+    def _camera(demo: Any, old: str, new: str) -> Camera:
+        shape = demo[f"obs/{old}_image"].shape
+        if len(shape) != 4 or shape[3] != 3:
+            raise ForeignDataError(f"obs/{old}_image has shape {shape}; allowed: (T, H, W, 3).")
+        return Camera(new, shape[1], shape[2], "simulated" if f"{old}_depth" in demo["obs"] else None, has_geometry=False)
+
+    def _meaning(self, arms: Sequence[str], series: Mapping[str, Array], controller: Controller, embodiment: str) -> Meaning:
+        width = series["actions"].shape[1]
+        if not arms or width != PER_ARM * len(arms):
+            raise ForeignDataError(f"actions has {width} numbers for {len(arms)} arms; allowed: {PER_ARM} for each arm.")
+        action = NumberVector(tuple(d for arm in arms for d in self._action(arm, controller)))
+        state = NumberVector(tuple(d for arm in arms for d in self._state(arm, series)))
+        return Meaning(state, action, embodiment, "the world of robosuite; z up")
+
+    def _action(self, arm: str, controller: Controller) -> tuple[Dimension, ...]:
+        mode = controller.mode
+        return (
+            *(Dimension(f"{arm}/{a}", arm, "position", mode, "m", "world", controller.position_m) for a in AXES),
+            *(Dimension(f"{arm}/rotation_{a}", arm, "rotation", mode, "rad", "world", controller.rotation_rad) for a in AXES),
+            gripper_dimension(f"{arm}/gripper", arm, self._action_gripper),
+        )
+
+    def _state(self, arm: str, series: Mapping[str, Array]) -> tuple[Dimension, ...]:
+        hinges = series[f"obs/{arm}_joint_pos"].shape[1] if f"obs/{arm}_joint_pos" in series else 0
+        fingers = [gripper_dimension(f"{arm}/gripper", arm, self._fingers)] if f"obs/{arm}_gripper_qpos" in series else []
+        return (*(Dimension(f"{arm}/joint_{place}", arm) for place in range(1, hinges + 1)), *fingers)
+
+    @staticmethod
+    def _pictures(path: Path, name: str, cameras: Mapping[str, Camera]) -> dict[str, Frames]:
+        found: dict[str, Frames] = {}
+        for old, camera in cameras.items():
+            found[f"rgb/{camera.name}"] = partial(_frames, path, f"data/{name}/obs/{old}_image", camera, depth=False)
+            if camera.depth:
+                found[f"depth/{camera.name}"] = partial(_frames, path, f"data/{name}/obs/{old}_depth", camera, depth=True)
+        return found
+
+
+def _frames(path: Path, key: str, camera: Camera, *, depth: bool) -> Iterator[Array]:
+    for frame, row in hdf5.each_row(path, key):
+        yield (counts if depth else picture)(key, frame, row, camera.height, camera.width)
+
+
+def _joints(arm: str, series: Mapping[str, Array]) -> Iterator[Array]:
+    """Yields the joints (T, J) and the distance of the fingers (T, 1) of an arm, where they are there."""
+    if f"obs/{arm}_joint_pos" in series:
+        yield series[f"obs/{arm}_joint_pos"]
+    if (fingers := series.get(f"obs/{arm}_gripper_qpos")) is not None:
+        yield np.abs(fingers[:, :1] - fingers[:, 1:2]) if fingers.shape[1] == 2 else fingers[:, :1]
+
+
+def _environment(file: Any) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(file["data"].attrs["env_args"])
+    except KeyError:
+        return {}
+    except json.JSONDecodeError as error:
+        raise ValueError(f"data.attrs['env_args'] is no JSON: {error}.") from error
+    return found
+
+
+def _robots(environment: Mapping[str, Any]) -> str:
+    robots = environment.get("env_kwargs", {}).get("robots", "unknown")
+    return robots if isinstance(robots, str) else "+".join(map(str, robots))
+
+
+def _number(name: str) -> int:
+    found = re.findall(r"\d+", name)
+    return int(found[-1]) if found else -1

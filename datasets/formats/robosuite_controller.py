@@ -1,0 +1,77 @@
+"""What robosuite's operational space controller makes of an action: it scales numbers from -1 to 1 to metres and radians."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stringline.datasets.contract import ActionMode
+from stringline.datasets.names import unknown_name
+
+OPTION = "format.controller={position_m: NUMBER, rotation_rad: NUMBER, relative: true or false}"
+
+
+@dataclass(frozen=True)
+class Controller:
+    """The scales of an action.
+
+    Attributes:
+        position_m: Metres at 1; 1 where positions are in metres already.
+        rotation_rad: Radians at 1; 1 where rotation vectors are in radians already.
+        mode: Relative to the measured pose, or absolute.
+    """
+
+    position_m: float
+    rotation_rad: float
+    mode: ActionMode
+
+
+def named_controller(named: Mapping[str, Any]) -> Controller:
+    """Builds what a user named.
+
+    Raises:
+        ValueError: A field is missing or unknown.
+    """
+    fields = ("position_m", "rotation_rad", "relative")
+    for name in named:
+        if name not in fields:
+            raise unknown_name("field of the controller", name, fields)
+    if set(named) != set(fields):
+        raise ValueError(f"The controller has the fields {', '.join(named) or 'none'}; needed: {', '.join(fields)}.")
+    return Controller(named["position_m"], named["rotation_rad"], "relative" if named["relative"] else "absolute")
+
+
+def controller_of(environment: Mapping[str, Any]) -> Controller:
+    """Reads the controller of a recorded environment.
+
+    Args:
+        environment: `env_args` of the file. Since robosuite 1.5 a controller has one part for each arm; they must be alike.
+
+    Raises:
+        ValueError: It describes none that is known.
+    """
+    settings = environment.get("env_kwargs", {}).get("controller_configs")
+    parts = settings if isinstance(settings, list) else [settings]
+    if len(parts) == 1 and isinstance(parts[0], Mapping) and "body_parts" in parts[0]:
+        parts = list(_arms(parts[0]["body_parts"]).values())
+    found = {_read(part) for part in parts}
+    if len(found) != 1 or None in found:
+        raise ValueError(f"The file does not say what its actions mean in m and rad; name it, {OPTION}.")
+    (controller,) = found
+    assert controller is not None
+    return controller
+
+
+def _arms(parts: Mapping[str, Any]) -> Mapping[str, Any]:
+    arms = parts.get("arms", parts)
+    return {name: part for name, part in arms.items() if name in ("left", "right")}
+
+
+def _read(part: Any) -> Controller | None:
+    if not isinstance(part, Mapping) or part.get("type") != "OSC_POSE":
+        return None
+    if part.get("control_delta", part.get("input_type", "delta") == "delta") is False:
+        return Controller(1.0, 1.0, "absolute")
+    limits = part.get("output_max")
+    if not isinstance(limits, list) or len(limits) != 6 or len(set(limits[:3])) != 1 or len(set(limits[3:])) != 1:
+        return None
+    return Controller(float(limits[0]), float(limits[3]), "relative")

@@ -1,0 +1,238 @@
+"""robomimic's HDF5 as h5py writes it after the documented layout: what comes in, and what is said about what does not."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from stringline.datasets.formats.importing import Outcome
+from stringline.datasets.formats.robomimic import Robomimic
+from stringline.datasets.formats.robosuite_controller import Controller, controller_of
+from stringline.datasets.store import EpisodeStore
+from stringline.datasets.windows import Windows
+
+Import = Callable[[Robomimic, Path], tuple[EpisodeStore, Outcome]]
+Record = Callable[..., Path]
+LENGTHS = (5, 8, 4)
+OSC = {"type": "OSC_POSE", "control_delta": True, "output_max": [0.05] * 3 + [0.5] * 3}
+PARTS = {"type": "BASIC", "body_parts": {"right": {**OSC, "input_type": "delta"}}}
+NAMED = {"action_gripper": "signed_closing", "gripper_open_m": 0.08}
+
+
+def recorded(samples: Any, path: Path, controller: Any = OSC, arms: int = 1) -> Path:
+    """Writes three demonstrations with a camera that has depth."""
+    environment = {"env_name": "Lift", "env_type": 1}
+    environment["env_kwargs"] = {"control_freq": 20, "robots": ["Panda"] * arms, "controller_configs": controller}
+    with h5py.File(path, "w") as file:
+        data = file.create_group("data")
+        data.attrs["env_args"] = json.dumps(environment)
+        data.attrs["total"] = sum(LENGTHS)
+        for number, steps in enumerate(LENGTHS):
+            rng = np.random.default_rng(number)
+            demo = data.create_group(f"demo_{number}")
+            demo.attrs["num_samples"] = steps
+            demo["actions"] = rng.uniform(-1, 1, (steps, 7 * arms))
+            demo["states"] = rng.normal(size=(steps, 30))
+            demo["rewards"] = np.eye(steps)[-1] if number else np.zeros(steps)
+            demo["dones"] = np.eye(steps)[-1].astype(np.int64)
+            for arm in range(arms):
+                fingers = rng.uniform(0, 0.04, (steps, 1))
+                demo[f"obs/robot{arm}_eef_pos"] = rng.normal(size=(steps, 3))
+                demo[f"obs/robot{arm}_eef_quat"] = Rotation.random(steps, random_state=number).as_quat()
+                demo[f"obs/robot{arm}_joint_pos"] = rng.uniform(-2, 2, (steps, 7))
+                demo[f"obs/robot{arm}_gripper_qpos"] = np.hstack([fingers, -fingers])
+            demo["obs/agentview_image"] = np.stack([samples.picture(frame, number) for frame in range(steps)])
+            demo["obs/agentview_depth"] = rng.uniform(0.5, 2, (steps, 16, 24, 1)).astype(np.float32)
+        file["mask/train"] = np.array([b"demo_0", b"demo_2"])
+        file["mask/valid"] = np.array([b"demo_1"])
+    return path
+
+
+@pytest.fixture
+def record(samples: Any) -> Record:
+    return partial(recorded, samples)
+
+
+@pytest.mark.parametrize("controller", [OSC, PARTS])
+def test_what_was_recorded_comes_in(tmp_path: Path, imported: Import, samples: Any, record: Record, controller: Any) -> None:
+    path = record(tmp_path / "lift.hdf5", controller)
+    assert samples.size_of(path) < 100_000
+    store, outcome = imported(Robomimic(**NAMED), path)
+    assert outcome.refused == {}
+    assert [episode.steps for episode in store.episodes()] == list(LENGTHS)
+    episode = store.episodes()[1]
+    arrays, contract = episode.arrays, episode.attributes.contract
+    with h5py.File(path) as file:
+        demo = {key: file["data/demo_1"][key][:] for key in ("actions", *(f"obs/{name}" for name in file["data/demo_1/obs"]))}
+    np.testing.assert_allclose(arrays["action"][:, :3], 0.05 * demo["actions"][:, :3], rtol=1e-6)
+    np.testing.assert_allclose(arrays["action"][:, 3:6], 0.5 * demo["actions"][:, 3:6], rtol=1e-6)
+    np.testing.assert_allclose(arrays["action"][:, 6], (1 - demo["actions"][:, 6]) / 2, rtol=1e-6)
+    np.testing.assert_allclose(arrays["joints/position"][:, :7], demo["obs/robot0_joint_pos"], rtol=1e-6)
+    np.testing.assert_allclose(arrays["joints/position"][:, 7], demo["obs/robot0_gripper_qpos"][:, 0] / 0.04, rtol=1e-6)
+    pose = arrays["T_base_gripper/robot0"]
+    np.testing.assert_allclose(pose[:, :3, 3], demo["obs/robot0_eef_pos"], rtol=1e-6)
+    np.testing.assert_allclose(pose[:, :3, :3], Rotation.from_quat(demo["obs/robot0_eef_quat"]).as_matrix(), atol=1e-6)
+    np.testing.assert_array_equal(arrays["rgb/agentview"], demo["obs/agentview_image"])
+    np.testing.assert_allclose(arrays["depth/agentview"], 1000 * demo["obs/agentview_depth"][..., 0], atol=0.51)
+    assert [d.mode for d in contract.action] == ["relative"] * 6 + ["absolute"]
+    assert (contract.embodiment, contract.control_hz, contract.arms) == ("Panda", 20, ("robot0",))
+    assert [e.attributes.success for e in store.episodes()] == [False, True, True]
+    assert [e.attributes.extra["masks"] for e in store.episodes()] == [["train"], ["valid"], ["train"]]
+    assert len(Windows(store)) == sum(LENGTHS)
+    assert imported(Robomimic(**NAMED), path)[1].present == len(LENGTHS)
+
+
+def test_two_arms_come_in(tmp_path: Path, imported: Import, record: Record) -> None:
+    parts = {"body_parts": {"arms": {"left": OSC, "right": OSC}}}
+    store, outcome = imported(Robomimic(**NAMED), record(tmp_path / "two.hdf5", parts, 2))
+    assert outcome.refused == {}
+    contract = store.episodes()[0].attributes.contract
+    assert (contract.embodiment, contract.arms, len(contract.action)) == ("Panda+Panda", ("robot0", "robot1"), 14)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (OSC, Controller(0.05, 0.5, "relative")),
+        ({**OSC, "control_delta": False}, Controller(1.0, 1.0, "absolute")),
+        ([OSC, OSC], Controller(0.05, 0.5, "relative")),
+        (
+            {"body_parts": {"right": {**OSC, "control_delta": False, "input_type": "absolute"}}},
+            Controller(1.0, 1.0, "absolute"),
+        ),
+    ],
+)
+def test_the_file_says_what_actions_mean(settings: Any, expected: Controller) -> None:
+    assert controller_of({"env_kwargs": {"controller_configs": settings}}) == expected
+
+
+@pytest.mark.parametrize(
+    "settings", [None, {"type": "JOINT_POSITION"}, {"type": "OSC_POSE"}, [OSC, {**OSC, "control_delta": False}]]
+)
+def test_what_it_does_not_say_is_asked_for(tmp_path: Path, imported: Import, record: Record, settings: Any) -> None:
+    path = record(tmp_path / "lift.hdf5", settings)
+    with pytest.raises(ValueError, match="does not say what its actions mean in m and rad; name it, format.controller="):
+        imported(Robomimic(**NAMED), path)
+    named = {"position_m": 0.1, "rotation_rad": 0.2, "relative": False}
+    store, _ = imported(Robomimic(**NAMED, controller=named), path)
+    assert store.episodes()[0].attributes.contract.action[0].mode == "absolute"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"gripper_open_m": 0.08},
+            "format.action_gripper is not named, and nothing in the data says what it is. Allowed: opening",
+        ),
+        ({"action_gripper": "closing"}, "Name the distance of open fingers, format.gripper_open_m=NUMBER"),
+        ({**NAMED, "controller": {"position": 1}}, "no field of the controller 'position'. Did you mean 'position_m'"),
+        (
+            {**NAMED, "controller": {"position_m": 1}},
+            "The controller has the fields position_m; needed: position_m, rotation_rad",
+        ),
+        (
+            {**NAMED, "action_gripper": {"closed": 1}},
+            r"format.action_gripper is {'closed': 1}; allowed: a name, or {closed: NUMBER",
+        ),
+        ({**NAMED, "action_gripper": "clsing"}, "There is no format.action_gripper 'clsing'. Allowed: opening"),
+    ],
+)
+def test_options_are_checked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Robomimic(**options)
+
+
+def spoil(path: Path, key: str, where: Any, value: Any) -> None:
+    with h5py.File(path, "r+") as file:
+        file[f"data/demo_1/{key}"][where] = value
+
+
+def swap(path: Path, key: str, value: Any) -> None:
+    with h5py.File(path, "r+") as file:
+        del file[f"data/demo_1/{key}"]
+        if value is not None:
+            file[f"data/demo_1/{key}"] = value
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda p: spoil(p, "actions", (3, 2), np.nan), "actions at frame 3, dimension 2, is nan; every value must be finite."),
+        (
+            lambda p: spoil(p, "actions", (3, 6), 4.0),
+            "actions at frame 3, 'robot0/gripper', is 4; no gripper opens so far under",
+        ),
+        (
+            lambda p: spoil(p, "obs/robot0_eef_pos", (2, 1), 450.0),
+            "obs/robot0_eef_pos at frame 2, 'y', is 450; positions are in metres",
+        ),
+        (
+            lambda p: spoil(p, "obs/robot0_eef_quat", 4, 0.9),
+            "obs/robot0_eef_quat at frame 4 has length 1.8; a quaternion has length 1.",
+        ),
+        (lambda p: spoil(p, "obs/robot0_joint_pos", (1, 0), 90.0), "'robot0/joint_1', is 90; no joint turns so far in rad"),
+        (
+            lambda p: spoil(p, "obs/agentview_depth", (2, 0, 0), 700.0),
+            "demo_1/obs/agentview_depth at frame 2 reaches 700; floats are metres",
+        ),
+        (
+            lambda p: spoil(p, "obs/agentview_depth", (2, 0, 0), -1.0),
+            "agentview_depth at frame 2 holds values that are negative",
+        ),
+        (
+            lambda p: swap(p, "obs/agentview_depth", np.full((8, 16, 24), 2, np.uint16)),
+            "reaches 2; integers are millimetres, nothing is",
+        ),
+        (
+            lambda p: swap(p, "obs/agentview_depth", np.full((8, 9, 24), 900, np.uint16)),
+            "at frame 0 has shape (9, 24); allowed: (16, 24).",
+        ),
+        (
+            lambda p: swap(p, "obs/agentview_depth", np.zeros((8, 16, 24), bool)),
+            "at frame 0 is bool; allowed: floats in m, integers",
+        ),
+        (
+            lambda p: swap(p, "obs/agentview_image", np.zeros((7, 16, 24, 3), np.uint8)),
+            "obs/agentview_image has 7 frames, actions has 8",
+        ),
+        (
+            lambda p: swap(p, "obs/agentview_image", np.zeros((8, 16, 24), np.uint8)),
+            "has shape (8, 16, 24); allowed: (T, H, W, 3).",
+        ),
+        (lambda p: swap(p, "obs/agentview_image", None), "There is no camera 'agentview'. Allowed: none."),
+        (lambda p: swap(p, "obs/robot0_eef_quat", None), "There is no data set 'obs/robot0_eef_quat'. Did you mean"),
+        (lambda p: swap(p, "actions", np.zeros((8, 8))), "actions has 8 numbers for 1 arms; allowed: 7 for each arm."),
+    ],
+)
+def test_a_bad_episode_is_named_and_the_good_ones_come_in(
+    tmp_path: Path, imported: Import, record: Record, change: Callable[[Path], None], message: str
+) -> None:
+    path = record(tmp_path / "lift.hdf5")
+    change(path)
+    store, outcome = imported(Robomimic(**NAMED, cameras={"agentview": "agentview"}), path)
+    assert list(outcome.refused) == ["episode 1 (lift.hdf5/demo_1)"]
+    assert message in outcome.refused["episode 1 (lift.hdf5/demo_1)"]
+    assert [episode.attributes.seed for episode in store.episodes()] == [0, 2]
+
+
+def test_what_is_no_such_file_is_refused(tmp_path: Path, record: Record) -> None:
+    with h5py.File(tmp_path / "else.hdf5", "w") as file:
+        file["action"] = [1]
+    with pytest.raises(ValueError, match="is no data of robomimic: it has no group `data`, but action."):
+        list(Robomimic(**NAMED).episodes(tmp_path / "else.hdf5"))
+    path = record(tmp_path / "lift.hdf5")
+    with h5py.File(path, "r+") as file:
+        del file["data"].attrs["env_args"]
+    controller = {"position_m": 0.1, "rotation_rad": 0.2, "relative": True}
+    with pytest.raises(ValueError, match="does not say how many steps make a second; name it, format.control_hz=NUMBER."):
+        list(Robomimic(**NAMED, controller=controller).episodes(path))
+    path.write_bytes(path.read_bytes()[:3000])
+    with pytest.raises(ValueError, match="cannot be read as HDF5; it is truncated"):
+        list(Robomimic(**NAMED).episodes(path))
