@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from stringline.encoders.positions.folding import commutes_with_bases, into_input, into_output, require_foldable
 from stringline.encoders.positions.places import Places
+from stringline.encoders.positions.precision import without_autocast
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +140,7 @@ class PositionalAttention(nn.Module):
         """Returns the weight of the output projection, with the basis folded in where values are relative."""
         if basis is None or not self.values:
             return self.out.weight
-        with torch.autocast(basis.device.type, enabled=False):
+        with without_autocast(basis):
             basis = basis.to(torch.promote_types(basis.dtype, self.out.weight.dtype))
             return into_output(basis, self.out.weight.to(basis.dtype), self.heads)
 
@@ -151,8 +152,8 @@ class PositionalAttention(nn.Module):
         """
         edges = sorted({0, first, last, 3} | ({2} if not (self.values and self.folds) else set()))
         sizes = [(stop - start) * self.qkv.in_features for start, stop in pairwise(edges)]
-        weights = self.qkv.weight.split(sizes)  # Not slices: the gradient of each would be as large as the whole weight.
-        biases = [None] * len(sizes) if self.qkv.bias is None else self.qkv.bias.split(sizes)
+        weights = torch.split(self.qkv.weight, sizes)  # Not slices: the gradient of each would be as large as the whole weight.
+        biases = [None] * len(sizes) if self.qkv.bias is None else torch.split(self.qkv.bias, sizes)
         groups = [
             self._placed(x, places, start, weight, bias)
             for (start, stop), weight, bias in zip(pairwise(edges), weights, biases, strict=True)
@@ -177,8 +178,8 @@ class PositionalAttention(nn.Module):
         turned = steering or self.values
         if basis is not None and turned and (self.folds or not steering):
             weight, bias = self._in_basis(basis, weight), None if bias is None else self._in_basis(basis, bias)
-        parts = functional.linear(x, weight, bias).unflatten(-1, (-1, self.heads, x.shape[-1] // self.heads))
-        parts = parts.permute(0, 2, 3, 1, 4)
+        projected = functional.linear(x, weight, bias)
+        parts = projected.reshape(*x.shape[:2], -1, self.heads, x.shape[-1] // self.heads).permute(0, 2, 3, 1, 4)
         if steering and not isinstance(self.q_norm, nn.Identity):
             parts = self._normalised(parts, start, basis)
         if turned and type(places) is not Places:
@@ -187,7 +188,7 @@ class PositionalAttention(nn.Module):
 
     def _in_basis(self, basis: Tensor, weight: Tensor) -> Tensor:
         """Returns P^T W for projections or biases, more precise than either where they differ."""
-        with torch.autocast(weight.device.type, enabled=False):
+        with without_autocast(weight):
             precise = torch.promote_types(basis.dtype, weight.dtype)
             return into_input(basis.to(precise), weight.to(precise), self.heads)
 

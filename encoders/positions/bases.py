@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from stringline.encoders.positions.fourier import real_fourier
+from stringline.encoders.positions.precision import at_least_float32, without_autocast
 
 
 class Basis(nn.Module, ABC):
@@ -80,8 +81,8 @@ class AntisymmetricBasis(Basis):
 
     def forward(self) -> Tensor:
         """Returns P, block by block."""
-        with torch.autocast(self.skew.device.type, enabled=False):
-            entries = self.skew.to(torch.promote_types(self.skew.dtype, torch.float32))
+        with without_autocast(self.skew):
+            entries = at_least_float32(self.skew)
             blocks = self._map(antisymmetric(entries, self.block, self.rows, self.columns))
             if self.start is not None:
                 blocks = self.start.to(blocks.dtype) @ blocks
@@ -147,8 +148,8 @@ class Givens(Basis):
 
     def forward(self) -> Tensor:
         """Returns P."""
-        with torch.autocast(self.angles.device.type, enabled=False):
-            angles = self.angles.to(torch.promote_types(self.angles.dtype, torch.float32))
+        with without_autocast(self.angles):
+            angles = at_least_float32(self.angles)
             of_channel = angles.gather(2, self.pair.expand(self.sets, -1, -1))
             cos, sin = of_channel.cos().unsqueeze(-1), (of_channel.sin() * self.sign).unsqueeze(-1)
             rows = torch.eye(self.size, dtype=angles.dtype, device=angles.device).expand(self.sets, -1, -1)
@@ -205,7 +206,7 @@ class Householder(Basis):
 
     def forward(self) -> Tensor:
         """Returns P."""
-        with torch.autocast(self.offsets.device.type, enabled=False):
+        with without_autocast(self.offsets):
             v = (self.start + self.offsets).to(torch.promote_types(self.offsets.dtype, torch.float32))
             v = v / v.norm(dim=-1, keepdim=True)
             basis = torch.eye(self.size, dtype=v.dtype, device=v.device).expand(self.sets, -1, -1)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from stringline.encoders.positions.folding import into_input, into_output, require_foldable
 from stringline.encoders.positions.places import Places, complete
+from stringline.encoders.positions.precision import at_least_float32, without_autocast
 
 
 class PositionEncoding(nn.Module, ABC):
@@ -85,8 +86,8 @@ class PositionEncoding(nn.Module, ABC):
                 compiling or exporting).
         """
         self._check(coordinates, placed)
-        with torch.autocast(coordinates.device.type, enabled=False):
-            complete_coordinates = complete(_at_least_float32(coordinates), placed)
+        with without_autocast(coordinates):
+            complete_coordinates = complete(at_least_float32(coordinates), placed)
             if not torch.compiler.is_compiling() and not complete_coordinates.isfinite().all():
                 raise ValueError("A placed token has a coordinate that is NaN or infinite; say placed=False for such tokens.")
             return self._places(complete_coordinates)
@@ -169,7 +170,3 @@ class EncodingRecipe(Protocol):
     def __call__(self, *, heads: int, head_dim: int, axes: int) -> PositionEncoding:
         """Returns it with its starting parameters."""
         ...
-
-
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from stringline.encoders.positions.fourier import sine_transform
+from stringline.encoders.positions.precision import without_autocast
 from stringline.encoders.positions.starts import Start, isotropic
 
 
@@ -162,7 +163,7 @@ class Circulant(Frequencies):
         """Returns W c, zero for the first plane of each block."""
         c = self.coefficients()
         sine = sine_transform(self.block, c.device).to(c.dtype)
-        with torch.autocast(c.device.type, enabled=False):
+        with without_autocast(c):
             return (c @ sine.mT).flatten(-2)
 
     @torch.no_grad()

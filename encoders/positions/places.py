@@ -6,6 +6,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from stringline.encoders.positions.precision import without_autocast
+
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
@@ -106,7 +108,7 @@ class FactorPlaces(Places):
 
     def logit_factor(self, keys: Self) -> Tensor:
         """Returns the products of the features, (B, heads | 1, N_q, N_k)."""
-        with torch.autocast(self.features.device.type, enabled=False):
+        with without_autocast(self.features):
             return self.features @ keys.features.mT
 
 
