@@ -29,7 +29,7 @@ Vector = tuple[float, float, float]
 
 
 class CanonicalPlaces(nn.Module, ABC):
-    """Three axes computed from the position relative to an origin and an axis in the robot's base frame."""
+    """Places computed from the position relative to an origin and an axis in the robot's base frame."""
 
     axes = 3
     reads = MetricPlaces.reads
@@ -69,7 +69,7 @@ class CanonicalPlaces(nn.Module, ABC):
 
     @abstractmethod
     def chart(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-        """Returns the canonical coordinates (..., 3) of positions (metres, z along the axis) off the axis."""
+        """Returns the canonical coordinates (..., axes) of positions off the axis (metres, z along it)."""
 
     def _canonical(self, points: Tensor, placed: Tensor) -> tuple[Tensor, Tensor]:
         relative = points - points.new_tensor(self.origin)
@@ -95,6 +95,16 @@ class SphericalPlaces(CanonicalPlaces):
         from_axis = (x.square() + y.square()).sqrt()
         distance = (x.square() + y.square() + z.square()).sqrt()
         return torch.stack((torch.atan2(from_axis, z), torch.atan2(y, x), distance.log()), dim=-1)
+
+
+class DirectionPlaces(SphericalPlaces):
+    """Polar angle and azimuth alone: the two coordinates that the paper names. What lies on one ray has one place."""
+
+    axes = 2
+
+    def chart(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+        """Returns (theta, phi)."""
+        return super().chart(x, y, z)[..., :2]
 
 
 class CylindricalPlaces(CanonicalPlaces):

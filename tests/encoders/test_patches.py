@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from stringline.encoders.patches import ConvolutionalStem, EmbeddingRecipe, PatchProjection
+from stringline.encoders.training.checkpoint import build
 
 RECIPES: dict[str, tuple[EmbeddingRecipe, int]] = {
     "stem": (partial(ConvolutionalStem, width=8), 16),
@@ -59,6 +60,11 @@ def test_pictures_that_do_not_fit_are_refused(kind: str, shape: tuple[int, ...])
     recipe, patch = RECIPES[kind]
     with pytest.raises(ValueError, match=rf"shape \({shape[0]}, .*H, W, 3\), H and W multiples of {patch}"):
         recipe(8, channels=3)(torch.zeros(shape))
+
+
+def test_a_configuration_chooses() -> None:
+    recipe = build({"_target_": "stringline.encoders.patches.PatchProjection", "_partial_": True, "patch": 14}, torch.nn.Module)
+    assert recipe(8, channels=4).projection.weight.shape == (8, 4, 14, 14)
 
 
 def test_a_patch_of_no_size_is_refused() -> None:

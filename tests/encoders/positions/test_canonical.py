@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from stringline.encoders.geometry import View
-from stringline.encoders.positions.canonical import CanonicalPlaces, CylindricalPlaces, SphericalPlaces
+from stringline.encoders.positions.canonical import CanonicalPlaces, CylindricalPlaces, DirectionPlaces, SphericalPlaces
 from stringline.encoders.positions.coordinates import MetricPlaces
 
 CPU = torch.device("cpu")
@@ -76,6 +76,7 @@ def test_the_angles_are_those_of_the_paper() -> None:
     torch.testing.assert_close(phi.tan(), y / x)
     torch.testing.assert_close(distance.exp(), r.norm(dim=-1))
     assert torch.equal(theta < math.pi / 2, z > 0)
+    assert torch.equal(DirectionPlaces().points(r)[0], torch.stack((theta, phi), dim=-1))
 
 
 @pytest.mark.parametrize("kind", [SphericalPlaces, CylindricalPlaces])

@@ -7,12 +7,19 @@ import torch
 from torch import Tensor
 
 from stringline.encoders.geometry import View
-from stringline.encoders.positions.canonical import CylindricalPlaces, SphericalPlaces
+from stringline.encoders.positions.canonical import CylindricalPlaces, DirectionPlaces, SphericalPlaces
 from stringline.encoders.positions.coordinates import Coordinates, GridPlaces, MetricPlaces, PatchDepthPlaces
 
 CPU = torch.device("cpu")
-CHOICES: list[Coordinates] = [GridPlaces(), PatchDepthPlaces(), MetricPlaces(), SphericalPlaces(), CylindricalPlaces()]
-METRIC: list[Coordinates] = [MetricPlaces(), SphericalPlaces(), CylindricalPlaces()]
+CHOICES: list[Coordinates] = [
+    GridPlaces(),
+    PatchDepthPlaces(),
+    MetricPlaces(),
+    SphericalPlaces(),
+    DirectionPlaces(),
+    CylindricalPlaces(),
+]
+METRIC: list[Coordinates] = [MetricPlaces(), SphericalPlaces(), DirectionPlaces(), CylindricalPlaces()]
 
 
 def _view(side: int = 128, *, geometry: bool = True, depth: Tensor | None = None) -> View:
@@ -73,7 +80,7 @@ def test_holes_have_no_place(choice: Coordinates) -> None:
 def test_a_camera_without_geometry_has_no_metric_places() -> None:
     for choice in METRIC:
         coordinates, placed = choice.patches(_view(geometry=False), 16, 2, CPU)
-        assert coordinates.shape == (2, 64, 3)
+        assert coordinates.shape == (2, 64, choice.axes)
         assert not placed.any()
     assert PatchDepthPlaces().patches(_view(geometry=False), 16, 2, CPU)[1].all()
 

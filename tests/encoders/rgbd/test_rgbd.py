@@ -160,6 +160,14 @@ def test_every_use_of_depth_trains(
             assert name.endswith("offset") or parameter.grad.abs().max() > 0, name  # A common offset is a shift.
 
 
+@torch.no_grad()
+def test_the_whole_compiles_as_one_graph(observation: Observation, make_tokens: MakeTokens) -> None:
+    blocks = VisionTransformer(RopeMixed(2, 16, 3, wavelengths=(0.2, 2.0)), 32, depth=1, registers=1)
+    encode = RgbdVisionTransformer(make_tokens(depth=Normals()), blocks)
+    compiled = torch.compile(encode, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(observation).features, encode(observation).features)
+
+
 def test_pictures_of_another_size_keep_the_meaning_of_places(observation: Observation) -> None:
     """Twice the size with twice the patch: the same places, of grid and metres."""
     camera = Camera("one", 32, 48, depth="simulated")
