@@ -17,9 +17,15 @@ COMMAND = "stringline-data"
 TASKS = {
     "import": "stringline.datasets.verbs.importing:import_foreign",
     "verify": "stringline.datasets.verbs.verify:verify",
+    "trim": "stringline.datasets.verbs.edit:trim_episodes",
+    "delete": "stringline.datasets.verbs.edit:delete_episodes",
+    "split": "stringline.datasets.verbs.edit:split",
+    "merge": "stringline.datasets.verbs.edit:merge_stores",
+    "relabel": "stringline.datasets.verbs.edit:relabel_episodes",
+    "filter": "stringline.datasets.verbs.edit:filter_episodes",
     "archive": "stringline.datasets.verbs.archive:archive_store",
-    "cache": "stringline.datasets.verbs.cache:cache_store",
     "expand": "stringline.datasets.verbs.archive:expand_archive",
+    "cache": "stringline.datasets.verbs.cache:cache_store",
 }
 
 

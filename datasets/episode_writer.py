@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from stringline.datasets.checksums import as_bytes, crc32
 from stringline.datasets.contract import Contract, Observation
 from stringline.datasets.disk import explained_full_disk, require_space, sync, sync_tree, write_all
-from stringline.datasets.episode import EpisodeAttributes, MappedArrays, write_metadata
+from stringline.datasets.episode import EpisodeAttributes, MappedArrays, StoredEpisode, write_metadata
 from stringline.datasets.validation import OPTIONAL_STEP_KEYS, validate_action, validate_episode, validate_observation
 from stringline.datasets.zarr_layout import ArrayEntry, chunk_file, little_endian
 
@@ -156,6 +156,29 @@ class EpisodeWriter:
             with explained_full_disk(self._final):
                 path.parent.mkdir()
                 path.write_bytes(array.tobytes())
+
+    def take_over(self, episode: StoredEpisode, keys: Iterable[str]) -> None:
+        """Takes arrays of another episode as they are: the same file under a second name, or a copy on another disk.
+
+        Raises:
+            ValueError: A key is taken already, or an array is missing.
+            NoSpaceError: The disk is full.
+        """
+        for key in keys:
+            if key in self._series or key in self._entries:
+                raise ValueError(f"{key} has been written already.")
+            entry = self._entries[key] = episode.entries[key]
+            if not entry.nbytes:
+                continue
+            old, new = (chunk_file(root, key, len(entry.shape)) for root in (episode.path, self._path))
+            with explained_full_disk(self._final):
+                new.parent.mkdir(parents=True)
+                try:
+                    os.link(old, new)
+                except FileNotFoundError as error:
+                    raise ValueError(f"Episode {episode.name}: {key} is missing or empty ({old}).") from error
+                except OSError:  # Another disk, or one without links.
+                    shutil.copyfile(old, new)
 
     def _extend(self, key: str, rows: Array) -> None:
         with explained_full_disk(self._final):

@@ -101,7 +101,8 @@ def _shares(new: int, old: int) -> Floats:
     edges = np.arange(new + 1) * (old / new)
     pixels = np.arange(old)
     overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
-    return (np.maximum(overlap, 0) * (new / old)).astype(np.float32)
+    shares: Floats = (np.maximum(overlap, 0) * (new / old)).astype(np.float32)
+    return shares
 
 
 def _nearest(new: int, old: int) -> NDArray[np.int64]:

@@ -17,12 +17,13 @@ from stringline.datasets.contract import EpisodeArrays
 from stringline.datasets.disk import write_file
 from stringline.datasets.episode import EpisodeAttributes, StoredEpisode, read_episode
 from stringline.datasets.episode_writer import OPEN_PREFIX, EpisodeWriter
+from stringline.datasets.journal import hidden_by_edits
 from stringline.datasets.names import unknown_name
 from stringline.datasets.seal import sealed_group
 from stringline.datasets.validation import validate_episode
 from stringline.datasets.versions import FORMAT_VERSION, ROOT_KEY, read_group
 
-_NAME = re.compile(r"(?P<task>.+)\.(?P<seed>\d{10,})\.(?P<id>[0-9a-f]{12})")
+_NAME = re.compile(r"(?P<task>[^.].*)\.(?P<seed>\d{10,})\.(?P<id>[0-9a-f]{12})")
 
 
 def episode_name(task: str, seed: int) -> str:
@@ -72,8 +73,10 @@ class EpisodeStore:
         return cls(path)
 
     def names(self) -> list[str]:
-        """Returns the complete episodes, ordered by task, seed and id."""
-        found = [match for entry in os.listdir(self.path) if entry[0] != "." and (match := _NAME.fullmatch(entry))]
+        """Returns the complete episodes, ordered by task, seed and id; an edit shows as a whole or not at all."""
+        entries = os.listdir(self.path)
+        hidden = hidden_by_edits(self.path, entries)
+        found = [match for entry in entries if entry not in hidden and (match := _NAME.fullmatch(entry))]
         return [match[0] for match in sorted(found, key=lambda match: (match["task"], int(match["seed"]), match["id"]))]
 
     def __len__(self) -> int:
