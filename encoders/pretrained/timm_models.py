@@ -51,7 +51,7 @@ class TimmModel(Protocol):
 
 
 def timm_model(
-    name: str, *, weights: Path | None = None, pretrained: bool = True, options: Mapping[str, object] | None = None
+    name: str, *, weights: Path | str | None = None, pretrained: bool = True, options: Mapping[str, object] | None = None
 ) -> TimmModel:
     """Makes a vision transformer of timm, for pictures of any size that its patches tile.
 
@@ -83,7 +83,7 @@ def timm_model(
     return cast(TimmModel, model)
 
 
-def load_weights(model: nn.Module, path: Path) -> None:
+def load_weights(model: nn.Module, path: Path | str) -> None:
     """Fills a model from a safetensors file, in timm's form or one that timm converts (its hub's files, OpenAI's, Meta's).
 
     Tables of positions of another resolution are resampled as timm does. Weights of a pooled head are passed over.

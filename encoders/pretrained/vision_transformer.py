@@ -77,7 +77,7 @@ class PretrainedVisionTransformer(nn.Module):
         coordinates: Coordinates,
         encoding: EncodingRecipe | None = None,
         *,
-        weights: Path | None = None,
+        weights: Path | str | None = None,
         pretrained: bool = True,
         options: Mapping[str, object] | None = None,
         values: bool = False,

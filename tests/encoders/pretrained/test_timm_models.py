@@ -61,6 +61,8 @@ def test_what_is_no_plain_vision_transformer_is_refused() -> None:
         timm_model("resnet18", pretrained=False)
     with pytest.raises(ValueError, match="'vit_relpos_small_patch16_224': VisionTransformerRelPos"):
         timm_model("vit_relpos_small_patch16_224", pretrained=False)
+    with pytest.raises(ValueError, match=f"'{SIGLIP}' is a NaFlexVit; allowed: vision transformers of timm's classes"):
+        timm_model(SIGLIP, pretrained=False, options=SMALL | {"use_naflex": True})
     with pytest.raises(ValueError, match=f"timm cannot make '{SIGLIP}': .* unexpected keyword argument 'dept'"):
         timm_model(SIGLIP, pretrained=False, options={"dept": 3})
 
