@@ -15,6 +15,7 @@ from stringline.datasets.names import unknown_name
 
 COMMAND = "stringline-data"
 TASKS = {
+    "export": "stringline.datasets.verbs.exporting:export_store",
     "import": "stringline.datasets.verbs.importing:import_foreign",
     "verify": "stringline.datasets.verbs.verify:verify",
     "trim": "stringline.datasets.verbs.edit:trim_episodes",

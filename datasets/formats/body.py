@@ -98,6 +98,8 @@ class AlohaBody:
         state_gripper: str | Mapping[str, float] | None = None,
         action_gripper: str | Mapping[str, float] | None = None,
         angle_unit: AngleUnit = "rad",
+        *,
+        options: str = "body",
     ) -> None:
         """Looks up the conventions.
 
@@ -105,13 +107,14 @@ class AlohaBody:
             state_gripper: A name of `GRIPPER_CONVENTIONS`, or the foreign values `closed` and `opened` of a linear one.
             action_gripper: The same for actions.
             angle_unit: Of the hinges.
+            options: What messages put before the names of the options.
 
         Raises:
             ValueError: A convention is not named or does not exist.
         """
         vectors = []
         scale = scale_of(angle_unit)
-        for option, asked in (("body.state_gripper", state_gripper), ("body.action_gripper", action_gripper)):
+        for option, asked in ((f"{options}.state_gripper", state_gripper), (f"{options}.action_gripper", action_gripper)):
             convention = gripper_convention(asked, option)
             vectors.append(
                 NumberVector(

@@ -54,6 +54,10 @@ class Dimension:
         """Converts values (T,) of the contract to foreign ones."""
         return values / self.scale if self.gripper is None else self.gripper.from_opening(values)
 
+    def exported_rates(self, values: Array, rates: Array) -> Array:
+        """Converts speeds (T,) at values (T,) of the contract to foreign ones."""
+        return rates / self.scale if self.gripper is None else self.gripper.rate_from_opening(values, rates)
+
     def impossible(self, values: Array) -> tuple[Array, str]:
         """Returns which of the contract's values (T,) cannot be, and what to say of them."""
         if self.gripper is not None:  # Written so that NaN, where no servo angle fits, counts too.
@@ -121,6 +125,11 @@ class NumberVector:
     def exported(self, values: Array) -> Array:
         """Converts values (T, D) of the contract to the source's units, float32: the inverse of `imported`."""
         columns = [dimension.exported(values[:, place]) for place, dimension in enumerate(self.dimensions)]
+        return np.stack(columns, axis=1).astype(np.float32)
+
+    def exported_rates(self, values: Array, rates: Array) -> Array:
+        """Converts speeds (T, D) at values (T, D) of the contract to the source's units per second, float32."""
+        columns = [d.exported_rates(values[:, place], rates[:, place]) for place, d in enumerate(self.dimensions)]
         return np.stack(columns, axis=1).astype(np.float32)
 
     def described(self) -> tuple[ActionDimension, ...]:

@@ -33,8 +33,17 @@ class GripperConvention:
 
     def rate_to_opening(self, values: Array, rates: Array) -> Array:
         """Returns speeds (...) in openings/s from foreign values (...) and their speeds, by central differences."""
-        step = 1e-4
-        return np.asarray((self.to_opening(values + step * rates) - self.to_opening(values - step * rates)) / (2 * step))
+        return _rate(self.to_opening, values, rates)
+
+    def rate_from_opening(self, openings: Array, rates: Array) -> Array:
+        """Returns foreign speeds (...) from openings (...) and their speeds."""
+        return _rate(self.from_opening, openings, rates)
+
+
+def _rate(convert: Callable[[Array], Array], values: Array, rates: Array) -> Array:
+    """Returns the derivative of converted values (...) that change at `rates` (...), by central differences over 0.1 ms."""
+    step = 1e-4
+    return np.asarray((convert(values + step * rates) - convert(values - step * rates)) / (2 * step))
 
 
 def linear(name: str, meaning: str, closed: float, opened: float) -> GripperConvention:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import av
 import numpy as np
+from av.codec import Codec
+from av.codec.codec import UnknownCodecError
 from av.container import InputContainer
 from av.error import FFmpegError
 from av.video.frame import VideoFrame
@@ -70,6 +72,18 @@ def _plane(frame: VideoFrame) -> Array:
     return rows[:, : frame.width].copy()
 
 
+def check_encoder(codec: str) -> None:
+    """Refuses an encoder that does not exist.
+
+    Raises:
+        ValueError: It does not.
+    """
+    try:
+        Codec(codec, "w")
+    except UnknownCodecError as error:
+        raise ValueError(f"There is no video encoder {codec!r}; with PyAV come libsvtav1, libx264, libx265.") from error
+
+
 def write_video(
     path: Path, frames: Iterable[Array], *, fps: float, codec: str, pixel_format: str, options: Mapping[str, str]
 ) -> int:
@@ -85,12 +99,7 @@ def write_video(
 
     Returns:
         The number of frames.
-
-    Raises:
-        ValueError: There is no such encoder.
     """
-    if codec not in av.codecs_available:
-        raise ValueError(f"There is no video encoder {codec!r}; libsvtav1, libx264 and libx265 come with PyAV.")
     count = 0
     rate = Fraction(fps).limit_denominator(1001)
     with av.open(str(path), "w") as container:

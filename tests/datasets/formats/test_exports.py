@@ -1,0 +1,213 @@
+"""What is exported comes back by import, can be read by other libraries, and appears as a whole or not at all."""
+
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import zarr
+
+from stringline.datasets.disk import NoSpaceError
+from stringline.datasets.embodiments.aloha import GRIPPER_SERVOS
+from stringline.datasets.episode import EpisodeAttributes
+from stringline.datasets.formats import exporting, importing
+from stringline.datasets.formats.act_hdf5 import ActHdf5
+from stringline.datasets.formats.act_hdf5_writer import ActHdf5Writer
+from stringline.datasets.formats.body import AlohaBody
+from stringline.datasets.formats.diffusion_policy import DiffusionPolicy
+from stringline.datasets.formats.diffusion_policy_writer import DiffusionPolicyWriter
+from stringline.datasets.formats.foreign import Reader, Writer
+from stringline.datasets.formats.importing import Outcome
+from stringline.datasets.formats.lerobot import LeRobot
+from stringline.datasets.formats.lerobot_writer import LeRobotWriter
+from stringline.datasets.store import EpisodeStore
+
+Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
+OPENINGS = AlohaBody("opening", "opening")
+WAYS: list[tuple[str, Writer, Reader, int]] = [
+    ("act", ActHdf5Writer(state_gripper="opening", action_gripper="opening"), ActHdf5(OPENINGS), 0),
+    ("act", ActHdf5Writer(state_gripper="opening", action_gripper="opening", jpeg_quality=95), ActHdf5(OPENINGS), 6),
+    ("set.zarr", DiffusionPolicyWriter(), DiffusionPolicy(OPENINGS, control_hz=50), 0),
+    ("set.zarr.zip", DiffusionPolicyWriter(), DiffusionPolicy(OPENINGS, control_hz=50), 0),
+    ("set", LeRobotWriter(pictures="image"), LeRobot(OPENINGS), 0),
+    ("set", LeRobotWriter(codec="libx264", encoder={"g": "2", "crf": "5"}), LeRobot(OPENINGS), 12),
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_exported_comes_back(
+    tmp_path: Path, original: EpisodeStore, imported: Import, way: tuple[str, Writer, Reader, int]
+) -> None:
+    name, writer, reader, tolerance = way
+    writer.write(original, tmp_path / name)
+    store, outcome = imported(reader, tmp_path / name)
+    assert outcome.refused == {}
+    for before, after in zip(original.episodes(), store.episodes(), strict=True):
+        assert after.attributes.contract == before.attributes.contract
+        for key, array in before.arrays.items():
+            exact = not key.startswith(("rgb/", "T_base", "time"))
+            allowed = {"rtol": 0, "atol": 0 if exact else max(tolerance, 1e-6)}
+            np.testing.assert_allclose(after.arrays[key].astype(float), array.astype(float), **allowed, err_msg=key)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(["original", "imported", name])
+
+
+def test_depth_survives(tmp_path: Path, imported: Import, samples: Any) -> None:
+    source = EpisodeStore.create(tmp_path / "source")
+    source.write(*samples.episode(6, depth=True))
+    depth = source.episodes()[0].arrays["depth/overhead"]
+    LeRobotWriter(pictures="image").write(source, tmp_path / "set")
+    store, _ = imported(LeRobot(OPENINGS, depth_source="simulated"), tmp_path / "set")
+    np.testing.assert_array_equal(store.episodes()[0].arrays["depth/overhead"], depth)
+    assert store.episodes()[0].attributes.contract == source.episodes()[0].attributes.contract
+    DiffusionPolicyWriter().write(source, tmp_path / "set.zarr")
+    np.testing.assert_array_equal(zarr.open_group(tmp_path / "set.zarr", mode="r")["data/overhead_depth"][:], depth)  # type: ignore[index]
+
+
+def test_grippers_leave_in_the_convention_that_was_asked_for(tmp_path: Path, original: EpisodeStore, imported: Import) -> None:
+    ActHdf5Writer(state_gripper="closing", action_gripper="aloha1_follower_share").write(original, tmp_path / "act")
+    episode = original.episodes()[0].arrays
+    with h5py.File(tmp_path / "act/episode_0.hdf5") as file:
+        np.testing.assert_allclose(file["observations/qpos"][:, 6], 1 - episode["joints/position"][:, 6], atol=1e-6)
+        servo = GRIPPER_SERVOS["aloha1_follower"]
+        angle = servo.closed + (servo.opened - servo.closed) * file["action"][:, 13].astype(float)
+        np.testing.assert_allclose(servo.opening(angle), episode["action"][:, 13], atol=1e-5)
+        np.testing.assert_allclose(
+            file["observations/qvel"][:, 6], -np.gradient(episode["joints/position"][:, 6], 0.02), rtol=1e-3, atol=1e-4
+        )
+    store, _ = imported(ActHdf5(AlohaBody("closing", "aloha1_follower_share")), tmp_path / "act")
+    np.testing.assert_allclose(store.episodes()[0].arrays["action"], episode["action"], atol=1e-5)
+
+
+def test_velocities_survive(tmp_path: Path, samples: Any, imported: Import) -> None:
+    arrays, attributes = samples.episode(5)
+    arrays["joints/velocity"] = samples.joints(5, 9)
+    source = EpisodeStore.create(tmp_path / "source")
+    source.write(arrays, attributes)
+    ActHdf5Writer(state_gripper="follower_rad", action_gripper="opening").write(source, tmp_path / "act")
+    store, _ = imported(ActHdf5(AlohaBody("follower_rad", "opening")), tmp_path / "act")
+    np.testing.assert_allclose(store.episodes()[0].arrays["joints/velocity"], arrays["joints/velocity"], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(store.episodes()[0].arrays["joints/position"], arrays["joints/position"], atol=1e-5)
+
+
+def test_a_slow_camera_shows_a_picture_several_times(tmp_path: Path, samples: Any) -> None:
+    arrays, attributes = samples.episode(6)
+    for key in ("rgb/overhead", "time/overhead"):
+        arrays[key] = arrays[key][::3]
+    arrays["frame/overhead"] = np.array([0, 0, 0, 1, 1, 1], np.int32)
+    source = EpisodeStore.create(tmp_path / "source")
+    source.write(arrays, attributes)
+    DiffusionPolicyWriter(cameras={"overhead": "img"}).write(source, tmp_path / "set.zarr")
+    group: Any = zarr.open_group(tmp_path / "set.zarr", mode="r", zarr_format=2)
+    np.testing.assert_array_equal(group["data/img"][:], arrays["rgb/overhead"][[0, 0, 0, 1, 1, 1]])
+    np.testing.assert_array_equal(group["meta/episode_ends"][:], [6])
+    assert sorted(group["data"]) == ["action", "img", "state", "timestamp"]
+
+
+def test_lerobot_finds_what_its_format_promises(tmp_path: Path, original: EpisodeStore) -> None:
+    LeRobotWriter(pictures="image", cameras={"overhead": "top"}).write(original, tmp_path / "set")
+    info = json.loads((tmp_path / "set/meta/info.json").read_text())
+    assert (info["codebase_version"], info["fps"], info["robot_type"]) == ("v3.0", 50, "aloha")
+    assert (info["total_episodes"], info["total_frames"], info["total_tasks"]) == (2, 13, 1)
+    assert info["features"]["observation.images.top"] == {
+        "dtype": "image",
+        "shape": [16, 24, 3],
+        "names": ["height", "width", "channels"],
+    }
+    tasks = pd.read_parquet(tmp_path / "set/meta/tasks.parquet")
+    assert tasks.loc["stack the cups", "task_index"] == 0
+    entries = pq.read_table(tmp_path / "set/meta/episodes/chunk-000/file-000.parquet").to_pylist()
+    assert [(e["dataset_from_index"], e["dataset_to_index"], e["length"]) for e in entries] == [(0, 5, 5), (5, 13, 8)]
+    rows = pq.read_table(tmp_path / "set/data/chunk-000/file-001.parquet")
+    assert rows["index"].to_pylist() == list(range(5, 13))
+    statistics = json.loads((tmp_path / "set/meta/stats.json").read_text())
+    actions = np.concatenate([episode.arrays["action"] for episode in original.episodes()]).astype(float)
+    np.testing.assert_allclose(statistics["action"]["mean"], actions.mean(0))
+    np.testing.assert_allclose(statistics["action"]["std"], actions.std(0))
+    np.testing.assert_allclose(entries[0]["stats/action/max"], actions[:5].max(0))
+    pictures = np.concatenate([episode.arrays["rgb/overhead"] for episode in original.episodes()]) / 255
+    np.testing.assert_allclose(np.squeeze(statistics["observation.images.top"]["mean"]), pictures.mean((0, 1, 2)))
+    assert statistics["observation.images.top"]["count"] == [13]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: ActHdf5Writer(state_gripper="opening"), "target.action_gripper is not named"),
+        (
+            lambda: ActHdf5Writer(state_gripper="opening", action_gripper="opening", jpeg_quality=99),
+            "jpeg_quality is 99; allowed",
+        ),
+        (lambda: LeRobotWriter(pictures="movie"), "There is no kind of pictures 'movie'. .*Allowed: image, video."),  # type: ignore[arg-type]
+        (lambda: LeRobotWriter(codec="libx999"), "There is no video encoder 'libx999'; with PyAV come libsvtav1"),
+    ],
+)
+def test_options_are_checked(build: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_what_a_format_cannot_hold_is_refused(tmp_path: Path, original: EpisodeStore, contract: Any, make_episode: Any) -> None:
+    writer = ActHdf5Writer(state_gripper="opening", action_gripper="opening")
+    (tmp_path / "there").mkdir()
+    with pytest.raises(ValueError, match="there exists; an export makes a new data set. Remove it or choose another name."):
+        writer.write(original, tmp_path / "there")
+    with pytest.raises(ValueError, match="There is no camera 'top'. .*Allowed: overhead, wrist_left."):
+        LeRobotWriter(cameras={"top": "a"}).write(original, tmp_path / "set")
+    with pytest.raises(ValueError, match="The series 'action' is taken; give the camera another name"):
+        DiffusionPolicyWriter(cameras={"overhead": "action"}).write(original, tmp_path / "set.zarr")
+    with pytest.raises(ValueError, match="There are no episodes in"):
+        writer.write(EpisodeStore.create(tmp_path / "empty"), tmp_path / "act")
+    other = EpisodeStore.create(tmp_path / "other")
+    other.write(make_episode(), EpisodeAttributes(contract, "small", 0))
+    with pytest.raises(ValueError, match="ACT's HDF5 holds ALOHA's 14 joints and absolute targets; .* has small."):
+        writer.write(other, tmp_path / "act")
+    original.write(make_episode(), EpisodeAttributes(contract, "small", 0))
+    with pytest.raises(ValueError, match="one data set holds one kind. embodiment: "):
+        writer.write(original, tmp_path / "act")
+    assert not (tmp_path / "act").exists()
+
+
+def full_disk(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("place", range(len(WAYS)))
+def test_a_full_disk_leaves_nothing_behind(
+    tmp_path: Path, original: EpisodeStore, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    name, writer, _, _ = WAYS[place]
+    (tmp_path / f".{name}.partial").mkdir()  # Left by an export that was killed.
+    monkeypatch.setattr(exporting, "sync_tree", full_disk)
+    with pytest.raises(NoSpaceError, match="No space left"):
+        writer.write(original, tmp_path / name)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["original"]
+    monkeypatch.undo()
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("", (), {"free": 0}))
+    with pytest.raises(NoSpaceError, match="are needed, 0 MiB are free"):
+        writer.write(original, tmp_path / name)
+
+
+def test_an_import_stops_at_a_full_disk_and_keeps_what_it_has(
+    tmp_path: Path, original: EpisodeStore, imported: Import, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ActHdf5Writer(state_gripper="opening", action_gripper="opening").write(original, tmp_path / "act")
+    reader, copy, copied = ActHdf5(OPENINGS), importing._copy, []
+
+    def second_fails(*arguments: Any) -> None:
+        copied.append(1)
+        (full_disk if len(copied) == 2 else copy)(*arguments)
+
+    monkeypatch.setattr(importing, "_copy", second_fails)
+    with pytest.raises(OSError, match="No space left"):
+        imported(reader, tmp_path / "act")
+    assert len(EpisodeStore.open(tmp_path / "imported")) == 1
+    assert EpisodeStore.open(tmp_path / "imported").leftovers() == []
+    monkeypatch.undo()
+    store, outcome = imported(reader, tmp_path / "act")
+    assert (len(outcome.imported), outcome.present, len(store)) == (1, 1, 2)
