@@ -86,7 +86,7 @@ def timm_model(
 def load_weights(model: nn.Module, path: Path | str) -> None:
     """Fills a model from a safetensors file, in timm's form or one that timm converts (its hub's files, OpenAI's, Meta's).
 
-    Tables of positions of another resolution are resampled as timm does. Weights of a pooled head are passed over.
+    Tables of positions and patches of another size are resampled as timm does. Weights of a pooled head are passed over.
 
     Raises:
         ValueError: The file cannot be read, or a tensor is missing, has another shape, or belongs to nothing.
@@ -139,12 +139,16 @@ def _check_kind(name: str, model: object) -> None:
 
 
 def _in_timms_form(tensors: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """Returns tensors as timm converts them, or as they are if it cannot: then they do not fit, and it is said where."""
     from timm.models import eva, vision_transformer
 
-    if isinstance(model, eva.Eva):
-        return eva.checkpoint_filter_fn(tensors, model)
-    assert isinstance(model, vision_transformer.VisionTransformer)  # `timm_model` makes no others.
-    return vision_transformer.checkpoint_filter_fn(tensors, model)
+    assert isinstance(model, eva.Eva | vision_transformer.VisionTransformer)  # `timm_model` makes no others.
+    try:
+        if isinstance(model, eva.Eva):
+            return eva.checkpoint_filter_fn(tensors, model)
+        return vision_transformer.checkpoint_filter_fn(tensors, model)
+    except (RuntimeError, KeyError, AssertionError):
+        return tensors
 
 
 def _without_head(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

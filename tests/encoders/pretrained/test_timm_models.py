@@ -115,6 +115,10 @@ def test_a_file_that_does_not_fit_says_where(tmp_path: Path) -> None:
         timm_model(SIGLIP, weights=path, options=SMALL | {"depth": 2})
     with pytest.raises(ValueError, match=r"of another shape: .*blocks.0.mlp.fc1.bias \(128,\) for \(64,\)"):
         timm_model(SIGLIP, weights=path, options=SMALL | {"mlp_ratio": 2})
+    with pytest.raises(
+        ValueError, match="does not fit this model: missing: cls_token.*; unknown: .*; of another shape: pos_embed"
+    ):
+        timm_model("vit_base_patch16_clip_224", weights=path, options=SMALL)
     save_file(load_file(path) | {"blocks.0.extra": torch.zeros(1)}, path)
     with pytest.raises(ValueError, match="does not fit this model: unknown: blocks.0.extra.$"):
         timm_model(SIGLIP, weights=path, options=SMALL)
