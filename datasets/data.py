@@ -24,6 +24,7 @@ TASKS = {
     "merge": "stringline.datasets.verbs.edit:merge_stores",
     "relabel": "stringline.datasets.verbs.edit:relabel_episodes",
     "filter": "stringline.datasets.verbs.edit:filter_episodes",
+    "migrate": "stringline.datasets.verbs.migrate:migrate_store",
     "archive": "stringline.datasets.verbs.archive:archive_store",
     "expand": "stringline.datasets.verbs.archive:expand_archive",
     "cache": "stringline.datasets.verbs.cache:cache_store",

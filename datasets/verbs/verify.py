@@ -4,12 +4,15 @@ import sys
 
 from omegaconf import DictConfig
 
+from stringline.datasets.edit import delete
+from stringline.datasets.journal import trash_of
 from stringline.datasets.store import EpisodeStore
 from stringline.datasets.verification import verify_store
+from stringline.datasets.versions import FORMAT_VERSION
 
 
 def verify(config: DictConfig) -> None:
-    """Says what is damaged in a store.
+    """Says what is damaged in a store, and sets it aside where that is asked for.
 
     Raises:
         ValueError: Something is.
@@ -18,6 +21,19 @@ def verify(config: DictConfig) -> None:
     damage = verify_store(store)
     for sentence in (sentence for sentences in damage.values() for sentence in sentences):
         sys.stdout.write(f"{sentence}\n")
+    for left in store.leftovers():
+        sys.stdout.write(f"{left.name} was never completed: its writer was killed. The next recording clears it away.\n")
+    if damage and config.set_aside:
+        delete(store, list(damage))
+        raise ValueError(f"{len(damage)} damaged episodes moved to {trash_of(store.path)}; {len(store)} whole ones are left.")
     if damage:
-        raise ValueError(f"{len(damage)} of {len(store)} episodes in {store.path} are damaged; the others can be used.")
+        advice = f"Set them aside: stringline-data verify store={store.path} set_aside=true"
+        raise ValueError(
+            f"{len(damage)} of {len(store)} episodes in {store.path} are damaged; the others can be used. {advice}"
+        )
+    old = sum(episode.version < FORMAT_VERSION for episode in store.episodes())
     sys.stdout.write(f"All {len(store)} episodes in {store.path} are as they were written.\n")
+    if old or store.version < FORMAT_VERSION:
+        sys.stdout.write(
+            f"{old} of them are of an older format without checksums of metadata: stringline-data migrate store={store.path}\n"
+        )

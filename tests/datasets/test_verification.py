@@ -124,7 +124,22 @@ def test_damage_is_named_and_the_other_episodes_stay_usable(
     assert caught.value.code == 2
     assert said in printed.out
     assert f"1 of 3 episodes in {store.path} are damaged" in printed.err
+    monkeypatch.setattr(sys, "argv", ["stringline-data", "verify", f"store={store.path}", "set_aside=true"])
+    with pytest.raises(SystemExit):
+        main()
+    assert f"1 damaged episodes moved to {store.path}.trash; 2 whole ones are left." in capsys.readouterr().err
+    assert store.names() == good
+    assert verify_store(store) == {}
 
 
 def _cut(path: Path, size: int) -> None:
     path.write_bytes(path.read_bytes()[:size])
+
+
+def test_what_a_killed_writer_left_is_named(
+    store: EpisodeStore, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (store.path / ".open-reach.0000000009.0123456789ab").mkdir()
+    monkeypatch.setattr(sys, "argv", ["stringline-data", "verify", f"store={store.path}"])
+    main()
+    assert ".open-reach.0000000009.0123456789ab was never completed: its writer was killed." in capsys.readouterr().out
