@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from stringline.datasets.contract import Contract
 from stringline.datasets.statistics import Statistics
+from stringline.encoders.depth_inputs import DepthInput
+from stringline.encoders.patches import ConvolutionalStem, EmbeddingRecipe
 from stringline.encoders.positions.coordinates import Coordinates
 from stringline.encoders.positions.encoding import EncodingRecipe
 from stringline.encoders.rgbd import RgbdTokens, Tokens
@@ -41,6 +43,8 @@ class ObservationMemory(nn.Module):
         statistics: Statistics,
         encoding: EncodingRecipe,
         coordinates: Coordinates,
+        depth_input: DepthInput | None = None,
+        embedding: EmbeddingRecipe = ConvolutionalStem,
         cameras: Sequence[str] | None = None,
         values: bool = True,
         dim: int = 128,
@@ -56,6 +60,8 @@ class ObservationMemory(nn.Module):
             statistics: For the ranges of the joints.
             encoding: How places enter attention.
             coordinates: What a place is.
+            depth_input: What the network sees of depth, besides places; None: nothing.
+            embedding: Makes a token of each patch.
             cameras: Names of the cameras to look through; None: all of the contract.
             values: Relative values: places turn the values too.
             dim: Width of the tokens.
@@ -80,7 +86,7 @@ class ObservationMemory(nn.Module):
         self.arms = contract.arms
         self.dim = dim
         self.joint_range = MinMaxNormaliser.of(statistics, "joints/position")
-        self.tokenise = RgbdTokens(self.cameras, coordinates, dim)
+        self.tokenise = RgbdTokens(self.cameras, coordinates, dim, depth=depth_input, embedding=embedding)
         self.joint_dropout = joint_dropout
         self.embed_joints = nn.Linear(len(contract.joints), dim)
         self.arm_mark = nn.Parameter(0.02 * torch.randn(len(self.arms), dim))
@@ -115,7 +121,8 @@ class ObservationMemory(nn.Module):
             observation: The contract's keys with a leading batch axis; at least `keys`.
         """
         tokens: Tokens = self.tokenise(observation) + self._arm_tokens(observation)
-        return Memory(self.blocks(tokens.features, tokens.coordinates, tokens.placed))
+        encoded = self.blocks(tokens.features, tokens.coordinates, tokens.placed)
+        return Memory(self.tokenise.fuse(encoded, others=len(self.arms)))
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay would falsify."""

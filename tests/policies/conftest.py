@@ -28,7 +28,7 @@ SMALL = (
 def model_configuration(*overrides: str) -> dict[str, object]:
     """Composes the model's configuration from the shipped files."""
     with initialize_config_module("stringline.configs", version_base="1.3"):
-        chosen = ["+policy=diffusion", "+encoder=cayley", "+coordinates=metric"]
+        chosen = ["+policy=diffusion", "+encoder=cayley", "+coordinates=metric", "+depth=colours"]
         swapped = [override for override in overrides if override.startswith("+")]
         chosen = [one for one in chosen if one.split("=")[0] not in {other.split("=")[0] for other in swapped}]
         composed = compose(overrides=[*chosen, *SMALL, *overrides])
