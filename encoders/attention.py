@@ -134,15 +134,16 @@ class PositionalAttention(nn.Module):
         turned = slice(0, (3 if self.values else 2) * self.qkv.in_features)
         for parameter in (self.qkv.weight, self.qkv.bias):
             if parameter is not None:
-                parameter[turned] = self._in_basis(basis, parameter[turned]).to(parameter)
+                parameter[turned] = self._in_basis(basis, parameter[turned])
 
     def _output(self, basis: Tensor | None) -> Tensor:
         """Returns the weight of the output projection, with the basis folded in where values are relative."""
+        weight: Tensor = self.out.weight
         if basis is None or not self.values:
-            return self.out.weight
+            return weight
         with without_autocast(basis):
-            basis = basis.to(torch.promote_types(basis.dtype, self.out.weight.dtype))
-            return into_output(basis, self.out.weight.to(basis.dtype), self.heads)
+            precise = torch.promote_types(basis.dtype, weight.dtype)
+            return into_output(basis.to(precise), weight.to(precise), self.heads).to(weight.dtype)
 
     def _project(self, x: Tensor, places: Places, first: int, last: int) -> tuple[Tensor, ...]:
         """Returns queries (0), keys (1) and values (2), or those from `first` to before `last`, at their places.
@@ -187,10 +188,10 @@ class PositionalAttention(nn.Module):
         return parts
 
     def _in_basis(self, basis: Tensor, weight: Tensor) -> Tensor:
-        """Returns P^T W for projections or biases, more precise than either where they differ."""
+        """Returns P^T W for projections or biases, computed as precisely as the more precise of both."""
         with without_autocast(weight):
             precise = torch.promote_types(basis.dtype, weight.dtype)
-            return into_input(basis.to(precise), weight.to(precise), self.heads)
+            return into_input(basis.to(precise), weight.to(precise), self.heads).to(weight.dtype)
 
     def _normalised(self, parts: Tensor, start: int, basis: Tensor | None) -> Tensor:
         """Returns parts (B, k, heads, N, head_dim), of which queries and keys are normalised and stand in the basis."""

@@ -157,6 +157,17 @@ def test_a_logit_factor_multiplies_the_logits(draw: Draw) -> None:
     torch.testing.assert_close(attend(q, k, v, factor), expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("qk_norm", [None, torch.nn.LayerNorm], ids=["plain", "normalised"])
+def test_a_network_of_half_the_precision_runs(
+    qk_norm: Callable[[int], torch.nn.Module] | None, spatial_encoding: PositionEncoding, draw: Draw
+) -> None:
+    layer, x, r = _attention(spatial_encoding, values=True, qk_norm=qk_norm), draw(2, 4, 32), draw(2, 4, 3)
+    exact = layer(x, spatial_encoding.prepare(r))
+    rounded = layer.bfloat16()(x.bfloat16(), spatial_encoding.bfloat16().prepare(r.float()))
+    assert rounded.dtype == torch.bfloat16
+    assert (rounded.double() - exact).abs().mean() < 0.1 * exact.abs().mean()
+
+
 def test_sizes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="dim is 36 with 4 heads; allowed: multiples of 8"):
         PositionalAttention(36, 4)

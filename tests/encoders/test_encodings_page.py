@@ -8,8 +8,19 @@ import torch
 PAGE = Path(__file__).parents[2] / "docs" / "encodings.md"
 
 
+def snippets() -> list[str]:
+    """Returns the Python of the page."""
+    return re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+def test_every_snippet_runs() -> None:
+    assert len(snippets()) == 3
+    for code in snippets():
+        exec(code, {})
+
+
 def test_the_snippet_is_invariant_to_a_common_shift() -> None:
-    (snippet,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (snippet,) = [code for code in snippets() if "encoding.invert" in code]
     shifted = snippet.replace("torch.rand(2, 10, 3)", "torch.rand(2, 10, 3) + 0.5")
     moved_apart = snippet.replace("torch.rand(2, 10, 3)", "torch.rand(2, 10, 3) * 1.1")
     assert len({snippet, shifted, moved_apart}) == 3

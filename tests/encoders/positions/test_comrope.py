@@ -61,6 +61,34 @@ def test_planes_come_apart_whatever_their_speeds(draw: Draw) -> None:
 
 
 @pytest.mark.parametrize("kind", [ComRopeAp, ComRopeLd])
+def test_gradients_are_right_where_planes_turn_equally_fast(kind: type[ComRopeAp | ComRopeLd], draw: Draw) -> None:
+    encoding = kind(1, 8, 2, block=4).double()
+    turn = torch.linalg.qr(draw(4, 4)).Q
+    plane = torch.tensor([[0.0, -1, 0, 0], [1, 0, 0, 0], [0, 0, 0, -1], [0, 0, 1, 0]], dtype=torch.float64)
+    encoding.set_angle_matrices((turn @ plane @ turn.mT).expand(1, 2, 4, 4))
+    speeds = encoding.get_parameter("frequency_model.scaled")
+    torch.testing.assert_close(speeds, torch.ones_like(speeds))
+    x, r = draw(1, 1, 3, 8), draw(1, 3, 2)
+    names = [name for name, _ in encoding.named_parameters()]
+
+    def logits(*parameters: Tensor) -> Tensor:
+        network = _Logits(encoding)
+        return torch.func.functional_call(network, {f"encoding.{n}": p for n, p in zip(names, parameters, strict=True)}, (x, r))
+
+    assert torch.autograd.gradcheck(logits, tuple(encoding.parameters()))
+
+
+class _Logits(torch.nn.Module):
+    def __init__(self, encoding: ComRopeAp | ComRopeLd) -> None:
+        super().__init__()
+        self.encoding = encoding
+
+    def forward(self, x: Tensor, r: Tensor) -> Tensor:
+        turned = self.encoding.apply(x, self.encoding.prepare(r))
+        return turned @ turned.mT
+
+
+@pytest.mark.parametrize("kind", [ComRopeAp, ComRopeLd])
 def test_a_start_of_zero_is_plain_attention_with_gradients(kind: type[ComRopeAp | ComRopeLd], draw: Draw) -> None:
     encoding = kind(2, 16, 2, block=8, init_std=0.0).double()
     x, places = draw(1, 2, 4, 16), encoding.prepare(draw(1, 4, 2))
