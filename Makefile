@@ -3,11 +3,13 @@
 #   make test     the test suite, five minutes on two cores
 #   make check    formatting, types, direction of imports, and the package itself
 #   make stress   the long tests
+#   make interop  whether lerobot reads what we write and we read what it writes; makes .venv-interop
 #   make install  .venv, and nothing more
 # Another Python: make PYTHON=python3.12 demo
 
 PYTHON ?= python3
 VENV := .venv
+INTEROP := .venv-interop
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 RUNTIME := $(VENV)/.installed-runtime
@@ -18,7 +20,7 @@ DEV := $(VENV)/.installed-dev
 export MALLOC_MMAP_THRESHOLD_ := 33554432
 export MALLOC_TRIM_THRESHOLD_ := 1073741824
 
-.PHONY: help install demo test stress check lint types imports package
+.PHONY: help install demo test stress interop check lint types imports package
 help:
 	@sed -n 's/^#   //p' Makefile
 
@@ -32,6 +34,21 @@ test: $(DEV)
 
 stress: $(DEV)
 	$(BIN)/python -m pytest -q -m stress
+
+interop: $(DEV) $(INTEROP)/.installed
+	PYTHONPATH=.src $(BIN)/python tests/datasets/formats/check_lerobot.py $(INTEROP)/bin/python
+
+# lerobot 0.4.4, the last one for Python 3.11, asks for older versions of PyTorch, NumPy and others than we test with; what its
+# data sets need of it runs with those as well. So it comes without its dependencies, and they by name.
+$(INTEROP)/.installed:
+	@echo "Installing lerobot into $(INTEROP) (some minutes) ..."
+	@$(PYTHON) -m venv $(INTEROP)
+	@$(INTEROP)/bin/pip install --quiet --disable-pip-version-check torch==2.13.0 torchvision==0.28.0 \
+	  'accelerate<2' 'av>=15,<16' 'datasets>=4,<5' 'deepdiff<9' 'diffusers<0.36' draccus==0.10.0 einops 'gymnasium<2' \
+	  'huggingface-hub>=0.34.2,<0.36' 'imageio[ffmpeg]<3' jsonlines 'opencv-python-headless<4.13' 'packaging<26' pandas \
+	  'termcolor<4'
+	@$(INTEROP)/bin/pip install --quiet --disable-pip-version-check --no-deps lerobot==0.4.4
+	@touch $@
 
 # Each part is a target of its own, so that `make -k check` goes through all of them.
 check: lint types imports package

@@ -1,5 +1,6 @@
 """Reading and writing videos with PyAV, frame by frame."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -100,6 +101,7 @@ def write_video(
     Returns:
         The number of frames.
     """
+    os.environ.setdefault("SVT_LOG", "1")  # Else libsvtav1 tells its whole configuration, 20 lines for each video.
     count = 0
     rate = Fraction(fps).limit_denominator(1001)
     with av.open(str(path), "w") as container:

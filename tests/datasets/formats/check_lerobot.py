@@ -1,0 +1,203 @@
+"""Lets lerobot itself judge: what it writes we import, and what we export it loads. Run by `make interop`.
+
+lerobot has an environment of its own, whose Python is the one argument; this script starts itself there, by role. Its two
+decoders do not run there: torchcodec looks for a system's FFmpeg, and torchvision has dropped the other. So lerobot's function
+that decodes frames is replaced by PyAV, with lerobot's own tolerance for their times; all else is lerobot's.
+"""
+
+import importlib
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[3]
+HZ = 50
+LENGTHS = (7, 11)
+SHAPE = (48, 64, 3)
+VIDEO, IMAGE = "observation.images.top", "observation.images.wrist"
+LOSS = 8.0  # Largest mean difference of a picture that went through a video.
+
+
+def main() -> None:
+    """Both directions, or one role of them in lerobot's environment."""
+    if sys.argv[1] in ROLES:
+        ROLES[sys.argv[1]](Path(sys.argv[2]), Path(sys.argv[3]))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        check_import(Path(folder), sys.argv[1])
+        for pictures in ("video", "image"):
+            check_export(Path(folder), sys.argv[1], pictures)
+
+
+def picture(step: int, episode: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    rows, columns = np.mgrid[: SHAPE[0], : SHAPE[1]]
+    return np.stack([3 * rows + 5 * step, 2 * columns, 0 * rows + 90 * episode], axis=-1).astype(np.uint8)
+
+
+def vectors(steps: int, episode: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.random.default_rng(episode).uniform(0, 1, (steps, 14)).astype(np.float32)
+
+
+def check_import(folder: Path, python: str) -> None:
+    from stringline.datasets.formats.body import AlohaBody
+    from stringline.datasets.formats.importing import import_data
+    from stringline.datasets.formats.lerobot import LeRobot
+    from stringline.datasets.store import EpisodeStore
+
+    elsewhere(python, "write", folder / "theirs", folder)
+    store = EpisodeStore.create(folder / "imported")
+    outcome = import_data(LeRobot(AlohaBody("opening", "opening")), folder / "theirs", store)
+    expect(not outcome.refused, f"lerobot's data set comes in whole {dict(outcome.refused)}")
+    for number, episode in enumerate(store.episodes()):
+        arrays = episode.arrays
+        expect(episode.steps == LENGTHS[number], f"episode {number} has its length")
+        expect(np.array_equal(arrays["joints/position"], vectors(LENGTHS[number], number)), "its states are exact")
+        expect(np.array_equal(arrays["action"], vectors(LENGTHS[number], number + 50)), "its actions are exact")
+        expect(episode.attributes.instruction == f"task {number}", "it has its task")
+        for step in range(episode.steps):
+            expect(
+                np.array_equal(arrays["rgb/wrist"][step], picture(step, number)),
+                "its single pictures are exact",
+                show=step == 0,
+            )
+            loss = np.abs(arrays["rgb/top"][step].astype(int) - picture(step, number)).mean()
+            expect(loss < LOSS, "its video shows the right pictures", show=step == 0)
+
+
+def check_export(folder: Path, python: str, pictures: str) -> None:
+    from stringline.datasets.contract import Camera
+    from stringline.datasets.embodiments.aloha import ALOHA
+    from stringline.datasets.episode import EpisodeAttributes
+    from stringline.datasets.formats.lerobot_writer import LeRobotWriter
+    from stringline.datasets.store import EpisodeStore
+
+    store = EpisodeStore.create(folder / f"ours {pictures}")
+    contract = ALOHA.contract([Camera("overhead", *SHAPE[:2], has_geometry=False, depth="simulated")], HZ)
+    for episode, steps in enumerate(LENGTHS):
+        time = np.arange(steps) / HZ
+        arrays = {
+            "time": time,
+            "joints/position": vectors(steps, episode),
+            "action": vectors(steps, episode + 50),
+            "rgb/overhead": np.stack([picture(step, episode) for step in range(steps)]),
+            "depth/overhead": np.stack([depth(step) for step in range(steps)]),
+            "frame/overhead": np.arange(steps, dtype=np.int32),
+            "time/overhead": time,
+            **{f"T_base_gripper/{arm}": np.zeros((steps, 4, 4), np.float32) for arm in ALOHA.arms},
+        }
+        store.write(arrays, EpisodeAttributes(contract, "stack", episode, instruction=f"task {episode}"))
+    LeRobotWriter(pictures=pictures).write(store, folder / pictures)  # type: ignore[arg-type]
+    elsewhere(python, "read", folder / pictures, folder / f"{pictures}.npz")
+    found = np.load(folder / f"{pictures}.npz")
+    expect(len(found["action"]) == sum(LENGTHS), f"lerobot loads every row of our {pictures} export")
+    for key, first in (("observation.state", 0), ("action", 50)):
+        expected = np.concatenate([vectors(steps, first + episode) for episode, steps in enumerate(LENGTHS)])
+        expect(np.array_equal(found[key], expected), f"its {key} is exact")
+        expect(np.allclose(found[f"mean {key}"], expected.mean(0), atol=1e-5), f"its statistics of {key} are right")
+    shown = np.concatenate([np.stack([picture(step, episode) for step in range(n)]) for episode, n in enumerate(LENGTHS)])
+    loss = np.abs(255 * np.moveaxis(found["rgb"], 1, -1) - shown).mean((1, 2, 3)).max()
+    expect(loss < (LOSS if pictures == "video" else 1e-3), f"it shows the right pictures ({loss:.3f} of 255 off)")
+    depths = np.concatenate([np.stack([depth(step) for step in range(n)]) for n in LENGTHS])
+    expect(np.array_equal(np.squeeze(found["depth"]), depths), "its depth is exact")
+    expect(found["task"].tolist() == [f"task {e}" for e, n in enumerate(LENGTHS) for _ in range(n)], "it has the tasks")
+
+
+def depth(step: int) -> np.ndarray[Any, np.dtype[np.uint16]]:
+    return (700 + 10 * step + np.arange(SHAPE[0] * SHAPE[1]).reshape(SHAPE[:2])).astype(np.uint16)
+
+
+def write(path: Path, _: Path) -> None:
+    """In lerobot's environment: writes a data set with its own writer."""
+    dataset_class = lerobot()
+    names = [f"joint_{place}" for place in range(14)]
+    numbers = {"dtype": "float32", "shape": (14,), "names": names}
+    shown = {"shape": SHAPE, "names": ["height", "width", "channels"]}
+    features = {
+        "observation.state": numbers,
+        "action": numbers,
+        VIDEO: {"dtype": "video", **shown},
+        IMAGE: {"dtype": "image", **shown},
+    }
+    dataset = dataset_class.create("here/theirs", fps=HZ, features=features, root=path, robot_type="aloha")
+    for episode, steps in enumerate(LENGTHS):
+        states, actions = vectors(steps, episode), vectors(steps, episode + 50)
+        for step in range(steps):
+            shot = picture(step, episode)
+            row = {"observation.state": states[step], "action": actions[step], VIDEO: shot, IMAGE: shot}
+            dataset.add_frame({**row, "task": f"task {episode}"})
+        dataset.save_episode()
+    dataset.finalize()
+
+
+def read(path: Path, result: Path) -> None:
+    """In lerobot's environment: loads a data set with its own reader, and saves what it gave."""
+    dataset_class = lerobot()
+    dataset = dataset_class("here/ours", root=path)
+    items = [dataset[row] for row in range(len(dataset))]
+    key = "observation.images.overhead"
+    columns = {name: np.stack([item[name].numpy() for item in items]) for name in ("observation.state", "action")}
+    means = {f"mean {name}": np.asarray(dataset.meta.stats[name]["mean"]) for name in columns}
+    shown = {"rgb": key, "depth": f"{key}_depth"}
+    pictures = {kind: np.stack([np.asarray(item[name]) for item in items]) for kind, name in shown.items()}
+    saved: dict[str, Any] = {"task": np.array([item["task"] for item in items]), **columns, **means, **pictures}
+    np.savez(result, **saved)
+
+
+def lerobot() -> Any:
+    """Imports lerobot, and gives it a decoder that runs."""
+    from stringline.encoders.torchvision_operators import declare_torchvision_operators
+
+    declare_torchvision_operators()
+    module = importlib.import_module("lerobot.datasets.lerobot_dataset")
+    module.decode_video_frames = decode  # type: ignore[attr-defined]
+    return module.LeRobotDataset
+
+
+def decode(path: Path, timestamps: list[float], tolerance_s: float, backend: str | None = None) -> Any:
+    """Returns frames (T, 3, H, W) from 0 to 1 at times in s, as lerobot's own function does."""
+    import av
+    import torch
+
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        frames = {
+            float((frame.pts or 0) * (stream.time_base or 1)): frame.to_ndarray(format="rgb24")
+            for frame in container.decode(stream)
+        }
+    times = np.array(list(frames))
+    nearest = [float(times[np.argmin(np.abs(times - wanted))]) for wanted in timestamps]
+    if np.abs(np.array(nearest) - timestamps).max() >= tolerance_s:
+        raise ValueError(f"{path} has no frame at {timestamps}; the nearest are {nearest}.")
+    return torch.from_numpy(np.stack([frames[time] for time in nearest])).permute(0, 3, 1, 2).float() / 255
+
+
+def elsewhere(python: str, role: str, *paths: Path) -> None:
+    """Runs a role in lerobot's environment."""
+    environment = {
+        "PYTHONPATH": str(ROOT / ".src"),
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(paths[0].parent / "home"),
+        "PATH": "/usr/bin:/bin",
+    }
+    done = subprocess.run(
+        [python, __file__, role, *map(str, paths)], env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"In lerobot's environment, {role}:\n{done.stderr}")
+
+
+def expect(holds: bool | np.bool_, what: str, *, show: bool = True) -> None:
+    if not holds:
+        sys.exit(f"Not so: {what}")
+    if show:
+        sys.stdout.write(f"ok  {what}\n")
+
+
+ROLES = {"write": write, "read": read}
+
+if __name__ == "__main__":
+    main()
