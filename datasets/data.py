@@ -18,6 +18,7 @@ TASKS = {
     "export": "stringline.datasets.verbs.exporting:export_store",
     "import": "stringline.datasets.verbs.importing:import_foreign",
     "verify": "stringline.datasets.verbs.verify:verify",
+    "summary": "stringline.datasets.verbs.summary:summarise_store",
     "trim": "stringline.datasets.verbs.edit:trim_episodes",
     "delete": "stringline.datasets.verbs.edit:delete_episodes",
     "split": "stringline.datasets.verbs.edit:split",
