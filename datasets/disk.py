@@ -37,15 +37,20 @@ def require_space(path: Path, needed: int) -> None:
 
 
 @contextlib.contextmanager
-def explained_full_disk(path: Path) -> Iterator[None]:
-    """Turns a full disk, a full quota or a file size limit into a `NoSpaceError` that names `path`."""
+def explained_full_disk(path: Path, part: str = "") -> Iterator[None]:
+    """Turns a full disk, a full quota or a file size limit into a `NoSpaceError`.
+
+    Args:
+        path: What it names.
+        part: What of it was being written, in words.
+    """
     try:
         yield
     except NoSpaceError:
         raise
     except OSError as error:
         if error.errno in FULL_DISK:
-            raise no_space(path, os.strerror(error.errno)) from error
+            raise no_space(path, f"{os.strerror(error.errno)}{part and f', {part}'}") from error
         raise
 
 

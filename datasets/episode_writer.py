@@ -181,7 +181,8 @@ class EpisodeWriter:
                     shutil.copyfile(old, new)
 
     def _extend(self, key: str, rows: Array) -> None:
-        with explained_full_disk(self._final):
+        at = self._series[key].rows if key in self._series else 0
+        with explained_full_disk(self._final, f"{key}, frame {at}"):
             if key not in self._series:
                 self._series[key] = _Series(chunk_file(self._path, key, rows.ndim), rows.shape[1:], rows.dtype.name)
             series = self._series[key]

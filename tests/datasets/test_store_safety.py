@@ -132,7 +132,9 @@ def test_full_disk_leaves_nothing(tmp_path: Path) -> None:
     )
     assert "whole: " in run.stdout
     assert "stream: " in run.stdout
-    assert run.stdout.count("No space left (File too large)") == 2
+    assert "No space left (File too large, sim/state, frame 0); make room" in run.stdout
+    assert "No space left (File too large, sim/state, frame 4); make room" in run.stdout
+    assert run.stdout.count("/store/t.000000000") == 2
     store = EpisodeStore.open(tmp_path / "store")
     assert len(store) == 1
     assert sorted(os.listdir(store.path)) == [store.names()[0], "zarr.json"]
