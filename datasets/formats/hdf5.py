@@ -22,7 +22,7 @@ def opened(path: Path) -> Iterator[Any]:
     try:
         file = h5py.File(path, "r")
     except OSError as error:
-        raise ForeignDataError(f"The file cannot be read as HDF5; it is truncated or something else ({error}).") from error
+        raise ForeignDataError(f"{path.name} cannot be read as HDF5; it is truncated or something else ({error}).") from error
     with file:
         yield file
 

@@ -174,8 +174,8 @@ def replace(path: Path, key: str, value: Any) -> None:
 
 
 BAD = [
-    (truncate, "The file cannot be read as HDF5; it is truncated"),
-    (lambda path: path.write_bytes(b"\0" * 500), "The file cannot be read as HDF5"),
+    (truncate, "episode_1.hdf5 cannot be read as HDF5; it is truncated"),
+    (lambda path: path.write_bytes(b"\0" * 500), "episode_1.hdf5 cannot be read as HDF5"),
     (lambda path: edit(path, "action", np.nan, (3, 2)), "action at frame 3, dimension 2, is nan; every value must be finite."),
     (lambda path: edit(path, "observations/qvel", np.inf, (1, 0)), "observations/qvel at frame 1, dimension 0, is inf"),
     (

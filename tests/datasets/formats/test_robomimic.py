@@ -234,5 +234,5 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, record: Record) -> None
     with pytest.raises(ValueError, match="does not say how many steps make a second; name it, format.control_hz=NUMBER."):
         list(Robomimic(**NAMED, controller=controller).episodes(path))
     path.write_bytes(path.read_bytes()[:3000])
-    with pytest.raises(ValueError, match="cannot be read as HDF5; it is truncated"):
+    with pytest.raises(ValueError, match="lift.hdf5 cannot be read as HDF5; it is truncated"):
         list(Robomimic(**NAMED).episodes(path))
