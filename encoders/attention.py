@@ -155,14 +155,13 @@ class PositionalAttention(nn.Module):
         sizes = [(stop - start) * self.qkv.in_features for start, stop in pairwise(edges)]
         weights = torch.split(self.qkv.weight, sizes)  # Not slices: the gradient of each would be as large as the whole weight.
         biases = [None] * len(sizes) if self.qkv.bias is None else torch.split(self.qkv.bias, sizes)
-        groups = [
-            self._placed(x, places, start, weight, bias)
-            for (start, stop), weight, bias in zip(pairwise(edges), weights, biases, strict=True)
-            if first <= start and stop <= last
-        ]
-        return tuple(part for group in groups for part in group.unbind(1))
+        parts: list[Tensor] = []
+        for (start, stop), weight, bias in zip(pairwise(edges), weights, biases, strict=True):
+            if first <= start and stop <= last:
+                parts += self._placed(x, places, start, weight, bias)
+        return tuple(parts)
 
-    def _placed(self, x: Tensor, places: Places, start: int, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def _placed(self, x: Tensor, places: Places, start: int, weight: Tensor, bias: Tensor | None) -> list[Tensor]:
         """Returns the projections of x by a part of the weight that starts with queries (0), keys (1) or values (2).
 
         Args:
@@ -173,33 +172,33 @@ class PositionalAttention(nn.Module):
             bias: (k dim,) or None.
 
         Returns:
-            (B, k, heads, N, head_dim).
+            k times (B, heads, N, head_dim).
         """
-        steering, basis = start < 2, places.basis
+        basis, steering = places.basis, start < 2
         turned = steering or self.values
-        if basis is not None and turned and (self.folds or not steering):
+        folds = basis is not None and turned and (self.folds or not steering)
+        if basis is not None and folds:
             weight, bias = self._in_basis(basis, weight), None if bias is None else self._in_basis(basis, bias)
         projected = functional.linear(x, weight, bias)
-        parts = projected.reshape(*x.shape[:2], -1, self.heads, x.shape[-1] // self.heads).permute(0, 2, 3, 1, 4)
-        if steering and not isinstance(self.q_norm, nn.Identity):
-            parts = self._normalised(parts, start, basis)
+        stacked = projected.reshape(*x.shape[:2], -1, self.heads, x.shape[-1] // self.heads)
+        parts = [part.transpose(1, 2) for part in stacked.unbind(2)]
+        if steering:
+            parts = [norm(part) for norm, part in zip(self._norms(start, len(parts)), parts, strict=True)]
+        if basis is not None and steering and not folds:
+            parts = [part @ basis.to(part.dtype) for part in parts]
         if turned and type(places) is not Places:
-            parts = places.turn(parts.contiguous())  # A copy, but the rotation runs twice as fast on it.
+            parts = [places.turn(part.contiguous()) for part in parts]  # A copy, but the rotation runs twice as fast on it.
         return parts
+
+    def _norms(self, start: int, count: int) -> list[nn.Module]:
+        """Returns what normalises so many parts from queries (0) or keys (1) on; values are left as they are."""
+        return [self.q_norm, self.k_norm, nn.Identity()][start : start + count]
 
     def _in_basis(self, basis: Tensor, weight: Tensor) -> Tensor:
         """Returns P^T W for projections or biases, computed as precisely as the more precise of both."""
         with without_autocast(weight):
             precise = torch.promote_types(basis.dtype, weight.dtype)
             return into_input(basis.to(precise), weight.to(precise), self.heads).to(weight.dtype)
-
-    def _normalised(self, parts: Tensor, start: int, basis: Tensor | None) -> Tensor:
-        """Returns parts (B, k, heads, N, head_dim), of which queries and keys are normalised and stand in the basis."""
-        norms = (self.q_norm, self.k_norm)[start : start + parts.shape[1]]
-        changed = [norm(part) for norm, part in zip(norms, parts.unbind(1), strict=False)]
-        if basis is not None and not self.folds:
-            changed = [part @ basis.to(part.dtype) for part in changed]
-        return torch.stack((*changed, *parts[:, len(norms) :].unbind(1)), dim=1)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, logit_factor: Tensor | None = None, present: Tensor | None = None) -> Tensor:

@@ -2,7 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -227,10 +228,10 @@ class Householder(Basis):
 class RealFourier(Basis):
     """The real Fourier basis of blocks of channels, constant; with `Circulant` frequencies it is Circulant-STRING."""
 
-    like: Tensor
+    constant: Tensor
 
     def __init__(self, sets: int, size: int, *, block: int = 16, seed: int = 0) -> None:
-        """Remembers the size of the blocks; the basis is the same for all heads.
+        """Computes it; it is the same for all heads.
 
         Args:
             sets: Has no effect: one basis serves all.
@@ -243,12 +244,21 @@ class RealFourier(Basis):
         """
         super().__init__(1, size)
         self.block = _checked_block(block, size)
-        self.register_buffer("like", torch.empty(0), persistent=False)  # Follows the model's type and device.
+        self.register_buffer("constant", self._computed(torch.get_default_dtype()), persistent=False)
 
     def forward(self) -> Tensor:
         """Returns P."""
-        blocks = real_fourier(self.block, self.like.device).to(torch.promote_types(self.like.dtype, torch.float32))
-        return spread(blocks.expand(1, self.size // self.block, -1, -1))
+        return self.constant
+
+    def _computed(self, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
+        blocks = real_fourier(self.block, device).expand(1, self.size // self.block, -1, -1)
+        return spread(blocks).to(torch.promote_types(dtype, torch.float32))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Computes the basis anew for another type or device: a cast would round it, and back again stay rounded."""
+        module = super()._apply(fn, recurse)
+        self.constant = self._computed(self.constant.dtype, self.constant.device)
+        return module
 
 
 def antisymmetric(entries: Tensor, size: int, rows: Tensor, columns: Tensor) -> Tensor:

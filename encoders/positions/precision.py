@@ -1,4 +1,4 @@
-"""Where rounding would do harm: phases and bases are computed as precisely as their inputs allow."""
+"""How phases and bases are computed: as precisely as their inputs allow, and once."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -13,6 +13,25 @@ def without_autocast(like: Tensor) -> AbstractContextManager[object]:
     """
     kind = like.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
+@torch.library.custom_op("stringline::computed", mutates_args=())
+def _computed(x: Tensor) -> Tensor:
+    return x.clone()
+
+
+_computed.register_fake(torch.empty_like)
+_computed.register_autograd(lambda context, gradient: gradient)
+
+
+def computed_once(x: Tensor) -> Tensor:
+    """Returns x; where it is compiled, as a tensor in memory.
+
+    A compiler fuses what is cheap to compute into whatever reads it. It takes sines and cosines for cheap, and computes those
+    that all heads share anew for each head.
+    """
+    compiling = torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting()
+    return _computed(x) if compiling else x
 
 
 def at_least_float32(x: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from stringline.encoders.positions.bases import BasisRecipe
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.frequencies import FrequencyRecipe
 from stringline.encoders.positions.places import Places, RotaryPlaces
+from stringline.encoders.positions.precision import computed_once
 
 
 class NoEncoding(PositionEncoding):
@@ -80,7 +81,7 @@ class Rotary(PositionEncoding):
 
     def _places(self, coordinates: Tensor) -> RotaryPlaces:
         phase = self._phase(coordinates)
-        return RotaryPlaces(cos=phase.cos(), sin=phase.sin(), basis=self.basis())
+        return RotaryPlaces(cos=computed_once(phase.cos()), sin=computed_once(phase.sin()), basis=self.basis())
 
     def _phase(self, coordinates: Tensor) -> Tensor:
         """Returns Omega r, (B, heads | 1, N, head_dim / 2), without matmul, which TF32 or autocast would round."""
