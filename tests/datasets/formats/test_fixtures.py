@@ -1,0 +1,78 @@
+"""What lerobot, diffusion_policy and UMI wrote themselves comes in as they meant it; `write_fixtures.py` made the files."""
+
+import runpy
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stringline.datasets.formats.body import AlohaBody
+from stringline.datasets.formats.diffusion_policy import DiffusionPolicy
+from stringline.datasets.formats.foreign import Reader
+from stringline.datasets.formats.importing import Outcome
+from stringline.datasets.formats.lerobot import LeRobot
+from stringline.datasets.formats.umi import Umi
+from stringline.datasets.store import EpisodeStore
+
+FIXTURES = Path(__file__).parent / "fixtures"
+MADE: dict[str, Any] = runpy.run_path(str(FIXTURES.with_name("write_fixtures.py")))
+LENGTHS = MADE["LENGTHS"]
+OPENINGS = AlohaBody("opening", "opening")
+Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    with zipfile.ZipFile(FIXTURES / name) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def pictures(episode: int) -> Any:
+    return np.stack([MADE["picture"](step, episode) for step in range(LENGTHS[episode])])
+
+
+def check_joints(store: EpisodeStore) -> None:
+    for number, episode in enumerate(store.episodes()):
+        assert episode.steps == LENGTHS[number]
+        np.testing.assert_array_equal(episode.arrays["joints/position"], MADE["joints"](LENGTHS[number], number))
+        np.testing.assert_array_equal(episode.arrays["action"], MADE["joints"](LENGTHS[number], number + 5))
+
+
+def test_each_file_is_small() -> None:
+    sizes = {path.name: path.stat().st_size for path in FIXTURES.iterdir()}
+    assert set(sizes) == {"lerobot_v3.zip", "lerobot_v21.zip", "diffusion_policy.zip", "umi.zarr.zip"}
+    assert max(sizes.values()) < 100_000
+
+
+@pytest.mark.parametrize("name", ["lerobot_v3.zip", "lerobot_v21.zip"])
+def test_lerobot(tmp_path: Path, imported: Import, name: str) -> None:
+    store, outcome = imported(LeRobot(OPENINGS), unpacked(name, tmp_path / "set"))
+    assert (len(outcome.imported), outcome.refused) == (2, {})
+    check_joints(store)
+    for number, episode in enumerate(store.episodes()):
+        np.testing.assert_array_equal(episode.arrays["rgb/wrist"], pictures(number))
+        assert np.abs(episode.arrays["rgb/top"].astype(int) - pictures(number)).mean((1, 2, 3)).max() < 4
+        np.testing.assert_allclose(episode.arrays["time"], np.arange(LENGTHS[number]) / MADE["HZ"], atol=1e-6)
+        assert episode.attributes.instruction == f"task {number}"
+
+
+def test_diffusion_policy(tmp_path: Path, imported: Import) -> None:
+    path = unpacked("diffusion_policy.zip", tmp_path) / "set.zarr"
+    store, outcome = imported(DiffusionPolicy(OPENINGS, control_hz=MADE["HZ"]), path)
+    assert (len(outcome.imported), outcome.refused) == (2, {})
+    check_joints(store)
+    for number, episode in enumerate(store.episodes()):
+        np.testing.assert_array_equal(episode.arrays["rgb/img"], pictures(number))
+
+
+def test_umi(imported: Import) -> None:
+    store, outcome = imported(Umi(gripper_open_m=0.08, control_hz=MADE["HZ"]), FIXTURES / "umi.zarr.zip")
+    assert (len(outcome.imported), outcome.refused) == (2, {})
+    for number, episode in enumerate(store.episodes()):
+        hand = MADE["hand"](LENGTHS[number], number)
+        np.testing.assert_allclose(episode.arrays["T_base_gripper/robot0"][:, :3, 3], hand["robot0_eef_pos"], rtol=1e-6)
+        np.testing.assert_allclose(episode.arrays["joints/position"], hand["robot0_gripper_width"] / 0.08, rtol=1e-5)
+        assert np.abs(episode.arrays["rgb/camera0_rgb"].astype(int) - pictures(number)).mean((1, 2, 3)).max() < 4
