@@ -1,149 +1,69 @@
-"""Windows read per second: ours, plain memory maps laid over the same pictures, and zarr's own reader on our store.
+"""Windows read per second, by us and by others, their sizes on disk, a cold disk, the loader alone, and what training waits.
 
-    python benchmarks/data.py [--json FILE] [--folder FOLDER] [--episodes 40] [--cameras 2] [--batch 64] [--seconds 8]
+    python benchmarks/data.py --json data.json
+    python benchmarks/data.py --folder /mnt/disk --episodes 24 --cameras 4 --batch 64 --seconds 30 --steps 30
 
 A window is RGB and depth of each camera at 128x128, the state, camera geometry and 48 actions; every reader returns the same
-batches (this is checked), copied into new arrays, files in the page cache. Rounds are interleaved; a rate is the median over
-rounds, per second of processor time, which neighbours on a shared machine disturb less than the clock on the wall.
+batches (this is checked), copied into new arrays. Rounds are interleaved in one process.
 
-Names: `windows/ours`, `windows/memmap`, `windows/zarr` (windows/cpu-s; peer `memmap`, ratio of rates).
+Names:
+    windows/<ours|memmap|zarr|diffusion_policy|lerobot>  files in the page cache; windows per second of processor time, which
+        neighbours on a shared machine disturb less than the clock; peer `memmap`, ratio of rates, the median over rounds.
+        zarr is zarr's own reader on our store; the others are described in window_readers.py. lerobot's decoder may use
+        several threads, and all count.
+    cold/<ours|memmap>  windows per second by the clock, the files dropped from the page cache before each round; peer `memmap`.
+    size/<ours|archive|diffusion_policy|lerobot>  MiB on disk; peer `ours`, ratio of sizes. lerobot: colour only, with loss.
+    loader/<cameras>x128_rgbd  samples per second by the clock of the training loader alone, collated into tensors; peer `none`.
+    input_wait/train  share of the time of training, with the default recipe, in which it waits for data; peer `none`.
+
+Large blocks stay with the process, as under `make` (the variables of malloc in the Makefile); else half of the time goes into
+fetching them again from the system.
 """
 
 import argparse
+import contextlib
 import json
+import os
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
+from omegaconf import OmegaConf
+from recorded_noise import CHUNK, SIZE, write_store
+from torch import Tensor, nn
+from window_readers import Reader, diffusion_policy_reader, lerobot_reader, memmap_reader, zarr_reader
 
-from stringline.datasets.contract import ActionDimension, Camera, Contract
+import stringline
+from stringline.datasets.archive import archive
+from stringline.datasets.configuration import Configuration
 from stringline.datasets.disk import write_file
-from stringline.datasets.episode import EpisodeAttributes
+from stringline.datasets.statistics import Statistics
 from stringline.datasets.store import EpisodeStore
 from stringline.datasets.windows import Windows
-from stringline.datasets.zarr_layout import array_name, chunk_file
+from stringline.encoders.training.checkpoint import build
+from stringline.policies.load import build_policy
+from stringline.sim.train import WindowBatches
 
-Arrays = dict[str, NDArray[Any]]
-Reader = Callable[[NDArray[np.int64]], Arrays]
-STEPS, FRAME_EVERY, SIZE, JOINTS, CHUNK = 200, 4, 128, 14, 48
-
-
-def write_store(path: Path, episodes: int, cameras: int) -> EpisodeStore:
-    """Fills a store with noise, which no file system can compress."""
-    rng = np.random.default_rng(0)
-    names = [f"camera_{number}" for number in range(cameras)]
-    joints = tuple(f"joint_{number}" for number in range(JOINTS))
-    contract = Contract(
-        embodiment="benchmark",
-        base_frame="table",
-        control_hz=50.0,
-        cameras=tuple(Camera(name, SIZE, SIZE, "simulated") for name in names),
-        joints=joints,
-        arms=("left", "right"),
-        action=tuple(ActionDimension(joint, "left", "joint") for joint in joints),
-    )
-    frames = STEPS // FRAME_EVERY
-
-    def numbers(*shape: int) -> NDArray[np.float32]:
-        return rng.random(shape, np.float32)
-
-    store = EpisodeStore.create(path)
-    for seed in range(episodes):
-        time_s = np.arange(STEPS) / 50
-        arrays = Arrays(time=time_s)
-        arrays |= {key: numbers(STEPS, JOINTS) for key in ("joints/position", "action")}
-        arrays |= {f"T_base_gripper/{arm}": numbers(STEPS, 4, 4) for arm in ("left", "right")}
-        for name in names:
-            arrays[f"rgb/{name}"] = rng.integers(0, 256, (frames, SIZE, SIZE, 3), np.uint8)
-            arrays[f"depth/{name}"] = rng.integers(0, 2000, (frames, SIZE, SIZE), np.uint16)
-            arrays[f"frame/{name}"] = (np.arange(STEPS) // FRAME_EVERY).astype(np.int32)
-            arrays[f"time/{name}"] = time_s[::FRAME_EVERY].copy()
-            arrays[f"intrinsics/{name}"], arrays[f"T_base_camera/{name}"] = numbers(3, 3), numbers(frames, 4, 4)
-        store.write(arrays, EpisodeAttributes(contract, "benchmark", seed))
-    return store
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "1073741824", "SVT_LOG": "1"}
+SLOW = ("zarr", "diffusion_policy", "lerobot")
+LOST_COLOUR = 16.0
+COLD_ROUNDS, COLD_BATCHES = 3, 4
+Row = dict[str, object]
 
 
-def ahead_of(step: int) -> NDArray[np.int64]:
-    """Returns the steps of a window's actions."""
-    return np.minimum(step + np.arange(CHUNK), STEPS - 1)
-
-
-def memmap_reader(store: EpisodeStore, windows: Windows) -> Reader:
-    """Returns the least that a reader can do: every array of every episode mapped once, rows copied into new arrays."""
-    maps = [
-        {key: _memmap(episode.path, key, entry.shape, entry.dtype) for key, entry in episode.entries.items()}
-        for episode in store.episodes()
-    ]
-    pictures, steps, fixed = _keys(windows.contract)
-
-    def read(indices: NDArray[np.int64]) -> Arrays:
-        count, places = len(indices), [(maps[windows.episode[index]], int(windows.step[index])) for index in indices]
-        batch = Arrays()
-        batch |= {key: np.empty((count, *maps[0][key].shape[1:]), maps[0][key].dtype) for key in (*pictures, *steps)}
-        batch |= {key: np.empty((count, *maps[0][key].shape), maps[0][key].dtype) for key in fixed}
-        batch["action"] = np.empty((count, CHUNK, JOINTS), np.float32)
-        for row, (arrays, step) in enumerate(places):
-            for key in pictures:
-                batch[key][row] = arrays[key][step // FRAME_EVERY]
-            for key in steps:
-                batch[key][row] = arrays[key][step]
-            for key in fixed:
-                batch[key][row] = arrays[key]
-            batch["action"][row] = arrays["action"][ahead_of(step)]
-        return batch
-
-    return read
-
-
-def _memmap(episode: Path, key: str, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-    return np.memmap(chunk_file(episode, key, len(shape)), dtype, "r", shape=shape).view(np.ndarray)
-
-
-def zarr_reader(store: EpisodeStore, windows: Windows) -> Reader:
-    """Returns the obvious reader for somebody who has zarr: arrays opened once, rows by indexing."""
-    opened = [
-        {key: zarr.open_array(store.path / name / array_name(key), mode="r") for key in store.episode(name).entries}
-        for name in windows.names
-    ]
-    pictures, steps, fixed = _keys(windows.contract)
-
-    def stacked(key: str, places: Sequence[tuple[int, int | slice]]) -> NDArray[Any]:
-        return np.stack([np.asarray(opened[episode][key][place]) for episode, place in places])
-
-    def read(indices: NDArray[np.int64]) -> Arrays:
-        starts = [(int(windows.episode[index]), int(windows.step[index])) for index in indices]
-        batch = {key: stacked(key, [(episode, step // FRAME_EVERY) for episode, step in starts]) for key in pictures}
-        batch |= {key: stacked(key, starts) for key in steps}
-        batch |= {key: stacked(key, [(episode, slice(None)) for episode, _ in starts]) for key in fixed}
-        rows = [np.asarray(opened[episode]["action"][step : step + CHUNK]) for episode, step in starts]
-        batch["action"] = np.stack([np.pad(row, ((0, CHUNK - len(row)), (0, 0)), mode="edge") for row in rows])
-        return batch
-
-    return read
-
-
-def _keys(contract: Contract) -> tuple[list[str], list[str], list[str]]:
-    """Returns the keys that are indexed by frame, by step and not at all."""
-    cameras = [camera.name for camera in contract.cameras]
-    by_frame = [f"{kind}/{name}" for name in cameras for kind in ("rgb", "depth", "T_base_camera", "time")]
-    by_step = ["time", "joints/position", *(f"T_base_gripper/{arm}" for arm in contract.arms)]
-    return by_frame, by_step, [f"intrinsics/{name}" for name in cameras]
-
-
-def measure(readers: dict[str, Reader], windows: int, batch: int, seconds: float) -> dict[str, float]:
-    """Returns windows per second by reader, the median over interleaved rounds."""
+def measure(readers: Mapping[str, Reader], count: int, batch: int, seconds: float) -> dict[str, float]:
+    """Returns windows per second of processor time by reader, the median over interleaved rounds."""
     rates: dict[str, list[float]] = {name: [] for name in readers}
     end, round_number = time.perf_counter() + seconds, 0
     while time.perf_counter() < end or round_number < 3:
         rng = np.random.default_rng(round_number)
         for name, read in readers.items():
-            batches = [rng.integers(0, windows, batch) for _ in range(1 if name == "zarr" else 10)]
+            batches = [rng.integers(0, count, batch) for _ in range(1 if name in SLOW else 10)]
             start = time.process_time()
             for indices in batches:
                 read(indices)
@@ -152,39 +72,162 @@ def measure(readers: dict[str, Reader], windows: int, batch: int, seconds: float
     return {name: statistics.median(found) for name, found in rates.items()}
 
 
-def check(readers: dict[str, Reader], count: int) -> None:
-    """Sees that all readers return the same."""
+def measure_cold(store: EpisodeStore, batch: int) -> dict[str, float]:
+    """Returns windows per second by the clock where every picture comes from the disk."""
+    openers: dict[str, Callable[[Windows], Reader]] = {
+        "ours": lambda windows: windows.batch,
+        "memmap": lambda windows: memmap_reader(store, windows),
+    }
+    rates: dict[str, list[float]] = {name: [] for name in openers}
+    for round_number in range(COLD_ROUNDS):
+        for name, opener in openers.items():
+            windows = Windows(store, chunk=CHUNK)
+            read = opener(windows)
+            drop_from_page_cache(store.path)
+            rng = np.random.default_rng(round_number)
+            start = time.perf_counter()
+            for _ in range(COLD_BATCHES):
+                read(rng.integers(0, len(windows), batch))
+            rates[name].append(batch * COLD_BATCHES / (time.perf_counter() - start))
+    return {name: statistics.median(found) for name, found in rates.items()}
+
+
+def drop_from_page_cache(folder: Path) -> None:
+    """Asks the system to forget what it holds of files that are on the disk and not mapped."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+
+
+def measure_loader(windows: Windows, batch: int, seconds: float) -> float:
+    """Returns samples per second by the clock that the training loader gives when nobody trains."""
+    with contextlib.closing(WindowBatches(windows, batch, seed=0).stream(0, 1 << 30)) as batches:
+        for _ in range(4):
+            next(batches)
+        start, samples = time.perf_counter(), 0
+        while time.perf_counter() - start < seconds or not samples:
+            samples += len(next(batches)["action"])
+        return samples / (time.perf_counter() - start)
+
+
+class TimedBatches:
+    """Batches, and how long was waited for them after the first."""
+
+    def __init__(self, batches: WindowBatches) -> None:
+        """Has measured nothing yet."""
+        self._batches = batches
+        self.waited_s, self.started = 0.0, 0.0
+
+    def stream(self, first_step: int, last_step: int, process: int = 0, processes: int = 1) -> Iterator[Mapping[str, Tensor]]:
+        """Yields what the batches yield."""
+        with contextlib.closing(self._batches.stream(first_step, last_step, process, processes)) as stream:
+            yield next(stream)
+            self.started = time.perf_counter()
+            while True:
+                asked = time.perf_counter()
+                batch = next(stream, None)
+                self.waited_s += time.perf_counter() - asked
+                if batch is None:
+                    return
+                yield batch
+
+
+def measure_input_wait(store: EpisodeStore, folder: Path, steps: int) -> float:
+    """Returns the share of training time, after the first batch, in which the default recipe waits for data."""
+    overrides = [f"dataset.path={store.path}", f"trainer.steps={steps}", f"trainer.probe_every={steps}"]
+    configuration = Configuration((Path(stringline.__file__).parent / "configs").absolute(), "train", "data.py")
+    settings = OmegaConf.to_container(configuration.composed(overrides), resolve=True)
+    assert isinstance(settings, dict)
+    policy = build_policy(
+        settings["policy"], store.episodes()[0].attributes.contract, Statistics.of_store(store, store.names())
+    )
+    trainer = build(settings["trainer"])
+    windows = Windows(store, chunk=policy.chunk, cameras=[camera.name for camera in policy.contract.cameras])
+    batches = TimedBatches(WindowBatches(windows, trainer.batch_size, seed=0))
+    ended = []
+
+    def end(model: nn.Module) -> None:
+        ended.append(time.perf_counter())
+
+    trainer.fit(policy, batches, folder, save_model=end)
+    return batches.waited_s / (ended[0] - batches.started)
+
+
+def check(readers: Mapping[str, Reader], count: int) -> None:
+    """Sees that all readers return the same; LeRobot's colours come back changed, but those of the right frame."""
     indices = np.random.default_rng(1).integers(0, count, 16)
     expected = readers["memmap"](indices)
     for name, read in readers.items():
+        got = read(indices)
         for key, value in expected.items():
-            np.testing.assert_array_equal(read(indices)[key], value, err_msg=f"{name}: {key}")
+            if name == "lerobot" and key.startswith("rgb/"):
+                _check_colours(got[key], value, key)
+            else:
+                np.testing.assert_array_equal(got[key], value, err_msg=f"{name}: {key}")
+
+
+def _check_colours(got: NDArray[np.uint8], expected: NDArray[np.uint8], key: str) -> None:
+    shifted = np.roll(expected, 1, axis=2)  # What the next frame shows.
+    distance, to_next = (np.abs(got.astype(float) - pictures).mean() for pictures in (expected, shifted))
+    assert distance < min(LOST_COLOUR, to_next), f"lerobot: {key} is {distance:.1f} off, its neighbour {to_next:.1f}"
+
+
+def size_mib(folder: Path) -> float:
+    """Returns what the files of a folder hold."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
+
+
+def run(folder: Path, arguments: argparse.Namespace) -> list[Row]:
+    """Makes the data and measures everything."""
+    store = write_store(folder / "store", arguments.episodes, arguments.cameras)
+    cold = measure_cold(store, arguments.batch)
+    windows = Windows(store, chunk=CHUNK)
+    readers: dict[str, Reader] = {
+        "ours": windows.batch,
+        "memmap": memmap_reader(store, windows),
+        "zarr": zarr_reader(store, windows),
+        "diffusion_policy": diffusion_policy_reader(store, windows, folder / "diffusion_policy"),
+        "lerobot": lerobot_reader(store, windows, folder / "lerobot"),
+    }
+    check(readers, len(windows))
+    rates = measure(readers, len(windows), arguments.batch, arguments.seconds)
+    rows = [row(f"windows/{name}", rate, "windows/cpu-s", "memmap", rates["memmap"]) for name, rate in rates.items()]
+    rows += [row(f"cold/{name}", rate, "windows/s", "memmap", cold["memmap"]) for name, rate in cold.items()]
+    archive(store, str(folder / "archive"))
+    sizes = {name: size_mib(folder / place) for name, place in (("ours", "store"), ("archive", "archive"))}
+    sizes |= {name: size_mib(folder / name) for name in ("diffusion_policy", "lerobot")}
+    rows += [row(f"size/{name}", size, "MiB", "ours", sizes["ours"]) for name, size in sizes.items()]
+    loader = measure_loader(windows, arguments.batch, arguments.seconds / 3)
+    rows.append(row(f"loader/{arguments.cameras}x{SIZE}_rgbd", loader, "samples/s", "none", None))
+    wait = measure_input_wait(store, folder / "run", arguments.steps)
+    rows.append(row("input_wait/train", wait, "share", "none", None))
+    return rows
+
+
+def row(name: str, value: float, unit: str, peer: str, of_peer: float | None) -> Row:
+    """Returns a line of the table."""
+    return {"name": name, "value": value, "unit": unit, "peer": peer, "ratio": None if of_peer is None else value / of_peer}
 
 
 def main() -> None:
-    """Runs the benchmark."""
+    """Prints the table and, if asked, writes it."""
+    if any(os.environ.get(name) != value for name, value in ALLOCATOR.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ALLOCATOR)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="where to write the results")
     parser.add_argument("--folder", type=Path, help="where to put the data, by default the folder for temporary files")
-    for name, default in (("episodes", 40), ("cameras", 2), ("batch", 64), ("seconds", 8)):
+    for name, default in (("episodes", 24), ("cameras", 4), ("batch", 64), ("seconds", 30), ("steps", 30)):
         parser.add_argument(f"--{name}", type=int, default=default)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-        store = write_store(Path(folder) / "store", arguments.episodes, arguments.cameras)
-        windows = Windows(store, chunk=CHUNK)
-        readers: dict[str, Reader] = {
-            "ours": windows.batch,
-            "memmap": memmap_reader(store, windows),
-            "zarr": zarr_reader(store, windows),
-        }
-        check(readers, len(windows))
-        rates = measure(readers, len(windows), arguments.batch, arguments.seconds)
-    rows = [
-        {"name": f"windows/{name}", "value": rate, "unit": "windows/cpu-s", "peer": "memmap", "ratio": rate / rates["memmap"]}
-        for name, rate in rates.items()
-    ]
-    for row in rows:
-        print(f"{row['name']:<16} {row['value']:>12,.0f} {row['unit']}   {row['ratio']:.3f} x memmap")
+        rows = run(Path(folder), arguments)
+    for entry in rows:
+        value, ratio = entry["value"], entry["ratio"]
+        number = f"{value:,.0f}" if isinstance(value, float) and value >= 100 else f"{value:.3g}"
+        beside = "" if ratio is None else f"{ratio:.4f} x {entry['peer']}"
+        print(f"{entry['name']:<26} {number:>12} {entry['unit']:<14}{beside}")
     if arguments.json:
         write_file(arguments.json, json.dumps(rows, indent=2).encode())
 

@@ -1,0 +1,197 @@
+"""Readers that `data.py` compares with ours. Each returns the same batch for the same windows, save where a film loses bits."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import zarr
+from numcodecs import Blosc
+from numpy.typing import NDArray
+from recorded_noise import CHUNK, FRAME_EVERY, JOINTS, STEPS
+
+from stringline.datasets.contract import Contract
+from stringline.datasets.store import EpisodeStore
+from stringline.datasets.windows import Windows
+from stringline.datasets.zarr_layout import array_name, chunk_file
+
+Arrays = dict[str, NDArray[Any]]
+Reader = Callable[[NDArray[np.int64]], Arrays]
+CHUNK_BYTES = 2 * 2**20  # diffusion_policy's.
+
+
+def memmap_reader(store: EpisodeStore, windows: Windows) -> Reader:
+    """Returns the least that a reader can do: every array of every episode mapped once, rows copied into new arrays."""
+    maps = [
+        {key: _memmap(episode.path, key, entry.shape, entry.dtype) for key, entry in episode.entries.items()}
+        for episode in store.episodes()
+    ]
+    pictures, steps, fixed = keys(windows.contract)
+
+    def read(indices: NDArray[np.int64]) -> Arrays:
+        count, places = len(indices), [(maps[windows.episode[index]], int(windows.step[index])) for index in indices]
+        batch = Arrays()
+        batch |= {key: np.empty((count, *maps[0][key].shape[1:]), maps[0][key].dtype) for key in (*pictures, *steps)}
+        batch |= {key: np.empty((count, *maps[0][key].shape), maps[0][key].dtype) for key in fixed}
+        batch["action"] = np.empty((count, CHUNK, JOINTS), np.float32)
+        for row, (arrays, step) in enumerate(places):
+            for key in pictures:
+                batch[key][row] = arrays[key][step // FRAME_EVERY]
+            for key in steps:
+                batch[key][row] = arrays[key][step]
+            for key in fixed:
+                batch[key][row] = arrays[key]
+            batch["action"][row] = arrays["action"][_ahead_of(step)]
+        return batch
+
+    return read
+
+
+def _memmap(episode: Path, key: str, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    return np.memmap(chunk_file(episode, key, len(shape)), dtype, "r", shape=shape).view(np.ndarray)
+
+
+def _ahead_of(step: int) -> NDArray[np.int64]:
+    return np.minimum(step + np.arange(CHUNK), STEPS - 1)
+
+
+def zarr_reader(store: EpisodeStore, windows: Windows) -> Reader:
+    """Returns the obvious reader for somebody who has zarr: arrays of our store opened once, rows by indexing."""
+    opened = [
+        {key: zarr.open_array(store.path / name / array_name(key), mode="r") for key in store.episode(name).entries}
+        for name in windows.names
+    ]
+    pictures, steps, fixed = keys(windows.contract)
+
+    def stacked(key: str, places: Sequence[tuple[int, int | slice]]) -> NDArray[Any]:
+        return np.stack([np.asarray(opened[episode][key][place]) for episode, place in places])
+
+    def read(indices: NDArray[np.int64]) -> Arrays:
+        starts = [(int(windows.episode[index]), int(windows.step[index])) for index in indices]
+        batch = {key: stacked(key, [(episode, step // FRAME_EVERY) for episode, step in starts]) for key in pictures}
+        batch |= {key: stacked(key, starts) for key in steps}
+        batch |= {key: stacked(key, [(episode, slice(None)) for episode, _ in starts]) for key in fixed}
+        rows = [np.asarray(opened[episode]["action"][step : step + CHUNK]) for episode, step in starts]
+        batch["action"] = np.stack([np.pad(row, ((0, CHUNK - len(row)), (0, 0)), mode="edge") for row in rows])
+        return batch
+
+    return read
+
+
+def diffusion_policy_reader(store: EpisodeStore, windows: Windows, folder: Path) -> Reader:
+    """Returns a reader of diffusion_policy's layout: every key of all episodes in one array, lz4 in chunks of about 2 MB.
+
+    As its `ReplayBuffer` does by default (Chi et al., 2023; its code, MIT), compressed chunks are held in memory and pictures
+    are decompressed at each access. Its own code needs zarr 2, so the arrays, of zarr format 2, are read by zarr 3. A picture
+    is kept once, not once per step; so it has a quarter of the bytes that diffusion_policy would have.
+    """
+    compressed = _write_replay_buffer(store, folder)
+    files = zarr.storage.LocalStore(folder, read_only=True)
+    memory = zarr.storage.MemoryStore()
+    _copy(files, memory, folder)
+    group = zarr.open_group(memory, mode="r", zarr_format=2)
+    arrays = {key: group[array_name(key)] for key in compressed}
+    episodes = store.episodes()
+    small = {
+        key: np.concatenate([episode.arrays[key] for episode in episodes]) for key in episodes[0].arrays if key not in arrays
+    }
+    pictures, steps, fixed = keys(windows.contract)
+
+    def rows(key: str, places: NDArray[np.int64]) -> NDArray[Any]:
+        if key in small:
+            return np.asarray(small[key][places])
+        return np.stack([np.asarray(arrays[key][int(place)]) for place in places])  # type: ignore[index]
+
+    def read(indices: NDArray[np.int64]) -> Arrays:
+        episode, step = windows.episode[indices], windows.step[indices]
+        frames = episode * (STEPS // FRAME_EVERY) + step // FRAME_EVERY
+        batch = {key: rows(key, frames) for key in pictures} | {key: rows(key, episode * STEPS + step) for key in steps}
+        batch |= {key: small[key].reshape(len(episodes), 3, 3)[episode] for key in fixed}
+        batch["action"] = np.stack(
+            [small["action"][number * STEPS + _ahead_of(int(at))] for number, at in zip(episode, step, strict=True)]
+        )
+        return batch
+
+    return read
+
+
+def _write_replay_buffer(store: EpisodeStore, folder: Path) -> list[str]:
+    """Writes the pictures of a store; returns their keys."""
+    episodes = store.episodes()
+    group = zarr.create_group(folder, zarr_format=2)
+    pictures = [key for key in episodes[0].arrays if key.startswith(("rgb/", "depth/"))]
+    for key in pictures:
+        whole = np.concatenate([episode.arrays[key] for episode in episodes])
+        chunk = (max(1, CHUNK_BYTES // whole[0].nbytes), *whole.shape[1:])
+        codec = Blosc("lz4", clevel=5, shuffle=Blosc.NOSHUFFLE)
+        group.create_array(array_name(key), data=whole, chunks=chunk, compressors=codec)
+    return pictures
+
+
+def _copy(files: zarr.storage.LocalStore, memory: zarr.storage.MemoryStore, folder: Path) -> None:
+    from zarr.core.buffer import default_buffer_prototype
+    from zarr.core.sync import sync
+
+    for path in sorted(entry for entry in folder.rglob("*") if entry.is_file()):
+        name = path.relative_to(folder).as_posix()
+        data = sync(files.get(name, default_buffer_prototype()))
+        assert data is not None
+        sync(memory.set(name, data))
+
+
+def lerobot_reader(store: EpisodeStore, windows: Windows, folder: Path) -> Reader:
+    """Returns a reader of LeRobot's layout: one AV1 film per camera, with its settings (yuv420p, a key frame every 2, crf 30).
+
+    Films are decoded as its PyAV path does, to the frame that is asked for, but stay open. Colour only: depth comes from
+    memory, and colours come back changed. LeRobot itself does not install beside our torch.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    cameras = [camera.name for camera in windows.contract.cameras]
+    for name in cameras:
+        _write_film(folder / f"{name}.mp4", np.concatenate([episode.arrays[f"rgb/{name}"] for episode in store.episodes()]))
+    films = {name: av.open(folder / f"{name}.mp4") for name in cameras}
+    rest = memmap_reader(store, windows)
+
+    def frame(name: str, place: int) -> NDArray[np.uint8]:
+        film = films[name]
+        stream = film.streams.video[0]
+        assert stream.time_base is not None
+        film.seek(round(place / RATE / stream.time_base), stream=stream)
+        for decoded in film.decode(stream):
+            assert decoded.time is not None
+            if round(decoded.time * RATE) >= place:
+                return decoded.to_ndarray(format="rgb24")
+        raise ValueError(f"The film of {name} has no frame {place}.")
+
+    def read(indices: NDArray[np.int64]) -> Arrays:
+        places = windows.episode[indices] * (STEPS // FRAME_EVERY) + windows.step[indices] // FRAME_EVERY
+        batch = rest(indices)
+        for name in cameras:
+            batch[f"rgb/{name}"] = np.stack([frame(name, int(place)) for place in places])
+        return batch
+
+    return read
+
+
+RATE = 12
+
+
+def _write_film(path: Path, pictures: NDArray[np.uint8]) -> None:
+    with av.open(path, "w") as film:
+        stream = film.add_stream("libsvtav1", rate=RATE, options={"g": "2", "crf": "30", "preset": "12"})
+        stream.height, stream.width, stream.pix_fmt = *pictures.shape[1:3], "yuv420p"
+        for packet in itertools.chain.from_iterable(
+            stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")) for picture in pictures
+        ):
+            film.mux(packet)
+        film.mux(stream.encode())
+
+
+def keys(contract: Contract) -> tuple[list[str], list[str], list[str]]:
+    """Returns the keys that are indexed by frame, by step and not at all."""
+    cameras = [camera.name for camera in contract.cameras]
+    by_frame = [f"{kind}/{name}" for name in cameras for kind in ("rgb", "depth", "T_base_camera", "time")]
+    by_step = ["time", "joints/position", *(f"T_base_gripper/{arm}" for arm in contract.arms)]
+    return by_frame, by_step, [f"intrinsics/{name}" for name in cameras]
