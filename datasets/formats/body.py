@@ -137,7 +137,8 @@ class AlohaBody:
         for what, names in (("state", state), ("action", action)):
             if len(names) != len(ALOHA.joints):
                 raise ForeignDataError(
-                    f"ALOHA has {len(ALOHA.joints)} joints; the {what} has {len(names)}: {', '.join(names)}."
+                    f"ALOHA has {len(ALOHA.joints)} joints; the {what} has {len(names)}: {', '.join(names)}. "
+                    "For another robot: body=named."
                 )
         return self._meaning
 

@@ -1,17 +1,31 @@
 """Foreign depth pictures in the contract's terms: counts of a millimetre along the optical axis, 0 where there is no return."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from stringline.datasets.contract import Array
+from stringline.datasets.contract import Array, DepthSource
 from stringline.datasets.formats.foreign import ForeignDataError
+from stringline.datasets.names import unknown_name
 
 UNIT_M = 0.001
 FARTHEST_M = 60.0
 NEAREST_FULL_MM = 20  # A picture in which nothing is farther away than that holds metres.
 LARGEST_CODE = 4095
+
+
+def checked_source(source: str) -> DepthSource:
+    """Returns where depth comes from.
+
+    Raises:
+        ValueError: There is no such source.
+    """
+    for known in get_args(DepthSource):
+        if source == known:
+            found: DepthSource = known
+            return found
+    raise unknown_name("source of depth", source, get_args(DepthSource))
 
 
 def counts(key: str, frame: int, depth: Array, height: int, width: int) -> Array:

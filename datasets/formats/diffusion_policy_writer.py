@@ -11,6 +11,7 @@ from stringline.datasets.contract import Array
 from stringline.datasets.episode import StoredEpisode
 from stringline.datasets.formats import exporting
 from stringline.datasets.formats.libraries import optional_library
+from stringline.datasets.formats.replay_cameras import UNIT_ATTRIBUTE
 from stringline.datasets.store import EpisodeStore
 
 CHUNK_BYTES = 2 * 2**20
@@ -63,6 +64,7 @@ def _fill(root: Path, episodes: list[StoredEpisode], cameras: Mapping[str, str])
         _write(group, f"data/{new}", total, _shown(episodes, "rgb", name))
         if contract.camera(name).depth is not None:
             _write(group, f"data/{new}_depth", total, _shown(episodes, "depth", name))
+            group[f"data/{new}_depth"].attrs[UNIT_ATTRIBUTE] = contract.camera(name).depth_unit_m
     _write(group, "meta/episode_ends", len(ends), [ends])
 
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -12,13 +12,12 @@ from stringline.datasets.contract import Array, DepthSource
 from stringline.datasets.formats import parquet
 from stringline.datasets.formats.body import Body, joint_arrays
 from stringline.datasets.formats.checks import growing, numbers, picture
-from stringline.datasets.formats.depth import counts, metres_of_codes
+from stringline.datasets.formats.depth import checked_source, counts, metres_of_codes
 from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Frames, Reference, camera_times
 from stringline.datasets.formats.lerobot_features import FeatureCamera, PictureFeature, cameras_of, names_of
 from stringline.datasets.formats.lerobot_index import Location, locations, read_info
 from stringline.datasets.formats.pictures import decoded
 from stringline.datasets.formats.video import frames_at
-from stringline.datasets.names import unknown_name
 
 REWARD, SUCCESS = "next.reward", "next.success"
 BOOKKEEPING = ("timestamp", "frame_index", "episode_index", "index", "task_index", "next.done", REWARD, SUCCESS)
@@ -36,7 +35,7 @@ class LeRobot:
         action: str = "action",
         cameras: Mapping[str, str] | None = None,
         depth: Mapping[str, str] | None = None,
-        depth_source: DepthSource = "measured",
+        depth_source: str = "measured",
     ) -> None:
         """Sets how the features are to be understood.
 
@@ -46,16 +45,14 @@ class LeRobot:
             action: The feature with absolute joint targets.
             cameras: Features to take as cameras, each with the camera's name; None takes all, under their own names.
             depth: The feature of a camera's depth by that of its colours; None pairs `<name>_depth` with `<name>`.
-            depth_source: Where depth comes from.
+            depth_source: Where depth comes from: `measured`, `simulated` or `estimated`.
 
         Raises:
             ValueError: There is no such source of depth.
         """
-        if depth_source not in get_args(DepthSource):
-            raise unknown_name("source of depth", depth_source, get_args(DepthSource))
         self._body, self._state, self._action = body, state, action
         self._cameras, self._depth = cameras, depth
-        self._source: DepthSource = depth_source
+        self._source: DepthSource = checked_source(depth_source)
         self._table: tuple[Path, Any] | None = None
 
     def episodes(self, path: Path) -> Iterator[Reference]:

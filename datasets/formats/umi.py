@@ -5,21 +5,22 @@ Layout (Chi et al., 2024, arXiv 2402.10329): `camera<i>_rgb`, `robot<i>_eef_pos`
 is done at a step is the pose of the next.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from stringline.datasets.contract import Array, Camera
+from stringline.datasets.contract import Array
 from stringline.datasets.formats.body import Meaning
 from stringline.datasets.formats.checks import numbers
-from stringline.datasets.formats.diffusion_policy import named_rate, replay_cameras, replay_pictures
+from stringline.datasets.formats.diffusion_policy import named_rate
 from stringline.datasets.formats.dimensions import Dimension, NumberVector, gripper_dimension
 from stringline.datasets.formats.foreign import ForeignEpisode, Reference, camera_times
 from stringline.datasets.formats.grippers import GripperConvention, linear
 from stringline.datasets.formats.poses import pose_of_vectors
 from stringline.datasets.formats.replay_buffer import ReplayBuffer
+from stringline.datasets.formats.replay_cameras import ReplayCamera, replay_cameras, replay_pictures
 
 FRAME = "map"
 AXES = "xyz"
@@ -62,12 +63,12 @@ class Umi:
         arms = [key.removesuffix("_eef_pos") for key in buffer.shapes if key.endswith("_eef_pos")]
         if not arms:
             raise ValueError(f"{path} has no robot0_eef_pos; it is no data of UMI. It has: {buffer.offered()}.")
-        cameras = replay_cameras(buffer, self._cameras)
+        cameras = replay_cameras(buffer, self._cameras, "measured")
         for number, bounds in enumerate(buffer.bounds):
             yield Reference(path.name, number, partial(self._read, buffer, cameras, arms, bounds))
 
     def _read(
-        self, buffer: ReplayBuffer, cameras: Mapping[str, Camera], arms: list[str], bounds: tuple[int, int]
+        self, buffer: ReplayBuffer, cameras: Sequence[ReplayCamera], arms: list[str], bounds: tuple[int, int]
     ) -> ForeignEpisode:
         series = np.concatenate([_series(buffer, arm, bounds) for arm in arms], axis=1)
         motion = NumberVector(tuple(dimension for arm in arms for dimension in _dimensions(arm, self._gripper)))
@@ -76,7 +77,7 @@ class Umi:
         grippers = NumberVector(tuple(motion.dimensions[place] for place in opening))
         meaning = Meaning(grippers, motion, "umi", "the map of UMI's SLAM; z up where it was aligned with a tag")
         time = np.arange(len(state)) / self._hz
-        contract = meaning.contract(list(cameras.values()), self._hz, arms)
+        contract = meaning.contract([entry.camera for entry in cameras], self._hz, arms)
         arrays = {
             "time": time,
             "joints/position": state[:, opening],

@@ -233,6 +233,28 @@ def test_unequal_lengths_are_named(tmp_path: Path, imported: Import, series: dic
     assert "data/img ends at frame 2; the episode goes on." in outcome.refused["episode 2 (set.zarr)"]
 
 
+@pytest.mark.parametrize(("scale", "dtype"), [(1.0, np.float32), (1000.0, np.uint16)])
+def test_depth_in_metres_or_millimetres_comes_in(
+    tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]], scale: float, dtype: type
+) -> None:
+    metres = np.random.default_rng(0).uniform(0.3, 2, (sum(LENGTHS), 16, 24))
+    path = replay_buffer(tmp_path / "set.zarr", series | {"img_depth": (scale * metres).astype(dtype)})
+    store, outcome = imported(DiffusionPolicy(OPENINGS, control_hz=50), path)
+    assert outcome.refused == {}
+    np.testing.assert_allclose(store.episodes()[1].arrays["depth/img"], 1000 * metres[5:13], atol=1)
+    assert store.episodes()[1].attributes.contract.camera("img").depth == "measured"
+
+
+def test_depth_in_another_unit_is_named(tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]) -> None:
+    depth = np.full((sum(LENGTHS), 16, 24), 700, np.float32)
+    outcome = imported(
+        DiffusionPolicy(OPENINGS, control_hz=50), replay_buffer(tmp_path / "a.zarr", series | {"img_depth": depth})
+    )[1]
+    assert "data/img_depth at frame 0 reaches 700; floats are metres" in outcome.refused["episode 0 (a.zarr)"]
+    with pytest.raises(ValueError, match="There is no source of depth 'guess'"):
+        DiffusionPolicy(OPENINGS, control_hz=50, depth_source="guess")
+
+
 @pytest.mark.parametrize(("change", "message"), [(600.0, "is 600; that is more than 10 m; millimetres?"), (np.inf, "is inf")])
 def test_poses_in_millimetres_are_named(
     tmp_path: Path, imported: Import, hand: dict[str, NDArray[Any]], change: float, message: str

@@ -232,7 +232,7 @@ def test_unknown_features_are_answered_with_what_there_is(tmp_path: Path, import
     with pytest.raises(ValueError, match="There is no feature with pictures 'cam_hgih'. Did you mean"):
         imported(LeRobot(OPENINGS, cameras={"cam_hgih": "a"}), root)
     with pytest.raises(ValueError, match="There is no source of depth 'guessed'"):
-        LeRobot(OPENINGS, depth_source="guessed")  # type: ignore[arg-type]
+        LeRobot(OPENINGS, depth_source="guessed")
     outcome = imported(LeRobot(OPENINGS, state="observation.stat"), root)[1]
     assert (
         "There is no feature 'observation.stat'. Did you mean 'observation.state'"
