@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stringline.encoders.positions.folding import commutes_with_bases, into_input, into_output, require_foldable
+from stringline.encoders.positions.folding import commutes_with_bases, into_input, into_output, project, require_foldable
 from stringline.encoders.positions.places import Places
 from stringline.encoders.positions.precision import without_autocast
 
@@ -129,7 +129,7 @@ class PositionalAttention(nn.Module):
             return
         require_foldable(self.q_norm)
         require_foldable(self.k_norm)
-        basis = basis.double()
+        basis = basis.double().unsqueeze(1)
         self.out.weight.copy_(self._output(basis))
         turned = slice(0, (3 if self.values else 2) * self.qkv.in_features)
         for parameter in (self.qkv.weight, self.qkv.bias):
@@ -185,7 +185,7 @@ class PositionalAttention(nn.Module):
         if steering:
             parts = [norm(part) for norm, part in zip(self._norms(start, len(parts)), parts, strict=True)]
         if basis is not None and steering and not folds:
-            parts = [part @ basis.to(part.dtype) for part in parts]
+            parts = [project(part, basis) for part in parts]
         if turned and type(places) is not Places:
             parts = [places.turn(part.contiguous()) for part in parts]  # A copy, but the rotation runs twice as fast on it.
         return parts

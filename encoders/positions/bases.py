@@ -8,14 +8,15 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor, nn
 
+from stringline.encoders.positions.folding import spread
 from stringline.encoders.positions.fourier import real_fourier
 from stringline.encoders.positions.precision import at_least_float32, without_autocast
 
 
 class Basis(nn.Module, ABC):
-    """An orthogonal P (sets, size, size); `forward` returns it, in float32 at least, whatever autocast says.
+    """An orthogonal P (sets, size, size), made of blocks of neighbouring channels; `forward` returns it.
 
-    Columns n and n + size / 2 of P span plane n.
+    Columns n and n + size / 2 of P span plane n. It is in float32 at least, whatever autocast says.
 
     Attributes:
         sets: Independent bases: one for each head, or a single one for all.
@@ -28,8 +29,12 @@ class Basis(nn.Module, ABC):
         self.sets, self.size = sets, size
 
     @abstractmethod
+    def blocks(self) -> Tensor:
+        """Returns the blocks of P, (sets, size / block, block, block); `spread` says where they act."""
+
     def forward(self) -> Tensor:
         """Returns P."""
+        return spread(self.blocks())
 
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:
@@ -80,14 +85,12 @@ class AntisymmetricBasis(Basis):
         self.skew = nn.Parameter(torch.zeros(sets, size // self.block, int(inside.sum())))
         self.register_buffer("start", None)
 
-    def forward(self) -> Tensor:
-        """Returns P, block by block."""
+    def blocks(self) -> Tensor:
+        """Returns the blocks of P."""
         with without_autocast(self.skew):
             entries = at_least_float32(self.skew)
             blocks = self._map(antisymmetric(entries, self.block, self.rows, self.columns))
-            if self.start is not None:
-                blocks = self.start.to(blocks.dtype) @ blocks
-            return spread(blocks) if blocks.shape[1] > 1 else blocks.squeeze(1)
+            return blocks if self.start is None else self.start.to(blocks.dtype) @ blocks
 
     @abstractmethod
     def _map(self, skew: Tensor) -> Tensor:
@@ -147,8 +150,8 @@ class Givens(Basis):
         tables = [torch.cat((players[:1], players[1:].roll(turn))) for turn in range(self.size - 1)]
         return torch.stack([torch.stack((table[: self.size // 2], table[self.size // 2 :].flip(0))) for table in tables])
 
-    def forward(self) -> Tensor:
-        """Returns P."""
+    def blocks(self) -> Tensor:
+        """Returns P as a single block."""
         with without_autocast(self.angles):
             angles = at_least_float32(self.angles)
             of_channel = angles.gather(2, self.pair.expand(self.sets, -1, -1))
@@ -156,7 +159,7 @@ class Givens(Basis):
             rows = torch.eye(self.size, dtype=angles.dtype, device=angles.device).expand(self.sets, -1, -1)
             for turn in range(len(self.partner)):
                 rows = rows * cos[:, turn] + rows[:, self.partner[turn]] * sin[:, turn]
-            return rows
+            return rows.unsqueeze(1)
 
 
 class ButterflyGivens(Givens):
@@ -205,8 +208,8 @@ class Householder(Basis):
         self.offsets = nn.Parameter(torch.empty(sets, reflections, size))
         self.reset_parameters(seed)
 
-    def forward(self) -> Tensor:
-        """Returns P."""
+    def blocks(self) -> Tensor:
+        """Returns P as a single block."""
         with without_autocast(self.offsets):
             v = (self.start + self.offsets).to(torch.promote_types(self.offsets.dtype, torch.float32))
             v = v / v.norm(dim=-1, keepdim=True)
@@ -214,7 +217,7 @@ class Householder(Basis):
             for reflection in range(v.shape[1]):
                 normal = v[:, reflection, :, None]
                 basis = basis - 2 * (basis @ normal) @ normal.mT
-            return basis
+            return basis.unsqueeze(1)
 
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:
@@ -246,19 +249,18 @@ class RealFourier(Basis):
         self.block = _checked_block(block, size)
         self.register_buffer("constant", self._computed(torch.get_default_dtype()), persistent=False)
 
-    def forward(self) -> Tensor:
-        """Returns P."""
-        return self.constant
+    def blocks(self) -> Tensor:
+        """Returns the blocks of P, all the same."""
+        return self.constant.expand(1, self.size // self.block, -1, -1)
 
     def _computed(self, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
-        blocks = real_fourier(self.block, device).expand(1, self.size // self.block, -1, -1)
-        return spread(blocks).to(torch.promote_types(dtype, torch.float32))
+        return real_fourier(self.block, device).to(torch.promote_types(dtype, torch.float32))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Computes the basis anew for another type or device: a cast would round it, and back again stay rounded."""
-        module = super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.constant = self._computed(self.constant.dtype, self.constant.device)
-        return module
+        return self
 
 
 def antisymmetric(entries: Tensor, size: int, rows: Tensor, columns: Tensor) -> Tensor:
@@ -266,18 +268,6 @@ def antisymmetric(entries: Tensor, size: int, rows: Tensor, columns: Tensor) -> 
     upper = entries.new_zeros(*entries.shape[:-1], size * size).index_copy(-1, rows * size + columns, entries)
     upper = upper.reshape(*entries.shape[:-1], size, size)
     return upper - upper.mT
-
-
-def spread(blocks: Tensor) -> Tensor:
-    """Returns P (sets, size, size) of which the blocks (sets, blocks, b, b) act on neighbouring channels.
-
-    Column j of the first half of a block becomes column `block_index` b / 2 + j of P, its partner the one size / 2 further.
-    """
-    sets, count, block = blocks.shape[:3]
-    identity = torch.eye(count, dtype=blocks.dtype, device=blocks.device)
-    # (sets, block_index, row, half, plane) -> (sets, block_index, row, half, column's block_index, plane)
-    halves = blocks.reshape(sets, count, block, 2, 1, block // 2) * identity[:, None, None, :, None]
-    return halves.reshape(sets, count * block, count * block)
 
 
 def _checked_block(block: int, size: int) -> int:

@@ -139,7 +139,7 @@ class PositionEncoding(nn.Module, ABC):
         if basis is None:
             return
         require_foldable(norm)
-        basis = basis.double()
+        basis = basis.double().unsqueeze(1)
         for weight in (w_q, w_k, w_v):
             if weight is not None:
                 weight.copy_(into_input(basis, weight.double(), self.heads))

@@ -6,6 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from stringline.encoders.positions.folding import project, project_back
 from stringline.encoders.positions.precision import without_autocast
 
 
@@ -14,8 +15,8 @@ class Places:
     """Places that turn nothing, and the face of all others.
 
     Attributes:
-        basis: Orthogonal P, (heads | 1, head_dim, head_dim), that `turn` expects to be applied to its input already; None
-            for the identity. Attention folds it into its projections, which costs nothing per token.
+        basis: Blocks (heads | 1, head_dim / b, b, b) of the orthogonal P that `turn` expects to be applied to its input
+            already; None for the identity. Attention folds it into its projections, which costs nothing per token.
         embedding: What an absolute encoding adds to the tokens, (B, N, heads head_dim), or None.
     """
 
@@ -36,12 +37,12 @@ class Places:
 
     def rotate(self, x: Tensor) -> Tensor:
         """Returns what attention compares, `turn` of P^T x, for x (B, ..., heads, N, head_dim)."""
-        return self.turn(x if self.basis is None else x @ self.basis.to(x.dtype))
+        return self.turn(x if self.basis is None else project(x, self.basis))
 
     def rotate_back(self, y: Tensor) -> Tensor:
         """Undoes `rotate`."""
         y = self.turn_back(y)
-        return y if self.basis is None else y @ self.basis.mT.to(y.dtype)
+        return y if self.basis is None else project_back(y, self.basis)
 
     def expand(self, x: Tensor) -> Tensor:
         """Returns features (B, heads, N, F) whose products are those of x times `logit_factor`, for linear attention."""

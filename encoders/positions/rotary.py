@@ -11,6 +11,7 @@ from torch import Tensor
 
 from stringline.encoders.positions.bases import BasisRecipe
 from stringline.encoders.positions.encoding import PositionEncoding
+from stringline.encoders.positions.folding import spread
 from stringline.encoders.positions.frequencies import FrequencyRecipe
 from stringline.encoders.positions.places import Places, RotaryPlaces
 from stringline.encoders.positions.precision import computed_once
@@ -44,6 +45,11 @@ class Rotary(PositionEncoding):
     def frequencies(self) -> Tensor:
         """Returns Omega, (heads | 1, axes, head_dim / 2), in radians per unit of the coordinates."""
         raise NotImplementedError
+
+    def basis(self) -> Tensor | None:
+        """Returns the orthogonal P, (heads | 1, head_dim, head_dim), in float32 at least, or None for the identity."""
+        blocks = self._basis_blocks()
+        return None if blocks is None else spread(blocks)
 
     def folded(self) -> "FixedRotary":
         """Returns the frequencies alone, no longer learned."""
@@ -79,9 +85,13 @@ class Rotary(PositionEncoding):
         """
         return bool((torch.linalg.matrix_rank(self.frequencies().double()) == self.axes).all())
 
+    def _basis_blocks(self) -> Tensor | None:
+        """Returns the blocks of P, (heads | 1, head_dim / b, b, b), or None for the identity."""
+        return None
+
     def _places(self, coordinates: Tensor) -> RotaryPlaces:
         phase = self._phase(coordinates)
-        return RotaryPlaces(cos=computed_once(phase.cos()), sin=computed_once(phase.sin()), basis=self.basis())
+        return RotaryPlaces(cos=computed_once(phase.cos()), sin=computed_once(phase.sin()), basis=self._basis_blocks())
 
     def _phase(self, coordinates: Tensor) -> Tensor:
         """Returns Omega r, (B, heads | 1, N, head_dim / 2), without matmul, which TF32 or autocast would round."""
@@ -159,9 +169,8 @@ class RotaryEncoding(Rotary):
         omega: Tensor = self.frequency_model()
         return omega
 
-    def basis(self) -> Tensor | None:
-        """Returns P, (heads | 1, head_dim, head_dim), in float32 at least, or None."""
-        return None if self.basis_model is None else self.basis_model()
+    def _basis_blocks(self) -> Tensor | None:
+        return None if self.basis_model is None else self.basis_model.blocks()
 
     def reset_parameters(self, seed: int) -> None:
         """Draws frequencies anew and returns the basis to its start."""

@@ -17,8 +17,8 @@ from stringline.encoders.positions.bases import (
     Givens,
     Householder,
     RealFourier,
-    spread,
 )
+from stringline.encoders.positions.folding import spread
 
 Draw = Callable[..., Tensor]
 LEARNED = {name: recipe for name, recipe in BASES.items() if recipe is not None and name != "fourier"}
