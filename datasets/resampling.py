@@ -90,7 +90,7 @@ def _area_mean(frames: Floats, height: int, width: int) -> Floats:
     count, _, old_width, *channels = frames.shape
     narrow = (rows @ frames.reshape(*frames.shape[:2], -1)).reshape(count, height, old_width, -1)
     # Channels go before columns: one product of large matrices is some times faster than many with three columns.
-    small = np.swapaxes(narrow, 2, 3).reshape(-1, old_width) @ columns.T
+    small = (np.swapaxes(narrow, 2, 3).reshape(-1, old_width) @ columns.T).astype(np.float32, copy=False)
     result: Floats = np.swapaxes(small.reshape(count, height, -1, width), 2, 3).reshape(count, height, width, *channels)
     return result
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import zarr
 from numpy.typing import NDArray
+from zarr.storage import ZipStore
 
 import stringline.datasets.packing
 from stringline.datasets.archive import SUFFIX, Remote, archive, estimated_size, expand
@@ -92,7 +93,7 @@ def test_there_and_back_is_the_same_to_the_bit(
     assert files_of(back.path) == files_of(store.path)
     assert verify_store(back) == {}
     for name in store.names():
-        with zarr.storage.ZipStore(tmp_path / "archive" / f"{name}{SUFFIX}", mode="r") as packed:
+        with ZipStore(tmp_path / "archive" / f"{name}{SUFFIX}", mode="r") as packed:
             group = zarr.open_group(packed, mode="r")
             assert group.attrs["task"] == "reach"
             for key, array in store.episode(name).arrays.items():
