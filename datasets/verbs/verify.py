@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 from stringline.datasets.edit import delete
 from stringline.datasets.journal import trash_of
 from stringline.datasets.store import EpisodeStore
-from stringline.datasets.verification import verify_store
+from stringline.datasets.verification import describe_leftover, verify_store
 from stringline.datasets.versions import FORMAT_VERSION
 
 
@@ -22,7 +22,7 @@ def verify(config: DictConfig) -> None:
     for sentence in (sentence for sentences in damage.values() for sentence in sentences):
         sys.stdout.write(f"{sentence}\n")
     for left in store.leftovers():
-        sys.stdout.write(f"{left.name} was never completed: its writer was killed. The next recording clears it away.\n")
+        sys.stdout.write(f"{describe_leftover(left)} The next recording clears it away.\n")
     if damage and config.set_aside:
         delete(store, list(damage))
         raise ValueError(f"{len(damage)} damaged episodes moved to {trash_of(store.path)}; {len(store)} whole ones are left.")

@@ -1,5 +1,7 @@
 """No byte of a store can change without `verify` naming the episode, and the other episodes stay usable."""
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -136,10 +138,35 @@ def _cut(path: Path, size: int) -> None:
     path.write_bytes(path.read_bytes()[:size])
 
 
+RECORD = """
+import sys, time, numpy as np
+from stringline.datasets.contract import ActionDimension, Contract
+from stringline.datasets.episode import EpisodeAttributes
+from stringline.datasets.store import EpisodeStore
+contract = Contract("none", "table", 10.0, (), ("a",), (), (ActionDimension("a", "one", "joint"),))
+writer = EpisodeStore.open(sys.argv[1]).writer(EpisodeAttributes(contract, "reach", 9))
+for key, array in {"time": np.zeros(20), "time/front": np.zeros(5), "rgb/front": np.zeros((5, 2, 2, 3), np.uint8)}.items():
+    writer.put(key, array)
+print(writer.name, flush=True)
+time.sleep(60)
+"""
+
+
 def test_what_a_killed_writer_left_is_named(
     store: EpisodeStore, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (store.path / ".open-reach.0000000009.0123456789ab").mkdir()
-    monkeypatch.setattr(sys, "argv", ["stringline-data", "verify", f"store={store.path}"])
-    main()
-    assert ".open-reach.0000000009.0123456789ab was never completed: its writer was killed." in capsys.readouterr().out
+    """With the step and the frames that it came to; a writer that lives is not named."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / ".src")}
+
+    def said() -> str:
+        monkeypatch.setattr(sys, "argv", ["stringline-data", "verify", f"store={store.path}"])
+        main()
+        return capsys.readouterr().out
+
+    command = [sys.executable, "-c", RECORD, str(store.path)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as recorder:
+        assert recorder.stdout is not None
+        name = recorder.stdout.readline().strip()
+        assert "never completed" not in said()
+        recorder.kill()
+    assert f"Episode {name} was never completed: its writer was killed after 20 steps, 5 frames of rgb/front." in said()
