@@ -95,7 +95,7 @@ class ActHdf5:
 
     def _chosen(self, file: Any) -> Mapping[str, str]:
         """Returns the cameras of a file, each with the name it gets."""
-        offered = list(file.get(IMAGES, ()))
+        offered = hdf5.members(file, IMAGES)
         for name in self._cameras or ():
             if name not in offered:
                 raise ForeignDataError(str(unknown_name("camera", name, offered)))

@@ -16,7 +16,7 @@ def opened(path: Path) -> Iterator[Any]:
     """Opens a file for reading.
 
     Raises:
-        ForeignDataError: It is truncated, or no HDF5.
+        ForeignDataError: It is truncated, or no HDF5; or what is done in the block meets damage.
     """
     h5py = optional_library("h5py")
     try:
@@ -24,7 +24,10 @@ def opened(path: Path) -> Iterator[Any]:
     except OSError as error:
         raise ForeignDataError(f"{path.name} cannot be read as HDF5; it is truncated or something else ({error}).") from error
     with file:
-        yield file
+        try:
+            yield file
+        except (OSError, RuntimeError, KeyError) as error:  # What h5py raises when the structure of a file is damaged.
+            raise ForeignDataError(f"{path.name} is damaged: {error}.") from error
 
 
 def dataset(group: Any, key: str) -> Any:
@@ -44,6 +47,19 @@ def keys(group: Any) -> list[str]:
     found: list[str] = []
     group.visititems(lambda name, item: found.append(name) if hasattr(item, "shape") else None)
     return found
+
+
+def members(group: Any, key: str) -> list[str]:
+    """Returns the names in the group `key` below a group, none where it is not there.
+
+    Raises:
+        ForeignDataError: A name is no text.
+    """
+    names = list(group.get(key, ()))
+    for name in names:
+        if not isinstance(name, str):
+            raise ForeignDataError(f"{key} is damaged: it has the name {name!r}.")
+    return names
 
 
 def rows(data: Any, key: str, start: int = 0, stop: int | None = None) -> Array:

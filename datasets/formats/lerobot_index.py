@@ -42,7 +42,7 @@ def read_info(root: Path) -> dict[str, Any]:
         version, _ = str(info["codebase_version"]), (info["features"], info["fps"], info["data_path"])
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ValueError(f"{root} is no LeRobotDataset: it has no meta/info.json.") from error
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"{root}/meta/info.json is damaged: {error!r}.") from error
     if not version.startswith(("v2.", "v3.")):
         raise ValueError(f"{root} is a LeRobotDataset {version}; allowed: {SUPPORTED}.")
@@ -71,9 +71,9 @@ def _v2(root: Path, info: Mapping[str, Any], videos: list[str]) -> Iterator[Loca
         yield Location(number, length, tasks, root / info["data_path"].format(**place), files)
 
 
-def _lines(path: Path) -> list[str]:
+def _lines(path: Path) -> list[bytes]:
     try:
-        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return [line for line in path.read_bytes().splitlines() if line.strip()]
     except FileNotFoundError as error:
         raise ForeignDataError(f"There is no {path.name} in {path.parent}.") from error
 

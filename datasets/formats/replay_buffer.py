@@ -17,7 +17,7 @@ from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.libraries import optional_library
 from stringline.datasets.names import unknown_name
 
-UNREADABLE = (OSError, ValueError, RuntimeError, zipfile.BadZipFile)
+UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile)
 ENDS = "meta/episode_ends"
 
 
@@ -62,9 +62,8 @@ class ReplayBuffer:
         try:
             return self._group[f"data/{key}"]
         except UNREADABLE as error:
-            raise ValueError(
-                f'data/{key} cannot be opened: {error}. Pictures as of UMI need: pip install "stringline[formats]"'
-            ) from error
+            hint = ' Pictures as of UMI need: pip install "stringline[formats]"' if "codec not available" in str(error) else ""
+            raise ValueError(f"data/{key} cannot be opened: {error}.{hint}") from error
 
     def _keys(self) -> list[str]:
         """Returns the series without opening one, for a codec may be missing."""

@@ -71,9 +71,9 @@ class Robomimic:
         with hdf5.opened(path) as file:
             if "data" not in file:
                 raise ValueError(f"{path} is no data of robomimic: it has no group `data`, but {', '.join(file) or 'nothing'}.")
-            names = sorted(file["data"], key=lambda name: (_number(name), name))
+            names = sorted(hdf5.members(file, "data"), key=lambda name: (_number(name), name))
             environment = _environment(file)
-            masks = {name: {bytes(entry).decode() for entry in file["mask"][name][:]} for name in file.get("mask", ())}
+            masks = {name: {bytes(entry).decode() for entry in file["mask"][name][:]} for name in hdf5.members(file, "mask")}
         controller = self._controller or controller_of(environment)
         rate = self._hz or environment.get("env_kwargs", {}).get("control_freq")
         if not rate:
@@ -121,7 +121,7 @@ class Robomimic:
 
     def _read_keys(self, demo: Any) -> list[str]:
         """Returns the observations that are read."""
-        offered = list(demo.get("obs", ()))
+        offered = hdf5.members(demo, "obs")
         arms = [key.removesuffix("_eef_pos") for key in offered if key.endswith("_eef_pos")]
         wanted = [f"{arm}_{part}" for arm in arms for part in ("eef_pos", "eef_quat")]
         optional = [f"{arm}_{part}" for arm in arms for part in ("joint_pos", "gripper_qpos")]
@@ -129,7 +129,7 @@ class Robomimic:
         return [f"obs/{key}" for key in (*wanted, *(key for key in (*optional, *pictures) if key in offered))]
 
     def _chosen(self, demo: Any) -> Mapping[str, str]:
-        offered = [key.removesuffix("_image") for key in demo.get("obs", ()) if key.endswith("_image")]
+        offered = [key.removesuffix("_image") for key in hdf5.members(demo, "obs") if key.endswith("_image")]
         for name in self._cameras or ():
             if name not in offered:
                 raise ForeignDataError(str(unknown_name("camera", name, offered)))

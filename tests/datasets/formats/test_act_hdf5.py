@@ -258,6 +258,15 @@ def test_damaged_bytes_are_named(tmp_path: Path, imported: Import, record: Recor
     assert "observations/images/cam_high cannot be read at frames 2 to 3" in outcome.refused["episode 0 (episode_0.hdf5)"]
 
 
+@pytest.mark.parametrize("signature", [b"TREE", b"SNOD", b"HEAP"])
+def test_damaged_structure_is_named(tmp_path: Path, imported: Import, record: Record, signature: bytes) -> None:
+    path = record(tmp_path / "set" / "episode_0.hdf5")
+    path.write_bytes(path.read_bytes().replace(signature, b"\0\0\0\0"))
+    assert (
+        "episode_0.hdf5 is damaged: " in imported(ActHdf5(OPENINGS), tmp_path / "set")[1].refused["episode 0 (episode_0.hdf5)"]
+    )
+
+
 def test_an_empty_folder_is_no_data_set(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="There are no .hdf5 files in"):
         list(ActHdf5(OPENINGS).episodes(tmp_path))

@@ -343,6 +343,16 @@ def test_a_list_that_breaks_off_leaves_what_it_lists(tmp_path: Path, imported: I
     assert "meta/episodes.jsonl is damaged in line 3" in outcome.refused["episode 2 (meta)"]
 
 
+def test_a_list_that_is_no_text_is_named(tmp_path: Path, imported: Import, record: Record) -> None:
+    root = record(tmp_path / "set", "v2.1", "image")
+    path = root / "meta/episodes.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"stack"', b'"st\xffck"', 1))
+    assert "meta/episodes.jsonl is damaged in line 1" in imported(LeRobot(OPENINGS), root)[1].refused["episode 0 (meta)"]
+    (root / "meta/info.json").write_bytes(b"\xff\xfe{}")
+    with pytest.raises(ValueError, match="meta/info.json is damaged"):
+        list(LeRobot(OPENINGS).episodes(root))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
