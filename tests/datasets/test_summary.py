@@ -99,6 +99,15 @@ def test_without_cameras_joints_and_depth(tmp_path: Path, contract: Contract, ma
         assert ("Cameras" in (tmp_path / "page.html").read_text()) == (each is blind)
 
 
+def test_an_episode_of_one_step_has_a_page(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> None:
+    store = EpisodeStore.create(tmp_path / "short")
+    store.write(make_episode(steps=1), EpisodeAttributes(contract, "reach", 0))
+    summary = summarise(store)
+    assert [camera.rate_hz for camera in summary.cameras] == [0, 0]
+    write_summary(tmp_path / "page.html", summary)
+    assert "1 episodes, 0.0 minutes" in (tmp_path / "page.html").read_text()
+
+
 def test_a_store_without_episodes_has_no_page(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="There is no episode to look at in"):
         summarise(EpisodeStore.create(tmp_path / "empty"))
