@@ -85,10 +85,11 @@ def cameras_of(
         if name not in by_name:
             raise unknown_name("feature with pictures", name, [feature.key for feature in pictures])
     wanted = chosen or {feature.short: feature.short for feature in pictures if not feature.depth}
+    named = {by_name[name].key: behind for name, behind in (depth or {}).items()}
     found = []
     for name, new in wanted.items():
         colour = by_name[name]
-        paired = (depth or {}).get(name, f"{colour.short}_depth")
+        paired = named.get(colour.key, f"{colour.short}_depth")
         behind = by_name.get(paired)
         if behind is not None and (behind.height, behind.width) != (colour.height, colour.width):
             raise ValueError(f"{behind.key} and {colour.key} differ in size; a camera has one.")

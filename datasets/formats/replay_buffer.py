@@ -61,7 +61,7 @@ class ReplayBuffer:
             raise unknown_name("series", key, self._keys())
         try:
             return self._group[f"data/{key}"]
-        except UNREADABLE as error:
+        except (TypeError, *UNREADABLE) as error:  # A codec meets a setting that it does not know.
             hint = ' Pictures as of UMI need: pip install "stringline[formats]"' if "codec not available" in str(error) else ""
             raise ValueError(f"data/{key} cannot be opened: {error}.{hint}") from error
 

@@ -195,6 +195,23 @@ def test_depth_from_video_is_metric(tmp_path: Path, imported: Import, record: Re
     assert (camera.depth, camera.depth_unit_m) == ("measured", 0.001)
 
 
+def test_depth_can_be_paired_by_name(tmp_path: Path, imported: Import, record: Record) -> None:
+    root = record(tmp_path / "set", "v2.1", "image")
+    text = (root / "meta/info.json").read_text()
+    (root / "meta/info.json").write_text(text.replace(DEPTH, "observation.images.range"))
+    for path in root.glob("data/*/*.parquet"):
+        table = pq.read_table(path)
+        pq.write_table(
+            table.rename_columns([name.replace(DEPTH, "observation.images.range") for name in table.column_names]), path
+        )
+    with pytest.raises(
+        ValueError, match="The depth of 'observation.images.range' belongs to no camera; name it, format.depth="
+    ):
+        imported(LeRobot(OPENINGS), root)
+    store, _ = imported(LeRobot(OPENINGS, cameras={CAMERA: "top"}, depth={"cam_high": "range"}), root)
+    np.testing.assert_array_equal(store.episodes()[0].arrays["depth/top"], np.rint(1000 * depth_metres(5)))
+
+
 def test_another_robot_is_described_by_its_names(tmp_path: Path, imported: Import, record: Record, samples: Any) -> None:
     arms = {arm: [joint.name for joint in ALOHA.joints if joint.arm == arm] for arm in ALOHA.arms}
     body = NamedBody({"left/gripper": "opening", "right/gripper": {"closed": 1, "opened": 0}}, arms, "rad", "twins", "a table")
