@@ -13,7 +13,7 @@ from stringline.datasets.checksums import crc32
 from stringline.datasets.contract import Contract
 from stringline.datasets.names import unknown_name
 from stringline.datasets.seal import sealed_group
-from stringline.datasets.versions import EPISODE_KEY, FIRST_SEALED, FORMAT_VERSION, read_group
+from stringline.datasets.versions import EPISODE_KEY, FIRST_SEALED, FORMAT_VERSION, DamagedError, read_group
 from stringline.datasets.zarr_layout import ArrayEntry, array_metadata, array_name, map_array
 
 Array = NDArray[Any]
@@ -194,13 +194,14 @@ def read_episode(path: Path) -> StoredEpisode:
     """Opens an episode by its metadata alone; no array is read.
 
     Raises:
-        ValueError: A newer version wrote it, or it is damaged.
+        DamagedError: Its metadata is not what was written.
+        ValueError: A newer version wrote it.
     """
     plain, version = _read(path)
     try:
         attributes = EpisodeAttributes.from_dict(plain)
     except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"Episode {path.name} is damaged: {error}") from error
+        raise DamagedError(f"Episode {path.name} is damaged: {error}") from error
     if version < FIRST_SEALED:  # No checksum says that the rest is whole.
         entries_of(plain, path.name)
     return StoredEpisode(path.name, path, attributes, version)
@@ -211,7 +212,7 @@ def _read(path: Path) -> tuple[dict[str, Any], int]:
     try:
         data = (path / "zarr.json").read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise ValueError(f"{where} is damaged: its zarr.json is missing.") from error
+        raise DamagedError(f"{where} is damaged: its zarr.json is missing.") from error
     return read_group(data, where, EPISODE_KEY)
 
 
@@ -224,4 +225,4 @@ def entries_of(plain: Mapping[str, Any], name: str) -> dict[str, ArrayEntry]:
     try:
         return {key: ArrayEntry.from_dict(entry) for key, entry in plain["arrays"].items()}
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"Episode {name} is damaged: its zarr.json lacks something ({error!r}).") from error
+        raise DamagedError(f"Episode {name} is damaged: its zarr.json lacks something ({error!r}).") from error

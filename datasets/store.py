@@ -21,7 +21,7 @@ from stringline.datasets.journal import hidden_by_edits
 from stringline.datasets.names import unknown_name
 from stringline.datasets.seal import sealed_group
 from stringline.datasets.validation import validate_episode
-from stringline.datasets.versions import FORMAT_VERSION, ROOT_KEY, read_group
+from stringline.datasets.versions import FORMAT_VERSION, ROOT_KEY, DamagedError, read_group
 
 _NAME = re.compile(r"(?P<task>[^.].*)\.(?P<seed>\d{10,})\.(?P<id>[0-9a-f]{12})")
 
@@ -91,11 +91,20 @@ class EpisodeStore:
         """
         if not _NAME.fullmatch(name) or not (self.path / name).is_dir():
             raise unknown_name("episode", name, self.names()[:20])
-        return read_episode(self.path / name)
+        return self._read(name)
 
     def episodes(self) -> list[StoredEpisode]:
         """Opens all episodes, in the order of `names`."""
-        return [read_episode(self.path / name) for name in self.names()]
+        return [self._read(name) for name in self.names()]
+
+    def _read(self, name: str) -> StoredEpisode:
+        try:
+            return read_episode(self.path / name)
+        except DamagedError as error:
+            advice = (
+                f"The other episodes can be used once it is set aside: stringline-data verify store={self.path} set_aside=true"
+            )
+            raise DamagedError(f"{error} {advice}") from error
 
     def seeds(self, task: str) -> set[int]:
         """Returns the seeds of a task that have a complete episode, from the names alone."""
@@ -132,7 +141,7 @@ class EpisodeStore:
     def verify(self, name: str) -> list[str]:
         """Reads all of an episode and returns one sentence for each part whose bytes are not those that were written."""
         try:
-            return self.episode(name).damaged()
+            return read_episode(self.path / name).damaged()
         except ValueError as error:
             return [str(error)]
 

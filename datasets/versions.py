@@ -15,6 +15,10 @@ ROOT_KEY, EPISODE_KEY = "stringline_store", "stringline_episode"
 Attributes = dict[str, Any]
 
 
+class DamagedError(ValueError):
+    """Something is no longer what was written."""
+
+
 def _sealed(attributes: Attributes) -> Attributes:
     """1 to 2: the file around the attributes changed, they did not."""
     return attributes
@@ -51,15 +55,16 @@ def read_group(data: bytes, where: str, key: str) -> tuple[Attributes, int]:
         The attributes as the present version has them, and the version that wrote them.
 
     Raises:
-        ValueError: It is damaged, or a newer version wrote it.
+        DamagedError: It is not what was written.
+        ValueError: A newer version wrote it, or somebody else.
     """
     try:
         attributes = read_attributes(data)
     except ValueError as error:
-        raise ValueError(f"{where} is damaged: {error}.") from error
+        raise DamagedError(f"{where} is damaged: {error}.") from error
     version = check_version(where, attributes.get(key))
     if (version >= FIRST_SEALED or SEAL in attributes) and not is_sealed(data):
-        raise ValueError(f"{where} is damaged: its zarr.json is not as it was written (checksum).")
+        raise DamagedError(f"{where} is damaged: its zarr.json is not as it was written (checksum).")
     for step in range(version, FORMAT_VERSION):
         attributes = STEPS[step](attributes)
     return attributes, version

@@ -117,6 +117,14 @@ def test_s3_errors_name_the_address(store: EpisodeStore, s3: str) -> None:
         archive(store, "tape://x")
 
 
+def test_without_s3fs_the_extra_is_named(store: EpisodeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    # It remembers what was imported before.
+    monkeypatch.delitem(sys.modules["fsspec.registry"].__dict__["_registry"], "s3", raising=False)
+    with pytest.raises(ValueError, match=r's3://bucket cannot be reached: .*pip install "stringline\[remote\]"'):
+        archive(store, "s3://bucket")
+
+
 def test_both_directions_go_on_where_they_were(store: EpisodeStore, tmp_path: Path) -> None:
     """What is there is not written again; half of a zip counts as damaged, not as there."""
     folder, first = tmp_path / "archive", store.names()[0]
