@@ -7,9 +7,10 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.checksums import crc32
+from stringline.datasets.checksums import ROWS_FILE, crc32, crc32_of_rows
 from stringline.datasets.contract import Contract
 from stringline.datasets.names import unknown_name
 from stringline.datasets.seal import sealed_group
@@ -150,17 +151,25 @@ class StoredEpisode:
 
     def damaged(self) -> list[str]:
         """Reads every array and its metadata, and returns one sentence for each that is not what was written."""
-        found = []
-        for key, entry in self.entries.items():
-            try:
-                if (got := crc32(self.arrays[key])) != entry.crc32:
-                    found.append(f"Episode {self.name}: {key} has checksum {got:08x}, {entry.crc32:08x} was written.")
-            except ValueError as error:
-                found.append(str(error))
-            metadata = self.path / array_name(key) / "zarr.json"
-            if not metadata.is_file() or metadata.read_bytes() != array_metadata(entry):
-                found.append(f"Episode {self.name}: {key} has another zarr.json than was written ({metadata}).")
-        return found
+        return [sentence for key, entry in self.entries.items() for sentence in self._damaged(key, entry)]
+
+    def _damaged(self, key: str, entry: ArrayEntry) -> Iterator[str]:
+        folder = self.path / array_name(key)
+        try:
+            array = self.arrays[key]
+        except ValueError as error:
+            yield str(error)
+        else:
+            rows = (folder / ROWS_FILE).read_bytes() if (folder / ROWS_FILE).is_file() else None
+            got, intact = crc32(array), rows is None or rows == crc32_of_rows(array)
+            if got != entry.crc32:
+                frames = "" if rows is None or intact else _differing(rows, crc32_of_rows(array))
+                yield f"Episode {self.name}: {key} has checksum {got:08x}, {entry.crc32:08x} was written{frames}."
+            elif not intact:
+                yield f"Episode {self.name}: the checksums of the rows of {key} are damaged ({folder / ROWS_FILE})."
+        metadata = folder / "zarr.json"
+        if not metadata.is_file() or metadata.read_bytes() != array_metadata(entry):
+            yield f"Episode {self.name}: {key} has another zarr.json than was written ({metadata})."
 
     def require_whole(self) -> None:
         """Refuses an episode that is damaged, before anything is made from it that would have checksums of its own.
@@ -170,6 +179,15 @@ class StoredEpisode:
         """
         if found := self.damaged():
             raise ValueError(" ".join(found))
+
+
+def _differing(written: bytes, got: bytes) -> str:
+    """Names the first row whose checksum differs, where there is one for each."""
+    if len(written) != len(got):
+        return ""
+    rows = np.flatnonzero(np.frombuffer(written, "<u4") != np.frombuffer(got, "<u4"))
+    more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+    return f"; frame {rows[0]}{more}"
 
 
 def episode_metadata(attributes: EpisodeAttributes, entries: Mapping[str, ArrayEntry]) -> bytes:

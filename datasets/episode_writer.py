@@ -13,15 +13,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stringline.datasets.checksums import as_bytes, crc32
+from stringline.datasets.checksums import ROWS_FILE, as_bytes, crc32, crc32_of_rows
 from stringline.datasets.contract import Contract, Observation
 from stringline.datasets.disk import explained_full_disk, require_space, sync, sync_tree, write_all
 from stringline.datasets.episode import EpisodeAttributes, MappedArrays, StoredEpisode, write_metadata
 from stringline.datasets.validation import OPTIONAL_STEP_KEYS, validate_action, validate_episode, validate_observation
-from stringline.datasets.zarr_layout import ArrayEntry, chunk_file, little_endian
+from stringline.datasets.zarr_layout import ArrayEntry, array_name, chunk_file, little_endian
 
 Array = NDArray[Any]
-OPEN_PREFIX = ".open-"
+OPEN_PREFIX, NEW_PREFIX = ".open-", ".new-"
 
 
 class _Series:
@@ -29,13 +29,14 @@ class _Series:
 
     def __init__(self, path: Path, row: tuple[int, ...], dtype: str) -> None:
         self.row, self.dtype = row, dtype
-        self.rows, self.crc = 0, 0
+        self.rows, self.crc, self.row_crcs = 0, 0, bytearray()
         path.parent.mkdir(parents=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
 
     def extend(self, rows: Array) -> None:
         write_all(self._file, as_bytes(rows))
         self.crc = crc32(rows, self.crc)
+        self.row_crcs += crc32_of_rows(rows)
         self.rows += len(rows)
 
     def close(self) -> None:
@@ -68,12 +69,20 @@ class EpisodeWriter:
         self._entries: dict[str, ArrayEntry] = {}
         self._last_capture: dict[str, float] = {}
         self._intrinsics: dict[str, Array] = {}
+        # The lock says that the writer lives; it dies with the process, and `EpisodeStore.leftovers` looks at it. The folder
+        # gets its name when it is locked, so that nobody takes it for a leftover in between.
+        starting = root / f"{NEW_PREFIX}{name}"
         with explained_full_disk(self._final):
-            self._path.mkdir()
-        # The lock only says that the writer lives; it dies with the process, and `remove_leftovers` looks at it.
-        self._alive = os.open(self._path, os.O_RDONLY)
+            starting.mkdir()
+        self._alive = os.open(starting, os.O_RDONLY)
         with contextlib.suppress(OSError):  # Some network file systems have no locks.
             fcntl.flock(self._alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            starting.rename(self._path)
+        except OSError:
+            os.close(self._alive)
+            starting.rmdir()
+            raise
 
     @property
     def contract(self) -> Contract:
@@ -171,14 +180,14 @@ class EpisodeWriter:
             if not entry.nbytes:
                 continue
             old, new = (chunk_file(root, key, len(entry.shape)) for root in (episode.path, self._path))
-            with explained_full_disk(self._final):
-                new.parent.mkdir(parents=True)
-                try:
-                    os.link(old, new)
-                except FileNotFoundError as error:
-                    raise ValueError(f"Episode {episode.name}: {key} is missing or empty ({old}).") from error
-                except OSError:  # Another disk, or one without links.
-                    shutil.copyfile(old, new)
+            if not old.is_file():
+                raise ValueError(f"Episode {episode.name}: {key} is missing or empty ({old}).")
+            new.parent.mkdir(parents=True)
+            rows = array_name(key), ROWS_FILE
+            with explained_full_disk(self._final, key):
+                _link_or_copy(old, new)
+                if episode.path.joinpath(*rows).is_file():
+                    _link_or_copy(episode.path.joinpath(*rows), self._path.joinpath(*rows))
 
     def _extend(self, key: str, rows: Array) -> None:
         at = self._series[key].rows if key in self._series else 0
@@ -211,6 +220,9 @@ class EpisodeWriter:
         validate_episode(MappedArrays(self._path, entries), self.contract)
         with explained_full_disk(self._final):
             write_metadata(self._path, self.attributes, entries)
+            for key, series in self._series.items():
+                if series.row_crcs:
+                    (self._path / array_name(key) / ROWS_FILE).write_bytes(series.row_crcs)
             sync_tree(self._path)
             self._path.rename(self._final)
             sync(self._final.parent)
@@ -238,3 +250,10 @@ class EpisodeWriter:
         """Discards the episode unless it was committed."""
         if self._alive >= 0:
             self.discard()
+
+
+def _link_or_copy(old: Path, new: Path) -> None:
+    try:
+        os.link(old, new)
+    except OSError:  # Another disk, or one without links.
+        shutil.copyfile(old, new)

@@ -98,7 +98,7 @@ def _settle(path: Path, journal: Path) -> None:
             if (path / name).is_dir():
                 away = path / f"{_REMOVED_PREFIX}{name}"
                 (path / name).rename(away)  # First, so that no reader sees half of it.
-                shutil.rmtree(away)
+                shutil.rmtree(away, ignore_errors=True)  # Somebody who clears leftovers away may be quicker.
     sync(path)
     journal.unlink()
 

@@ -10,13 +10,14 @@ import fcntl
 import os
 import re
 import shutil
+import time
 import uuid
 from pathlib import Path
 
 from stringline.datasets.contract import EpisodeArrays
 from stringline.datasets.disk import write_file
 from stringline.datasets.episode import EpisodeAttributes, StoredEpisode, read_episode
-from stringline.datasets.episode_writer import OPEN_PREFIX, EpisodeWriter
+from stringline.datasets.episode_writer import NEW_PREFIX, OPEN_PREFIX, EpisodeWriter
 from stringline.datasets.journal import hidden_by_edits
 from stringline.datasets.names import unknown_name
 from stringline.datasets.seal import sealed_group
@@ -24,6 +25,7 @@ from stringline.datasets.validation import validate_episode
 from stringline.datasets.versions import FORMAT_VERSION, ROOT_KEY, DamagedError, read_group
 
 _NAME = re.compile(r"(?P<task>[^.].*)\.(?P<seed>\d{10,})\.(?P<id>[0-9a-f]{12})")
+_STARTING_S = 600.0
 
 
 def episode_name(task: str, seed: int) -> str:
@@ -147,7 +149,8 @@ class EpisodeStore:
 
     def leftovers(self) -> list[Path]:
         """Returns the temporary folders of writers that were killed; those of living writers are not among them."""
-        return [path for path in sorted(self.path.glob(f"{OPEN_PREFIX}*")) if not _is_alive(path)]
+        left = [path for path in sorted(self.path.glob(f"{OPEN_PREFIX}*")) if not _is_alive(path)]
+        return left + [path for path in sorted(self.path.glob(f"{NEW_PREFIX}*")) if _is_old(path)]
 
     def remove_leftovers(self) -> list[Path]:
         """Removes what killed writers left behind and returns the folders."""
@@ -155,6 +158,14 @@ class EpisodeStore:
         for path in found:
             shutil.rmtree(path)
         return found
+
+
+def _is_old(path: Path) -> bool:
+    """Says whether a folder that a writer is about to lock has been waiting for that for longer than any writer lives so."""
+    try:
+        return time.time() - path.stat().st_mtime > _STARTING_S
+    except FileNotFoundError:
+        return False
 
 
 def _is_alive(path: Path) -> bool:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ import pytest
 import zarr
 from numpy.typing import NDArray
 
-from stringline.datasets.contract import Contract
+import stringline.datasets.checksums
+from stringline.datasets.contract import Camera, Contract
 from stringline.datasets.data import main
 from stringline.datasets.episode import EpisodeAttributes
 from stringline.datasets.seal import SEAL, is_sealed, sealed_group
 from stringline.datasets.store import EpisodeStore
 from stringline.datasets.verification import verify_store
+from stringline.datasets.zarr_layout import array_name
 
 MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
 
@@ -33,8 +36,14 @@ def store(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> Epis
     return store
 
 
+@pytest.fixture
+def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives the rows of small pictures checksums of their own, as those of real ones have."""
+    monkeypatch.setattr(stringline.datasets.checksums, "_LARGE_ROW", 40)
+
+
 @pytest.mark.parametrize("flips", [100, pytest.param(1000, marks=pytest.mark.stress)])
-def test_every_flipped_byte_is_found(store: EpisodeStore, flips: int) -> None:
+def test_every_flipped_byte_is_found(small_rows: None, store: EpisodeStore, flips: int) -> None:
     """A third of the flips hits any byte, a third any file, a third the metadata of the store and of episodes."""
     files = sorted(path for path in store.path.rglob("*") if path.is_file())
     sizes = np.array([path.stat().st_size for path in files])
@@ -60,8 +69,36 @@ def test_every_flipped_byte_is_found(store: EpisodeStore, flips: int) -> None:
         path.write_bytes(intact)
         hit.add(path)
     assert store.path / "zarr.json" in hit
-    assert {path.name for path in hit} >= {"zarr.json", "0"}
+    assert {path.name for path in hit} >= {"zarr.json", "0", "rows.crc32"}
     assert verify_store(store) == {}
+
+
+def test_the_frame_of_a_flipped_byte_is_named(store: EpisodeStore) -> None:
+    """Each row of pictures has a checksum of its own, in a file that zarr passes over and whose own damage is told apart."""
+    name = store.names()[0]
+    assert not (store.path / name / "rgb.wrist/rows.crc32").exists()  # Rows of 48 bytes would not pay.
+    contract = replace(store.episode(name).attributes.contract, cameras=(Camera("large", 16, 16),))
+    arrays = {key: array for key, array in store.episode(name).arrays.items() if not key.endswith(("/front", "/wrist"))}
+    arrays |= {"rgb/large": np.zeros((6, 16, 16, 3), np.uint8), "time/large": arrays["time"]}
+    arrays |= {"frame/large": np.arange(6, dtype=np.int32), "intrinsics/large": np.eye(3, dtype=np.float32)}
+    arrays["T_base_camera/large"] = np.eye(4, dtype=np.float32)
+    name = store.write(arrays, EpisodeAttributes(contract, "look", 0))
+    chunk, rows = (store.path / name / "rgb.large" / part for part in ("c/0/0/0/0", "rows.crc32"))
+    assert rows.stat().st_size == 6 * 4
+    for flipped, message in (([4], "; frame 4."), ([2, 5], "; frame 2 and 1 more.")):
+        data = bytearray(6 * 768)
+        for frame in flipped:
+            data[frame * 768 + 9] = 1
+        chunk.write_bytes(data)
+        assert [sentence.endswith(f"was written{message}") for sentence in store.verify(name)] == [True]
+    chunk.write_bytes(bytes(6 * 768))
+    assert store.verify(name) == []
+    rows.write_bytes(rows.read_bytes()[:-1] + b"x")
+    assert ["the checksums of the rows of rgb/large are damaged" in sentence for sentence in store.verify(name)] == [True]
+    rows.unlink()
+    assert store.verify(name) == []  # What says where damage is may be missing.
+    group = zarr.open_group(store.path / name, mode="r")
+    assert {array_name(key) for key in arrays} == set(group.array_keys())
 
 
 def test_plain_zarr_reads_a_sealed_group(store: EpisodeStore) -> None:
