@@ -3,7 +3,8 @@
     python docs/draw_attention.py docs/attention.png
 
 Upper rows: the query stands in the middle of a square metre; lower rows: it has moved by (0.25, -0.2) m. Colours are logits,
-averaged over the same 64 random contents of a head of 64 channels and divided by that of a token on the spot.
+averaged over the same 64 random contents of a head of 64 channels (for absolute encodings: of what the places add alone) and
+divided by that of a token on the spot.
 """
 
 import math

@@ -101,7 +101,7 @@ class PositionalAttention(nn.Module):
             (q,) = self._project(x, places, 0, 1)
         y = attend(q, k, v, places.logit_factor(key_places), present)
         y = places.turn_back(y) if self.values else y
-        return functional.linear(y.transpose(1, 2).flatten(2), self._output(places.basis), self.out.bias)
+        return functional.linear(y.transpose(1, 2).flatten(2), self._output(places.basis_blocks), self.out.bias)
 
     def remember(self, memory: Tensor, places: Places | None) -> KeyValues:
         """Computes keys and values once, for many sets of queries.
@@ -114,7 +114,10 @@ class PositionalAttention(nn.Module):
             ValueError: There are no places.
         """
         if places is None:
-            raise ValueError("A memory needs memory_places; prepare them with all tokens unplaced if it has none.")
+            raise ValueError(
+                "A memory needs memory_places. If none of its tokens has a place, prepare them as unplaced, with `nowhere` at "
+                "the centroid of the tokens that ask."
+            )
         keys, values = self._project(memory, places, 1, 3)
         return KeyValues(keys=keys, values=values, places=places)
 
@@ -174,7 +177,7 @@ class PositionalAttention(nn.Module):
         Returns:
             k times (B, heads, N, head_dim).
         """
-        basis, steering = places.basis, start < 2
+        basis, steering = places.basis_blocks, start < 2
         turned = steering or self.values
         folds = basis is not None and turned and (self.folds or not steering)
         if basis is not None and folds:
@@ -186,9 +189,7 @@ class PositionalAttention(nn.Module):
             parts = [norm(part) for norm, part in zip(self._norms(start, len(parts)), parts, strict=True)]
         if basis is not None and steering and not folds:
             parts = [project(part, basis) for part in parts]
-        if turned and type(places) is not Places:
-            parts = [places.turn(part.contiguous()) for part in parts]  # A copy, but the rotation runs twice as fast on it.
-        return parts
+        return [places.turn(part) for part in parts] if turned else parts
 
     def _norms(self, start: int, count: int) -> list[nn.Module]:
         """Returns what normalises so many parts from queries (0) or keys (1) on; values are left as they are."""

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from stringline.encoders.positions.precision import values_are_hidden
+
 
 @dataclass(frozen=True, kw_only=True)
 class View:
@@ -69,11 +71,6 @@ class View:
             "T_base_camera": "finite numbers",
         }
         raise ValueError(f"{name} holds {wrong[0].tolist()}; allowed: {allowed[name]}.")
-
-
-def values_are_hidden(x: Tensor) -> bool:
-    """Returns whether a check of values is impossible: inside `torch.compile` and the capture of a CUDA graph."""
-    return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _invertible(intrinsics: Tensor) -> Tensor:

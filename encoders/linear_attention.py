@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stringline.encoders.positions.places import Places
+from stringline.encoders.positions.precision import at_least_float32, without_autocast
 
 
 class LinearAttention(nn.Module):
@@ -41,8 +42,9 @@ class LinearAttention(nn.Module):
         q, k = functional.relu(split[0]) + 1e-6, functional.relu(split[1]) + 1e-6
         v = places.rotate(split[2]) if self.values else split[2]
         placed_q, placed_k = places.expand(places.rotate(q)), places.expand(places.rotate(k))
-        total = q @ k.sum(dim=-2).unsqueeze(-1)
-        y = placed_q @ (placed_k.mT @ v) / total
+        with without_autocast(q):  # In half precision products of small features would vanish.
+            total = at_least_float32(q) @ at_least_float32(k).sum(dim=-2).unsqueeze(-1)
+            y = (placed_q @ (placed_k.mT @ v) / total).to(v.dtype)
         y = places.rotate_back(y) if self.values else y
         z: Tensor = self.out(y.transpose(1, 2).flatten(2))
         return z

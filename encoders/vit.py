@@ -110,9 +110,9 @@ class VisionTransformer(nn.Module):
         if dim != encoding.heads * encoding.head_dim:
             asked = f"{encoding.heads} heads of {encoding.head_dim}"
             raise ValueError(f"dim is {dim}; the encoding has {asked}, so it must be their product.")
-        others = 0 if share_layers else depth - 1
+        others = depth - 1 if encoding.in_every_layer and not share_layers else 0
         self.encodings: Sequence[PositionEncoding] = nn.ModuleList(  # type: ignore[assignment]
-            [encoding, *(encoding.redrawn(seed + 1 + layer) for layer in range(others))]
+            [encoding, *(encoding.redrawn(1_000_003 * (seed + 1) + layer) for layer in range(others))]
         )
         self.blocks = nn.ModuleList(
             Block(dim, encoding.heads, values=values, mlp_ratio=mlp_ratio, attention=attention) for _ in range(depth)

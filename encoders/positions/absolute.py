@@ -10,12 +10,14 @@ from torch import Tensor, nn
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.frequencies import Axial
 from stringline.encoders.positions.places import Places
+from stringline.encoders.positions.precision import phases
 
 
 class SinusoidalEncoding(PositionEncoding):
     """Cosines and sines of each coordinate, constant (Vaswani et al., 2017; for pictures Chen et al., MoCo v3, 2021)."""
 
     relative = False
+    in_every_layer = False
 
     def __init__(
         self,
@@ -46,8 +48,7 @@ class SinusoidalEncoding(PositionEncoding):
         """Does nothing."""
 
     def _places(self, coordinates: Tensor) -> Places:
-        omega = self.frequency_model().to(coordinates.dtype)[0]
-        phase = (coordinates.unsqueeze(-1) * omega).sum(dim=-2)
+        phase = phases(coordinates, self.frequency_model()).squeeze(1)
         return Places(embedding=torch.cat((phase.cos(), phase.sin()), dim=-1))
 
 
@@ -58,6 +59,7 @@ class LearnedEncoding(PositionEncoding):
     """
 
     relative = False
+    in_every_layer = False
 
     def __init__(
         self,

@@ -78,7 +78,7 @@ class AntisymmetricBasis(Basis):
         self.block = _checked_block(block or size, size)
         if bandwidth is not None and not 1 <= bandwidth < self.block:
             raise ValueError(f"bandwidth is {bandwidth}; allowed: 1 to {self.block - 1}.")
-        rows, columns = torch.triu_indices(self.block, self.block, offset=1)
+        rows, columns = torch.triu_indices(self.block, self.block, offset=1, device="cpu")
         inside = columns - rows <= (bandwidth or self.block)
         self.register_buffer("rows", rows[inside], persistent=False)
         self.register_buffer("columns", columns[inside], persistent=False)

@@ -58,14 +58,16 @@ class _ComRope(RotaryEncoding):
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:
         """Draws the angle matrices anew, with normal entries of standard deviation `init_std` before A = B - B^T."""
-        generator = torch.Generator().manual_seed(seed)
+        self._draw(torch.Generator().manual_seed(seed))
+
+    def _draw(self, generator: torch.Generator) -> None:
         shape = (self.sets, self.head_dim // self.block, self.block, self.block)
         drawn = self.init_std * torch.randn(shape, dtype=torch.float64, generator=generator)
         self.set_angle_matrices(drawn - drawn.mT)
 
     @torch.no_grad()
     def set_angle_matrices(self, matrices: Tensor) -> Self:
-        """Takes over published weights.
+        """Takes over published angle matrices; the factors of ComRoPE-LD (`frequency_model.directions`) stay as they are.
 
         Args:
             matrices: Antisymmetric, (heads | 1, blocks, block, block), in radians per unit of the coordinates.
@@ -145,14 +147,11 @@ class ComRopeLd(_ComRope):
 
     @staticmethod
     def _recipe(block: int) -> "partial[LinearlyDependent]":
-        return partial(LinearlyDependent, block=block, scale=1.0)
+        return partial(LinearlyDependent, block=block, theta=100.0, scale=1.0)
 
-    @torch.no_grad()
-    def reset_parameters(self, seed: int) -> None:
-        """Draws the angle matrices and their factors anew."""
-        super().reset_parameters(seed)
+    def _draw(self, generator: torch.Generator) -> None:
+        super()._draw(generator)
         directions = self.frequency_model.directions
-        generator = torch.Generator().manual_seed(seed + 1)
         directions.copy_(torch.randn(directions.shape, dtype=torch.float64, generator=generator))
 
 

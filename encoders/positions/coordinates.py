@@ -6,8 +6,9 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.geometry import View, patch_depth, patch_places, values_are_hidden
+from stringline.encoders.geometry import View, patch_depth, patch_places
 from stringline.encoders.positions.perturbation import PatchCentres
+from stringline.encoders.positions.precision import values_are_hidden
 
 
 class Coordinates(Protocol):

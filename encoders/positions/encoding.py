@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from stringline.encoders.positions.folding import into_input, into_output, require_foldable
 from stringline.encoders.positions.places import Places, complete
-from stringline.encoders.positions.precision import at_least_float32, without_autocast
+from stringline.encoders.positions.precision import at_least_float32, values_are_hidden, without_autocast
 
 
 class PositionEncoding(nn.Module, ABC):
@@ -22,9 +22,11 @@ class PositionEncoding(nn.Module, ABC):
         axes: Coordinates per place.
         sets: Independent parameter sets: `heads`, or 1 when the heads share theirs.
         relative: Whether attention sees places only by their difference, so that a common shift of all changes nothing.
+        in_every_layer: Whether places act in every layer, not only before the first.
     """
 
     relative = True
+    in_every_layer = True
 
     def __init__(self, heads: int, head_dim: int, axes: int, *, share_heads: bool = True) -> None:
         """Remembers the sizes.
@@ -72,7 +74,7 @@ class PositionEncoding(nn.Module, ABC):
         """Returns the names of the parameters that weight decay would falsify: all, since zero is no neutral frequency."""
         return {name for name, _ in self.named_parameters()}
 
-    def prepare(self, coordinates: Tensor, placed: Tensor | None = None) -> Places:
+    def prepare(self, coordinates: Tensor, placed: Tensor | None = None, nowhere: Tensor | None = None) -> Places:
         """Computes what all layers with this encoding need, once per forward.
 
         Nothing is kept between calls, so places are never older than the parameters.
@@ -80,15 +82,17 @@ class PositionEncoding(nn.Module, ABC):
         Args:
             coordinates: (B, N, axes) floating point, in the unit that the wavelengths were given in; differentiable.
             placed: (B, N) bool; tokens without a place stand at the centroid of the placed ones. None: all have one.
+            nowhere: (B, axes), where they stand in an example that has no placed one; None: at zero. In cross-attention it
+                is to be the `centroid` of the other tokens, or a common shift would matter there.
 
         Raises:
             ValueError: The shapes do not fit, or a placed token has a coordinate that is not finite (not looked for while
-                compiling or exporting).
+                compiling, exporting or capturing a graph).
         """
         self._check(coordinates, placed)
         with without_autocast(coordinates):
-            complete_coordinates = complete(at_least_float32(coordinates), placed)
-            if not torch.compiler.is_compiling() and not complete_coordinates.isfinite().all():
+            complete_coordinates = complete(at_least_float32(coordinates), placed, nowhere)
+            if not values_are_hidden(coordinates) and not complete_coordinates.isfinite().all():
                 raise ValueError("A placed token has a coordinate that is NaN or infinite; say placed=False for such tokens.")
             return self._places(complete_coordinates)
 
@@ -101,13 +105,15 @@ class PositionEncoding(nn.Module, ABC):
 
         With a function alone it is `torch.nn.Module.apply`, which would otherwise break for every network that holds one.
         """
+        if places is None and not isinstance(fn, Tensor):
+            return super().apply(fn)
         if places is None:
-            return super().apply(cast(Callable[[nn.Module], None], fn))
-        return places.rotate(cast(Tensor, fn))
+            raise ValueError("apply(x, places) needs places, as prepare gives them.")
+        return places.rotate(self._of_heads(cast(Tensor, fn)))
 
     def invert(self, y: Tensor, places: Places) -> Tensor:
         """Undoes `apply`: with relative values, turns the output (B, heads, N, head_dim) back by the places of the queries."""
-        return places.rotate_back(y)
+        return places.rotate_back(self._of_heads(y))
 
     def logit_factor(self, places_q: Places, places_k: Places) -> Tensor | None:
         """Returns what multiplies the logits, (B, heads | 1, N_q, N_k), or None."""
@@ -157,6 +163,22 @@ class PositionEncoding(nn.Module, ABC):
         if placed is not None and (placed.shape != coordinates.shape[:2] or placed.dtype != torch.bool):
             got = f"{tuple(placed.shape)} {placed.dtype}"
             raise ValueError(f"placed is {got}; allowed: {tuple(coordinates.shape[:2])} torch.bool.")
+
+    def _of_heads(self, x: Tensor) -> Tensor:
+        if x.ndim < 4 or x.shape[-1] != self.head_dim or x.shape[-3] != self.heads:
+            got = tuple(x.shape)
+            raise ValueError(f"Tokens have shape {got}; allowed: (B, {self.heads} heads, N, {self.head_dim} channels).")
+        return x
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Keeps what it holds in float32 at least, whatever the model is cast to: else phases would be off by tenths."""
+
+        def precise(tensor: Tensor) -> Tensor:
+            new = fn(tensor)
+            return tensor.to(new.device) if new.dtype in (torch.float16, torch.bfloat16) else new
+
+        super()._apply(precise, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def _identity(self, coordinates: Tensor) -> Tensor:
         """Returns the rotation of an encoding that turns nothing, (B, 1, N, head_dim, head_dim)."""

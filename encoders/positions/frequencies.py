@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from stringline.encoders.positions.fourier import sine_transform
-from stringline.encoders.positions.precision import without_autocast
 from stringline.encoders.positions.starts import Start, isotropic
 
 
@@ -25,6 +24,8 @@ class Frequencies(nn.Module, ABC):
         """Remembers the sizes."""
         super().__init__()
         self.sets, self.axes, self.planes = sets, axes, planes
+
+    scale: Tensor  # Kept with the parameters: what they mean depends on it.
 
     @abstractmethod
     def forward(self) -> Tensor:
@@ -93,7 +94,7 @@ class Mixed(Frequencies):
         """
         super().__init__(sets, axes, planes)
         self.start = Start(wavelengths=wavelengths, theta=theta, uniform=uniform, omega=omega)
-        self.scale = scale or self.start.unit
+        self.register_buffer("scale", torch.tensor(scale or self.start.unit))
         self.scaled = nn.Parameter(torch.empty(sets, axes, planes))
         self.reset_parameters(seed)
 
@@ -151,7 +152,7 @@ class Circulant(Frequencies):
         super().__init__(sets, axes, planes)
         self.block = block
         self.start = Start(wavelengths=wavelengths, theta=theta, uniform=uniform, omega=omega)
-        self.scale = scale or self.start.unit
+        self.register_buffer("scale", torch.tensor(scale or self.start.unit))
         self.scaled = nn.Parameter(torch.empty(sets, axes, 2 * planes // block, block))
         self.reset_parameters(seed)
 
@@ -163,8 +164,7 @@ class Circulant(Frequencies):
         """Returns W c, zero for the first plane of each block."""
         c = self.coefficients()
         sine = sine_transform(self.block, c.device).to(c.dtype)
-        with without_autocast(c):
-            return (c @ sine.mT).flatten(-2)
+        return (c.unsqueeze(-2) * sine).sum(dim=-1).flatten(-2)  # No matmul, which TF32 or autocast would round.
 
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:
@@ -219,9 +219,13 @@ class Axial(Frequencies):
         if axes > planes:
             raise ValueError(f"{axes} axes with {planes} planes; allowed: at least one plane for each axis.")
         _check_block(block, planes)
+        if block is not None and 2 * planes // block < axes:
+            raise ValueError(f"{axes} axes with {2 * planes // block} blocks; allowed: at least one block for each axis.")
         self.start = Start(wavelengths=wavelengths, theta=theta)
-        self.scale = scale or self.start.unit
-        self.register_buffer("axis", _runs(axes, planes) if block is None else _turns(axes, planes, block), persistent=False)
+        self.register_buffer("scale", torch.tensor(scale or self.start.unit))
+        axis = _runs(axes, planes) if block is None else _turns(axes, planes, block)
+        self.shares = torch.bincount(axis, minlength=axes).tolist()  # Planes of each axis.
+        self.register_buffer("axis", axis, persistent=False)
         if learned:
             self.scaled = nn.Parameter(torch.empty(sets, planes))
         else:
@@ -236,9 +240,9 @@ class Axial(Frequencies):
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:
         """Returns to the start."""
-        for axis in range(self.axes):
-            own = self.axis == axis
-            self.scaled[:, own] = (self.start.magnitudes(int(own.sum())) / self.scale).to(self.scaled)
+        first = self.axis.argsort(stable=True)
+        of_axes = torch.cat([self.start.magnitudes(share) for share in self.shares]).to(self.scaled)
+        self.scaled[:, first] = of_axes / self.scale
 
 
 class LinearlyDependent(Frequencies):
@@ -255,7 +259,8 @@ class LinearlyDependent(Frequencies):
         planes: int,
         *,
         block: int = 8,
-        wavelengths: tuple[float, float] = (1.0, 32.0),
+        wavelengths: tuple[float, float] | None = None,
+        theta: float | None = None,
         scale: float | None = None,
         seed: int = 0,
     ) -> None:
@@ -266,7 +271,8 @@ class LinearlyDependent(Frequencies):
             axes: Coordinates per place.
             planes: Planes per set.
             block: Channels per block, twice its planes.
-            wavelengths: Shortest and longest, in the unit of the coordinates.
+            wavelengths: Shortest and longest, in the unit of the coordinates; the blocks take them in turn.
+            theta: In their stead, the base of RoPE's series.
             scale: As for `Mixed`.
             seed: Of the start.
 
@@ -276,8 +282,8 @@ class LinearlyDependent(Frequencies):
         super().__init__(sets, axes, planes)
         _check_block(block, planes)
         self.block = block
-        self.start = Start(wavelengths=wavelengths)
-        self.scale = scale or self.start.unit
+        self.start = Start(wavelengths=wavelengths, theta=theta)
+        self.register_buffer("scale", torch.tensor(scale or self.start.unit))
         self.directions = nn.Parameter(torch.empty(sets, axes, 2 * planes // block))
         self.scaled = nn.Parameter(torch.empty(sets, planes))
         self.reset_parameters(seed)
@@ -291,7 +297,8 @@ class LinearlyDependent(Frequencies):
         """Draws directions anew."""
         generator = torch.Generator().manual_seed(seed)
         self.directions.copy_(isotropic(self.sets, self.axes, self.directions.shape[-1], generator))
-        self.scaled.copy_((self.start.magnitudes(self.planes) / self.scale).expand(self.sets, -1))
+        in_turn = self.start.magnitudes(self.planes).reshape(self.block // 2, -1).T.flatten()
+        self.scaled.copy_((in_turn / self.scale).expand(self.sets, -1))
 
     @torch.no_grad()
     def zero_(self) -> None:
@@ -306,10 +313,9 @@ def _check_block(block: int | None, planes: int) -> None:
 
 def _runs(axes: int, planes: int) -> Tensor:
     """Returns the axis of each plane (planes,): one run for each axis, the first ones longer by one if need be."""
-    counts = torch.tensor([planes // axes + (axis < planes % axes) for axis in range(axes)])
-    return torch.arange(axes).repeat_interleave(counts)
+    return torch.tensor([axis for axis in range(axes) for _ in range(planes // axes + (axis < planes % axes))], device="cpu")
 
 
 def _turns(axes: int, planes: int, block: int) -> Tensor:
     """Returns the axis of each plane (planes,): block after block, the axes in turn."""
-    return torch.arange(2 * planes // block).remainder(axes).repeat_interleave(block // 2)
+    return torch.tensor([plane // (block // 2) % axes for plane in range(planes)], device="cpu")

@@ -1,5 +1,6 @@
 """Where tokens stand, ready for attention: computed once per forward, read by every layer that shares the encoding."""
 
+import math
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,12 +16,12 @@ class Places:
     """Places that turn nothing, and the face of all others.
 
     Attributes:
-        basis: Blocks (heads | 1, head_dim / b, b, b) of the orthogonal P that `turn` expects to be applied to its input
+        basis_blocks: Blocks (heads | 1, head_dim / b, b, b) of the orthogonal P that `turn` expects to be applied to its input
             already; None for the identity. Attention folds it into its projections, which costs nothing per token.
         embedding: What an absolute encoding adds to the tokens, (B, N, heads head_dim), or None.
     """
 
-    basis: Tensor | None = None
+    basis_blocks: Tensor | None = None
     embedding: Tensor | None = None
 
     def embed(self, x: Tensor) -> Tensor:
@@ -37,12 +38,12 @@ class Places:
 
     def rotate(self, x: Tensor) -> Tensor:
         """Returns what attention compares, `turn` of P^T x, for x (B, ..., heads, N, head_dim)."""
-        return self.turn(x if self.basis is None else project(x, self.basis))
+        return self.turn(x if self.basis_blocks is None else project(x, self.basis_blocks))
 
     def rotate_back(self, y: Tensor) -> Tensor:
         """Undoes `rotate`."""
         y = self.turn_back(y)
-        return y if self.basis is None else project_back(y, self.basis)
+        return y if self.basis_blocks is None else project_back(y, self.basis_blocks)
 
     def expand(self, x: Tensor) -> Tensor:
         """Returns features (B, heads, N, F) whose products are those of x times `logit_factor`, for linear attention."""
@@ -114,9 +115,11 @@ class FactorPlaces(Places):
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    if x.shape[-2] != cos.shape[-2]:
+        raise ValueError(f"Tokens {tuple(x.shape)} at {cos.shape[-2]} places; allowed: a place for each.")
     between = (slice(None), *(None,) * (x.ndim - cos.ndim))
     cos, sin = cos.to(x.dtype)[between], sin.to(x.dtype)[between]
-    first, second = x.chunk(2, dim=-1)
+    first, second = x.contiguous().chunk(2, dim=-1)  # A copy, but the rotation runs twice as fast on it.
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
@@ -125,27 +128,38 @@ def _multiply(rotations: Tensor, x: Tensor) -> Tensor:
     batch, heads, tokens = x.shape[0], x.shape[-3], x.shape[-2]
     sets, blocks, block = rotations.shape[1], rotations.shape[-3], rotations.shape[-1]
     # All vectors that share a matrix become columns of one product: those of every head, where heads share.
-    columns = x.reshape(batch, -1, sets, heads // sets, tokens, blocks, block).permute(0, 2, 4, 5, 6, 1, 3)
-    turned = rotations.to(x.dtype) @ columns.reshape(batch, sets, tokens, blocks, block, -1)
-    turned = turned.reshape(batch, sets, tokens, blocks, block, -1, heads // sets)
+    more, alike = math.prod(x.shape[1:-3]), heads // sets
+    columns = x.reshape(batch, more, sets, alike, tokens, blocks, block).permute(0, 2, 4, 5, 6, 1, 3)
+    turned = rotations.to(x.dtype) @ columns.reshape(batch, sets, tokens, blocks, block, more * alike)
+    turned = turned.reshape(batch, sets, tokens, blocks, block, more, alike)
     return turned.permute(0, 5, 1, 6, 2, 3, 4).reshape(x.shape)
 
 
-def complete(coordinates: Tensor, placed: Tensor | None) -> Tensor:
+def centroid(coordinates: Tensor, placed: Tensor | None = None) -> Tensor:
+    """Returns the mean place of the placed tokens of each example, (B, axes); zero where there are none."""
+    if placed is None:
+        return coordinates.mean(dim=-2)
+    inside = placed.unsqueeze(-1)
+    known = torch.where(inside, coordinates, torch.zeros_like(coordinates))
+    return known.sum(dim=-2) / inside.sum(dim=-2).clamp(min=1)
+
+
+def complete(coordinates: Tensor, placed: Tensor | None, nowhere: Tensor | None = None) -> Tensor:
     """Gives every token a place that moves with the others, whatever shift is common to all.
 
     Args:
         coordinates: (B, N, axes); entries of tokens without a place may hold anything, NaN included.
         placed: (B, N) bool, False for tokens without a place (CLS, registers, holes in depth, cameras without geometry);
             None when all have one.
+        nowhere: (B, axes), where the tokens of an example stand of which none has a place; None: at zero.
 
     Returns:
-        (B, N, axes) in which tokens without a place stand at the centroid of the example's placed tokens, or at zero in an
-        example that has none. At the origin instead they would break translation invariance.
+        (B, N, axes) in which tokens without a place stand at the centroid of the example's placed tokens. At the origin
+        instead they would break translation invariance.
     """
     if placed is None:
         return coordinates
-    inside = placed.unsqueeze(-1)
-    known = torch.where(inside, coordinates, torch.zeros_like(coordinates))
-    centroid = known.sum(dim=-2, keepdim=True) / inside.sum(dim=-2, keepdim=True).clamp(min=1)
-    return torch.where(inside, known, centroid)
+    middle = centroid(coordinates, placed)
+    if nowhere is not None:
+        middle = torch.where(placed.any(dim=-1, keepdim=True), middle, nowhere)
+    return torch.where(placed.unsqueeze(-1), coordinates, middle.unsqueeze(-2))

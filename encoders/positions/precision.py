@@ -12,7 +12,7 @@ def without_autocast(like: Tensor) -> AbstractContextManager[object]:
     Where autocast is off already it does nothing: so an exported graph is not taken apart for it.
     """
     kind = like.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+    return torch.autocast(kind, enabled=False) if kind != "meta" and torch.is_autocast_enabled(kind) else nullcontext()
 
 
 @torch.library.custom_op("stringline::computed", mutates_args=())
@@ -32,6 +32,27 @@ def computed_once(x: Tensor) -> Tensor:
     """
     compiling = torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting()
     return _computed(x) if compiling else x
+
+
+def values_are_hidden(x: Tensor) -> bool:
+    """Returns whether values cannot be checked: inside `torch.compile` and the capture of a CUDA graph, on no device at all."""
+    return x.is_meta or torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def phases(coordinates: Tensor, omega: Tensor) -> Tensor:
+    """Returns Omega r, (B, heads | 1, N, planes), in the type of the coordinates.
+
+    Products and sums, since TF32 or autocast would round a matmul.
+
+    Args:
+        coordinates: (B, N, axes).
+        omega: (heads | 1, axes, planes), in radians per unit of the coordinates.
+    """
+    omega = omega.to(coordinates.dtype)
+    phase = coordinates[:, None, :, 0, None] * omega[:, 0, None]
+    for axis in range(1, omega.shape[1]):
+        phase = torch.addcmul(phase, coordinates[:, None, :, axis, None], omega[:, axis, None])
+    return phase
 
 
 def at_least_float32(x: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ Theorem 3.4 of STRING (Schenck et al., 2025, arXiv 2502.02562): every translatio
 R(r) = P RoPE(Omega r) P^T with an orthogonal P.
 """
 
-from typing import Self
+from typing import Self, final
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.folding import spread
 from stringline.encoders.positions.frequencies import FrequencyRecipe
 from stringline.encoders.positions.places import Places, RotaryPlaces
-from stringline.encoders.positions.precision import computed_once
+from stringline.encoders.positions.precision import computed_once, phases
 
 
 class NoEncoding(PositionEncoding):
@@ -46,9 +46,10 @@ class Rotary(PositionEncoding):
         """Returns Omega, (heads | 1, axes, head_dim / 2), in radians per unit of the coordinates."""
         raise NotImplementedError
 
+    @final
     def basis(self) -> Tensor | None:
         """Returns the orthogonal P, (heads | 1, head_dim, head_dim), in float32 at least, or None for the identity."""
-        blocks = self._basis_blocks()
+        blocks = self.basis_blocks()
         return None if blocks is None else spread(blocks)
 
     def folded(self) -> "FixedRotary":
@@ -57,7 +58,7 @@ class Rotary(PositionEncoding):
 
     def rotation(self, coordinates: Tensor) -> Tensor:
         """Returns R(r) = P RoPE(Omega r) P^T as matrices (B, heads | 1, N, head_dim, head_dim): a reference for tests."""
-        phase = self._phase(coordinates)
+        phase = phases(coordinates, self.frequencies())
         cos, sin = phase.cos().diag_embed(), phase.sin().diag_embed()
         turn = torch.cat((torch.cat((cos, -sin), dim=-1), torch.cat((sin, cos), dim=-1)), dim=-2)
         basis = self.basis()
@@ -85,21 +86,13 @@ class Rotary(PositionEncoding):
         """
         return bool((torch.linalg.matrix_rank(self.frequencies().double()) == self.axes).all())
 
-    def _basis_blocks(self) -> Tensor | None:
-        """Returns the blocks of P, (heads | 1, head_dim / b, b, b), or None for the identity."""
+    def basis_blocks(self) -> Tensor | None:
+        """Returns the blocks of P, (heads | 1, head_dim / b, b, b), see `folding.spread`, or None for the identity."""
         return None
 
     def _places(self, coordinates: Tensor) -> RotaryPlaces:
-        phase = self._phase(coordinates)
-        return RotaryPlaces(cos=computed_once(phase.cos()), sin=computed_once(phase.sin()), basis=self._basis_blocks())
-
-    def _phase(self, coordinates: Tensor) -> Tensor:
-        """Returns Omega r, (B, heads | 1, N, head_dim / 2), without matmul, which TF32 or autocast would round."""
-        omega = self.frequencies().to(coordinates.dtype)
-        phase = coordinates[:, None, :, 0, None] * omega[:, 0, None]
-        for axis in range(1, self.axes):
-            phase = torch.addcmul(phase, coordinates[:, None, :, axis, None], omega[:, axis, None])
-        return phase
+        phase = phases(coordinates, self.frequencies())
+        return RotaryPlaces(cos=computed_once(phase.cos()), sin=computed_once(phase.sin()), basis_blocks=self.basis_blocks())
 
 
 class FixedRotary(Rotary):
@@ -115,7 +108,7 @@ class FixedRotary(Rotary):
             omega: (heads | 1, axes, head_dim / 2), in radians per unit of the coordinates.
         """
         super().__init__(heads, 2 * omega.shape[-1], omega.shape[-2], share_heads=len(omega) == 1)
-        self.register_buffer("omega", omega.detach().clone())
+        self.register_buffer("omega", omega.detach().clone(memory_format=torch.contiguous_format))
 
     def frequencies(self) -> Tensor:
         """Returns them."""
@@ -169,7 +162,8 @@ class RotaryEncoding(Rotary):
         omega: Tensor = self.frequency_model()
         return omega
 
-    def _basis_blocks(self) -> Tensor | None:
+    def basis_blocks(self) -> Tensor | None:
+        """Returns the blocks of P, (heads | 1, head_dim / b, b, b), or None for the identity."""
         return None if self.basis_model is None else self.basis_model.blocks()
 
     def reset_parameters(self, seed: int) -> None:

@@ -54,7 +54,11 @@ class Start:
         """
         if self.wavelengths is not None:
             shortest, longest = self.wavelengths
-            return 2 * math.pi / torch.logspace(math.log10(shortest), math.log10(longest), planes, dtype=torch.float64)
+            return (
+                2
+                * math.pi
+                / torch.logspace(math.log10(shortest), math.log10(longest), planes, dtype=torch.float64, device="cpu")
+            )
         if self.theta is not None:
             return geometric(planes, self.theta)
         raise ValueError("Planes along fixed axes start by wavelengths or theta.")
@@ -72,7 +76,7 @@ class Start:
                 raise ValueError(f"omega has shape {got}; allowed: (1 | {sets}, {axes}, {planes}).")
             return self.omega.detach().double().expand(sets, -1, -1).clone()
         if self.uniform is not None:
-            return self.uniform * torch.rand(sets, axes, planes, dtype=torch.float64, generator=generator)
+            return self.uniform * torch.rand(sets, axes, planes, dtype=torch.float64, device="cpu", generator=generator)
         if self.theta is not None:
             return rotated_grid(sets, axes, planes, self.theta, generator)
         return isotropic(sets, axes, planes, generator) * self.magnitudes(planes)
@@ -80,13 +84,13 @@ class Start:
 
 def geometric(planes: int, theta: float) -> Tensor:
     """Returns theta^(-n / planes), n = 0 ... planes - 1, (planes,) float64: RoPE's series (Su et al., RoFormer, 2021)."""
-    series: Tensor = theta ** (-torch.arange(planes, dtype=torch.float64) / planes)
+    series: Tensor = theta ** (-torch.arange(planes, dtype=torch.float64, device="cpu") / planes)
     return series
 
 
 def isotropic(sets: int, axes: int, planes: int, generator: torch.Generator) -> Tensor:
     """Returns unit vectors (sets, axes, planes) float64 with uniformly distributed directions."""
-    direction = torch.randn(sets, axes, planes, dtype=torch.float64, generator=generator)
+    direction = torch.randn(sets, axes, planes, dtype=torch.float64, device="cpu", generator=generator)
     unit: Tensor = direction / direction.norm(dim=1, keepdim=True)
     return unit
 
@@ -105,6 +109,6 @@ def rotated_grid(sets: int, axes: int, planes: int, theta: float, generator: tor
     """
     if axes != 2 or planes % 2:
         raise ValueError(f"theta with {axes} axes and {planes} planes; allowed: 2 axes and an even number of planes.")
-    phi = 2 * math.pi * torch.rand(sets, 1, dtype=torch.float64, generator=generator)
+    phi = 2 * math.pi * torch.rand(sets, 1, dtype=torch.float64, device="cpu", generator=generator)
     angle = torch.cat((phi.expand(sets, planes // 2), (phi + math.pi / 2).expand(sets, planes // 2)), dim=1)
     return torch.stack((angle.cos(), angle.sin()), dim=1) * geometric(planes // 2, theta).repeat(2)

@@ -8,6 +8,7 @@ from torch import Tensor
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.frequencies import Mixed
 from stringline.encoders.positions.places import FactorPlaces
+from stringline.encoders.positions.precision import phases
 
 
 class TensorProductString(PositionEncoding):
@@ -62,8 +63,6 @@ class TensorProductString(PositionEncoding):
         return super().zero_()
 
     def _places(self, coordinates: Tensor) -> FactorPlaces:
-        omega = self.frequencies().to(coordinates.dtype)
-        phase = sum(coordinates[:, None, :, axis, None] * omega[:, axis, None] for axis in range(self.axes))
-        assert isinstance(phase, Tensor)  # There is at least one axis.
+        phase = phases(coordinates, self.frequencies())
         scale = phase.shape[-1] ** -0.5
         return FactorPlaces(features=torch.cat((phase.cos(), phase.sin()), dim=-1) * scale)

@@ -140,12 +140,10 @@ class Trainer:
 
     def parameter_groups(self, model: nn.Module) -> list[dict[str, object]]:
         """Returns the optimiser's groups: parameters with weight decay, and those that are spared."""
-        spared = {
-            id(parameter)
-            for module in model.modules()
-            for name, parameter in module.named_parameters(recurse=False)
-            if parameter.ndim < 2 or name in getattr(module, "no_weight_decay", tuple)()
-        }
+        spared = {id(parameter) for parameter in model.parameters() if parameter.ndim < 2}
+        for module in model.modules():
+            listed: set[str] = getattr(module, "no_weight_decay", set)()
+            spared |= {id(parameter) for name, parameter in module.named_parameters() if name in listed}
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         return [
             {"params": [p for p in parameters if id(p) not in spared], "weight_decay": self.weight_decay},

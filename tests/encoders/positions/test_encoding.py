@@ -130,7 +130,7 @@ def test_a_common_shift_changes_no_logit(relative_encoding: PositionEncoding, dr
 
 def test_a_common_shift_changes_float32_logits_by_a_thousandth_at_most(relative_encoding: PositionEncoding, draw: Draw) -> None:
     encoding = relative_encoding.float()
-    q, r = draw(2, encoding.heads, 32, encoding.head_dim).float(), draw(2, 32, encoding.axes).float() / 2
+    q, r = draw(2, encoding.heads, 32, encoding.head_dim).float(), draw(2, 32, encoding.axes).float() * 2.5
     before = _logits(encoding, q, q, r, r)
     for length in (0.1, 0.5, 2.0):
         shift = torch.full((1, 1, encoding.axes), length / encoding.axes**0.5)

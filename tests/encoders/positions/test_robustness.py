@@ -1,0 +1,158 @@
+"""What users do with encodings besides calling them: cast, save, misuse, extend."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tests.encoders.conftest import KINDS, make
+from torch import Tensor
+
+from stringline.encoders.attention import PositionalAttention
+from stringline.encoders.positions.bases import Cayley
+from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
+from stringline.encoders.positions.lie import LieRE
+from stringline.encoders.positions.places import centroid
+from stringline.encoders.positions.presets import CayleyString, RopeMixed
+from stringline.encoders.positions.rotary import Rotary
+from stringline.encoders.training.loop import Trainer
+from stringline.encoders.vit import VisionTransformer
+
+Draw = Callable[..., Tensor]
+
+
+class OwnRotary(Rotary):
+    """What a user may write: frequencies and a basis, nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 16, 3)
+        self.basis_model = Cayley(1, 16)
+        torch.nn.init.normal_(self.basis_model.skew)
+
+    def frequencies(self) -> Tensor:
+        return torch.linspace(-3, 3, 24, dtype=torch.float64).reshape(1, 3, 8)
+
+    def basis_blocks(self) -> Tensor:
+        return self.basis_model.blocks()
+
+    def reset_parameters(self, seed: int) -> None:
+        self.basis_model.reset_parameters(seed)
+
+
+def test_an_encoding_of_ones_own_is_what_its_parts_say(draw: Draw) -> None:
+    encoding = OwnRotary().double()
+    x, r = draw(1, 2, 4, 16), draw(1, 4, 3)
+    q = encoding.apply(x, encoding.prepare(r))
+    turned = (encoding.rotation(r) @ x.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(q @ q.mT, turned @ turned.mT, rtol=0, atol=1e-11)
+    layer = PositionalAttention(32, 2).double()
+    tokens = draw(1, 4, 32)
+    before = layer(tokens, encoding.prepare(r))
+    layer.fold_(encoding.basis())
+    torch.testing.assert_close(layer(tokens, encoding.folded().prepare(r)), before, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_optimiser_lets_nothing_of_an_encoding_decay(kind: str) -> None:
+    network = VisionTransformer(make(kind), 32, depth=2, share_layers=False)
+    decayed, _ = Trainer(steps=1, batch_size=1, weight_decay=0.1).parameter_groups(network)
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
+    decaying = {names[id(parameter)] for parameter in decayed["params"]}  # type: ignore[attr-defined]
+    assert decaying
+    assert not {name for name in decaying if name.startswith("encodings.")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("folded", [False, True])
+def test_encodings_come_back_from_files(kind: str, folded: bool, draw: Draw, tmp_path: Path) -> None:
+    written, read = (make(kind, at_start=start).float() for start in (False, True))
+    if folded:
+        written, read = written.folded(), read.folded()
+    save_file(written.state_dict(), tmp_path / "encoding.safetensors")
+    read.load_state_dict(load_file(tmp_path / "encoding.safetensors"))
+    r = draw(1, 5, written.axes).float()
+    torch.testing.assert_close(read.rotation(r), written.rotation(r), rtol=0, atol=0)
+
+
+def test_frequencies_keep_their_meaning_in_a_network_of_another_unit() -> None:
+    metres, other = RopeMixed(2, 16, 3, wavelengths=(0.04, 2.0)), RopeMixed(2, 16, 3, wavelengths=(4.0, 200.0))
+    other.load_state_dict(metres.state_dict())
+    torch.testing.assert_close(other.frequencies(), metres.frequencies())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["rope", "mixed", "circulant_8", "comrope_ld", "liere_8", "tensor_product", "learned"])
+def test_casting_a_network_leaves_places_as_precise_as_they_were(kind: str, dtype: torch.dtype, draw: Draw) -> None:
+    network = VisionTransformer(make(kind).float(), 32, depth=1)
+    (encoding,) = network.encodings
+    x, r = draw(1, encoding.heads, 5, 16).float(), draw(1, 5, encoding.axes).float()
+    before = encoding.apply(x, encoding.prepare(r))
+    network.to(dtype)
+    assert network.norm.weight.dtype == dtype
+    torch.testing.assert_close(encoding.apply(x, encoding.prepare(r)), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("unplaced", ["those that ask", "those that answer"])
+def test_cross_attention_is_invariant_though_one_side_has_no_place(unplaced: str, draw: Draw) -> None:
+    encoding, layer = make("cayley"), PositionalAttention(32, 2).double()
+    x, memory, r, shift = draw(1, 3, 32), draw(1, 4, 32), draw(1, 4, 3), draw(1, 1, 3)
+
+    def attended(r: Tensor) -> Tensor:
+        nobody = encoding.prepare(torch.zeros(1, 3, 3).double(), torch.zeros(1, 3, dtype=torch.bool), nowhere=centroid(r))
+        somewhere = encoding.prepare(r)
+        if unplaced == "those that ask":
+            return layer(x, nobody, memory, somewhere)
+        return layer(memory, somewhere, x, nobody)
+
+    torch.testing.assert_close(attended(r + shift), attended(r), rtol=0, atol=1e-9)
+    assert (attended(1.3 * r) - attended(r)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("batch", "tokens"), [(0, 4), (2, 0), (2, 1)])
+def test_nothing_to_encode_is_no_error(kind: str, batch: int, tokens: int) -> None:
+    encoding = make(kind)
+    x = torch.zeros(batch, encoding.heads, tokens, encoding.head_dim, dtype=torch.float64)
+    places = encoding.prepare(torch.zeros(batch, tokens, encoding.axes, dtype=torch.float64))
+    assert encoding.invert(encoding.apply(x, places), places).shape == x.shape
+
+
+@pytest.mark.parametrize(
+    ("misuse", "message"),
+    [
+        (lambda e, p: e.apply(torch.zeros(2, 5, 16), p), r"shape \(2, 5, 16\); allowed: \(B, 2 heads, N, 16 channels\)"),
+        (lambda e, p: e.apply(torch.zeros(2, 2, 5, 32), p), "16 channels"),
+        (lambda e, p: e.apply(torch.zeros(2, 3, 5, 16), p), "2 heads"),
+        (lambda e, p: e.apply(torch.zeros(2, 2, 1, 16), p), r"Tokens \(2, 2, 1, 16\) at 5 places"),
+        (lambda e, p: e.invert(torch.zeros(2, 2, 5, 8), p), "16 channels"),
+        (lambda e, _: e.apply(torch.zeros(2, 2, 5, 16)), "needs places"),
+    ],
+)
+def test_tokens_that_do_not_fit_are_refused(misuse: Callable[..., Tensor], message: str) -> None:
+    encoding = RopeMixed(2, 16, 3, wavelengths=(0.1, 1.0))
+    with pytest.raises(ValueError, match=message):
+        misuse(encoding, encoding.prepare(torch.zeros(2, 5, 3)))
+
+
+def test_axes_without_a_block_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 axes with 2 blocks; allowed: at least one block for each axis"):
+        ComRopeAp(2, 16, 3, block=8)
+
+
+def test_draws_of_neighbouring_seeds_have_nothing_in_common() -> None:
+    first, second = (ComRopeLd(2, 16, 2, block=4, seed=seed) for seed in (0, 1))
+    drawn = [
+        {round(float(x), 5) for p in each.parameters() for x in p.detach().flatten() if x != 0} for each in (first, second)
+    ]
+    assert not drawn[0] & drawn[1]
+    network = VisionTransformer(CayleyString(2, 16, 3, wavelengths=(0.1, 1.0), seed=1), 32, depth=3, share_layers=False)
+    starts = [each.state_dict()["frequency_model.scaled"] for each in network.encodings]
+    assert not any(torch.equal(a, b) for i, a in enumerate(starts) for b in starts[:i])
+
+
+def test_what_is_added_once_is_not_made_for_every_layer() -> None:
+    network = VisionTransformer(make("learned"), 32, depth=3, share_layers=False)
+    assert len(network.encodings) == 1
+    assert isinstance(make("liere_8"), LieRE)
+    assert len(VisionTransformer(make("liere_8"), 32, depth=3, share_layers=False).encodings) == 3
