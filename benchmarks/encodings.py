@@ -36,6 +36,7 @@ from published_encodings import (
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from stringline.datasets.names import unknown_name
 from stringline.encoders.attention import PositionalAttention
 from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
 from stringline.encoders.positions.encoding import PositionEncoding
@@ -219,6 +220,10 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], help="these encodings, and none")
     parser.add_argument("--skip-compiled", action="store_true", help="leave out torch.compile, which takes minutes")
     given = parser.parse_args()
+    known = [*OURS, *(f"{name}_values" for name in VALUES), *PEERS]
+    for name in given.only:
+        if name not in known:
+            parser.error(str(unknown_name("encoding", name, known)))
     if given.threads:
         torch.set_num_threads(given.threads)
     entries: list[dict[str, object]] = []

@@ -67,9 +67,9 @@ class LearnedEncoding(PositionEncoding):
         head_dim: int,
         axes: int,
         *,
-        cells: Sequence[int],
-        low: Sequence[float],
-        high: Sequence[float],
+        cells: int | Sequence[int],
+        low: float | Sequence[float],
+        high: float | Sequence[float],
         seed: int = 0,
     ) -> None:
         """Draws the table.
@@ -78,8 +78,8 @@ class LearnedEncoding(PositionEncoding):
             heads: Attention heads.
             head_dim: Channels per head; tokens have heads head_dim.
             axes: Coordinates per place.
-            cells: Number of cells along each axis.
-            low: Where the first cell of each axis begins.
+            cells: Number of cells along each axis, or along all.
+            low: Where the first cell of each axis, or of all, begins.
             high: Where the last cell ends. Places outside count as being in the nearest cell.
             seed: Of the start.
 
@@ -87,6 +87,8 @@ class LearnedEncoding(PositionEncoding):
             ValueError: Not one entry per axis, no cells, or an empty range.
         """
         super().__init__(heads, head_dim, axes)
+        cells = [cells] * axes if isinstance(cells, int) else cells
+        low, high = ([end] * axes if isinstance(end, int | float) else end for end in (low, high))
         sane = len(cells) == len(low) == len(high) == axes and min(cells) > 0
         if not sane or any(not a < b for a, b in zip(low, high, strict=True)):
             got = f"cells {list(cells)}, low {list(low)}, high {list(high)}"
