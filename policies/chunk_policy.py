@@ -13,7 +13,7 @@ from stringline.datasets.statistics import Statistics
 from stringline.datasets.validation import validate_observation
 from stringline.policies.chunk import ActionChunk
 from stringline.policies.memory import Memory, MemoryRecipe
-from stringline.policies.normaliser import MinMaxNormaliser
+from stringline.policies.normaliser import MinMaxNormaliser, NormaliserRecipe
 
 Batch = Mapping[str, Tensor]
 
@@ -24,7 +24,15 @@ class ChunkPolicy(nn.Module, ABC):
     A kind of policy says how chunks are generated and trained; normalisation, tensors, padding and time are settled here.
     """
 
-    def __init__(self, *, contract: Contract, statistics: Statistics, memory: MemoryRecipe, chunk: int) -> None:
+    def __init__(
+        self,
+        *,
+        contract: Contract,
+        statistics: Statistics,
+        memory: MemoryRecipe,
+        chunk: int,
+        normalisation: NormaliserRecipe = MinMaxNormaliser,
+    ) -> None:
         """Builds what all policies share.
 
         Args:
@@ -32,6 +40,7 @@ class ChunkPolicy(nn.Module, ABC):
             statistics: Of the training data, for the ranges of joints and actions.
             memory: Makes the observation encoder for that contract.
             chunk: Actions per chunk, T.
+            normalisation: How actions are brought to the range of the network.
 
         Raises:
             ValueError: The chunk is empty, or the memory wants a camera that the contract lacks.
@@ -43,7 +52,7 @@ class ChunkPolicy(nn.Module, ABC):
         self.contract = contract.with_cameras(*self.memory.cameras)
         self.statistics = statistics
         self.chunk = chunk
-        self.action_range = MinMaxNormaliser.of(statistics, "action")
+        self.action_range = normalisation(statistics["action"])
 
     @abstractmethod
     def chunk_loss(self, memory: Memory, action: Tensor, mask: Tensor) -> Tensor:

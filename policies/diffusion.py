@@ -14,6 +14,7 @@ from stringline.datasets.statistics import Statistics
 from stringline.policies.chunk_policy import ChunkPolicy
 from stringline.policies.denoiser import TransformerDenoiser
 from stringline.policies.memory import Memory, MemoryRecipe
+from stringline.policies.normaliser import MinMaxNormaliser, NormaliserRecipe
 
 
 class DiffusionPolicy(ChunkPolicy):
@@ -32,6 +33,7 @@ class DiffusionPolicy(ChunkPolicy):
         noise_levels: int = 100,
         sampling_steps: int = 8,
         draws: int = 4,
+        normalisation: NormaliserRecipe = MinMaxNormaliser,
     ) -> None:
         """Builds the policy.
 
@@ -46,11 +48,12 @@ class DiffusionPolicy(ChunkPolicy):
             noise_levels: Levels of the squared-cosine schedule (Nichol and Dhariwal, ICML 2021, equation 17).
             sampling_steps: DDIM steps at run time (Song et al., ICLR 2021, equation 12, without noise).
             draws: Noise draws per observation and training step; the observation is encoded once for all of them.
+            normalisation: How actions are brought to the range of the network.
 
         Raises:
             ValueError: There are more sampling steps than noise levels, or a size does not divide.
         """
-        super().__init__(contract=contract, statistics=statistics, memory=memory, chunk=chunk)
+        super().__init__(contract=contract, statistics=statistics, memory=memory, chunk=chunk, normalisation=normalisation)
         if not 1 <= sampling_steps <= noise_levels:
             raise ValueError(f"sampling_steps is {sampling_steps}; allowed: 1 to noise_levels = {noise_levels}.")
         self.denoiser = TransformerDenoiser(
@@ -64,6 +67,7 @@ class DiffusionPolicy(ChunkPolicy):
             prediction_type="sample",
             timestep_spacing="trailing",
             clip_sample=True,
+            clip_sample_range=self.action_range.reach,
         )
 
     def chunk_loss(self, memory: Memory, action: Tensor, mask: Tensor) -> Tensor:

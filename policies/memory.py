@@ -15,7 +15,7 @@ from stringline.encoders.positions.coordinates import Coordinates
 from stringline.encoders.positions.encoding import EncodingRecipe
 from stringline.encoders.rgbd import RgbdTokens, Tokens
 from stringline.encoders.vit import VisionTransformer
-from stringline.policies.normaliser import MinMaxNormaliser
+from stringline.policies.normaliser import MinMaxNormaliser, NormaliserRecipe
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class ObservationMemory(nn.Module):
         heads: int = 4,
         share_layers: bool = True,
         joint_dropout: float = 0.0,
+        normalisation: NormaliserRecipe = MinMaxNormaliser,
     ) -> None:
         """Builds the encoder.
 
@@ -70,6 +71,7 @@ class ObservationMemory(nn.Module):
             share_layers: One encoding for all blocks, or one for each.
             joint_dropout: Share of the training examples whose joint state is hidden. In most frames of a demonstration the
                 joints give away where the arm is going, and a policy that reads it there does not learn to look.
+            normalisation: How joint positions are brought to the range of the network.
 
         Raises:
             ValueError: A camera does not exist, the contract has no arms or joints, or a size does not divide.
@@ -85,7 +87,7 @@ class ObservationMemory(nn.Module):
         self.cameras = tuple(contract.camera(name) for name in names)
         self.arms = contract.arms
         self.dim = dim
-        self.joint_range = MinMaxNormaliser.of(statistics, "joints/position")
+        self.joint_range = normalisation(statistics["joints/position"])
         self.tokenise = RgbdTokens(self.cameras, coordinates, dim, depth=depth_input, embedding=embedding)
         self.joint_dropout = joint_dropout
         self.embed_joints = nn.Linear(len(contract.joints), dim)
