@@ -10,6 +10,7 @@ from stringline.datasets.contract import Camera, Contract
 from stringline.datasets.episode import StoredEpisode
 from stringline.datasets.maps import MapCache
 from stringline.datasets.store import EpisodeStore
+from stringline.datasets.window_arrays import small_arrays, window_starts
 
 Array = NDArray[Any]
 Batch = dict[str, Array]
@@ -28,6 +29,7 @@ class Windows:
         episode: (N,) index into `names` of each window.
         step: (N,) step within the episode of each window.
         names: The episodes.
+        past: How many steps back each part of the history lies, the farthest first.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Windows:
         cameras: Sequence[str] | None = None,
         names: Sequence[str] | None = None,
         every_step: bool = False,
+        past: Sequence[int] = (),
         open_files: int = 4096,
     ) -> None:
         """Reads everything but the pictures.
@@ -48,13 +51,18 @@ class Windows:
             cameras: Names of the cameras to read, by default all.
             names: Episodes to use, by default all.
             every_step: Begin a window at every step, whether or not it brought a picture.
+            past: Steps back from the start of a window at which to look as well, such as (20, 10).
             open_files: How many picture arrays stay mapped at most.
 
         Raises:
-            ValueError: There is no episode, a camera does not exist, or episodes have different contracts.
+            ValueError: There is no episode, a camera does not exist, episodes have different contracts, or a number is out of
+                range.
         """
         if chunk < 1:
             raise ValueError(f"chunk is {chunk}; allowed: 1 and above.")
+        self.past = tuple(sorted(past, reverse=True))
+        if any(back < 1 for back in self.past) or len(set(self.past)) < len(self.past):
+            raise ValueError(f"past is {tuple(past)}; allowed: different numbers of steps back, each 1 or above.")
         self.names = tuple(store.names() if names is None else names)
         if not self.names:
             raise ValueError(f"There are no episodes to train from in {store.path}. Record some with stringline-collect.")
@@ -62,15 +70,17 @@ class Windows:
         self.contract = _common_contract(episodes, cameras)
         self.chunk = chunk
         self._maps = MapCache(episodes, open_files)
-        starts = [_starts(episode, self.contract.cameras, every_step) for episode in episodes]
+        starts = [window_starts(episode, self.contract.cameras, every_step) for episode in episodes]
         self.step = np.concatenate(starts).astype(np.int64)
         self.episode = np.repeat(np.arange(len(episodes)), [len(steps) for steps in starts])
-        self._small = _small_arrays(episodes, starts, self.contract)
+        self._small = small_arrays(episodes, starts, self.contract)
         self._frames = {camera.name: self._small.pop(f"frame/{camera.name}") for camera in self.contract.cameras}
         self._actions = np.concatenate([episode.arrays["action"] for episode in episodes])
         ends = np.cumsum([episode.steps for episode in episodes])
         self._last = (ends - 1)[self.episode]
         self._first = self._last + 1 - np.array([episode.steps for episode in episodes])[self.episode] + self.step
+        every = [np.arange(episode.steps) for episode in episodes]
+        self._every = small_arrays(episodes, every, self.contract) if self.past else {}
 
     def __len__(self) -> int:
         """Returns the number of windows."""
@@ -93,6 +103,8 @@ class Windows:
         Returns:
             The observation keys of the contract with a leading axis B, `action` (B, chunk, A) float32, where the last action is
             repeated beyond the end of the episode, `action_mask` (B, chunk) bool, False there, and `step` and `episode` (B,).
+            With a past of K steps also `past/<key>` (B, K, ...) for each of the observation keys, the farthest first, and
+            `past_mask` (B, K) bool, False before the beginning of the episode, where its first step is repeated.
 
         Raises:
             IndexError: There is no such window.
@@ -101,22 +113,41 @@ class Windows:
         if chosen.ndim != 1 or (chosen.size and not 0 <= chosen.min() <= chosen.max() < len(self)):
             raise IndexError(f"There are windows 0 to {len(self) - 1}; asked for {chosen}.")
         batch = {key: array[chosen] for key, array in self._small.items()}
-        for camera in self.contract.cameras:
-            batch[f"rgb/{camera.name}"] = self._pictures("rgb", camera, chosen, (3,), np.dtype(np.uint8))
-            if camera.depth is not None:
-                batch[f"depth/{camera.name}"] = self._pictures("depth", camera, chosen, (), np.dtype(np.uint16))
+        batch |= self._seen(self.episode[chosen], {name: frames[chosen] for name, frames in self._frames.items()})
         ahead = self._first[chosen, None] + np.arange(self.chunk)
         last = self._last[chosen, None]
         batch["action"] = self._actions[np.minimum(ahead, last)]
         batch["action_mask"] = ahead <= last
         batch["step"], batch["episode"] = self.step[chosen], self.episode[chosen]
-        return batch
+        return batch | (self._history(chosen) if self.past else {})
 
-    def _pictures(self, kind: str, camera: Camera, chosen: Array, channels: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    def _history(self, chosen: Array) -> Batch:
+        """Returns the keys of the past."""
+        back = np.asarray(self.past)
+        known = self.step[chosen, None] >= back
+        rows = self._first[chosen, None] - np.minimum(back, self.step[chosen, None])
+        flat = {key: array[rows.ravel()] for key, array in self._every.items()}
+        frames = {camera.name: flat.pop(f"frame/{camera.name}") for camera in self.contract.cameras}
+        flat |= self._seen(np.repeat(self.episode[chosen], len(back)), frames)
+        shaped = {f"past/{key}": array.reshape(*rows.shape, *array.shape[1:]) for key, array in flat.items()}
+        return shaped | {"past_mask": known}
+
+    def _seen(self, episode: Array, frames: Batch) -> Batch:
+        """Returns the pictures (B, H, W, ...) by key of frames (B,) of each camera in episodes (B,)."""
+        seen = {}
+        for camera in self.contract.cameras:
+            asked = episode, frames[camera.name]
+            seen[f"rgb/{camera.name}"] = self._pictures("rgb", camera, *asked, (3,), np.dtype(np.uint8))
+            if camera.depth is not None:
+                seen[f"depth/{camera.name}"] = self._pictures("depth", camera, *asked, (), np.dtype(np.uint16))
+        return seen
+
+    def _pictures(
+        self, kind: str, camera: Camera, episodes: Array, frames: Array, channels: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> Array:
         key = f"{kind}/{camera.name}"
-        pictures = np.empty((len(chosen), camera.height, camera.width, *channels), dtype)
-        places = zip(self.episode[chosen].tolist(), self._frames[camera.name][chosen].tolist(), strict=True)
-        for row, (episode, frame) in enumerate(places):
+        pictures = np.empty((len(episodes), camera.height, camera.width, *channels), dtype)
+        for row, (episode, frame) in enumerate(zip(episodes.tolist(), frames.tolist(), strict=True)):
             pictures[row] = self._maps.array(episode, key)[frame]
         return pictures
 
@@ -133,33 +164,3 @@ def _common_contract(episodes: Iterable[StoredEpisode], cameras: Sequence[str] |
             raise ValueError(f"Episode {episode.name} does not fit those before it. {' '.join(why)}")
     assert common is not None
     return common
-
-
-def _starts(episode: StoredEpisode, cameras: Sequence[Camera], every_step: bool) -> Array:
-    new = np.full(episode.steps, every_step or not cameras)
-    new[:1] = True
-    for camera in cameras:
-        new[1:] |= np.diff(episode.arrays[f"frame/{camera.name}"]) != 0
-    return np.flatnonzero(new)
-
-
-def _small_arrays(episodes: Sequence[StoredEpisode], starts: Sequence[Array], contract: Contract) -> Batch:
-    """Returns all arrays but pictures and actions at the starts of the windows, keys that every episode has."""
-    parts = [_at_starts(episode, steps, contract) for episode, steps in zip(episodes, starts, strict=True)]
-    shared = [key for key in parts[0] if all(key in part for part in parts)]
-    return {key: np.concatenate([part[key] for part in parts]) for key in shared}
-
-
-def _at_starts(episode: StoredEpisode, steps: Array, contract: Contract) -> Batch:
-    arrays = episode.arrays
-    state = ("time", "joints/position", "joints/velocity", "joints/effort", *(f"T_base_gripper/{arm}" for arm in contract.arms))
-    small = {key: arrays[key][steps] for key in state if key in arrays}
-    for camera in contract.cameras:
-        frames = small[f"frame/{camera.name}"] = arrays[f"frame/{camera.name}"][steps]
-        small[f"time/{camera.name}"] = arrays[f"time/{camera.name}"][frames]
-        for key, fixed_axes in ((f"intrinsics/{camera.name}", 2), (f"T_base_camera/{camera.name}", 2)):
-            if key in arrays:
-                stored = arrays[key]
-                fixed = stored.ndim == fixed_axes
-                small[key] = np.broadcast_to(stored, (len(steps), *stored.shape)) if fixed else stored[frames]
-    return small

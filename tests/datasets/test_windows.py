@@ -153,3 +153,31 @@ def test_pictures_of_another_size_are_refused(store: EpisodeStore, contract: Con
     with pytest.raises(ValueError, match="height=6"):
         Windows(store)
     assert len(Windows(store, cameras=("wrist",))) > 0
+
+
+def test_the_past_equals_the_naive_one(store: EpisodeStore, episodes: list[Arrays]) -> None:
+    """Each key some steps back, its first step repeated before the beginning, where the mask says so; the rest is the same."""
+    windows, plain = Windows(store, chunk=3, past=(2, 11, 1)), Windows(store, chunk=3)
+    assert windows.past == (11, 2, 1)
+    shuffled = np.random.default_rng(0).permutation(len(windows))
+    batch, without = windows.batch(shuffled), plain.batch(shuffled)
+    assert set(batch) - set(without) == {f"past/{key}" for key in naive(episodes[0], 0, 3, ("front", "wrist"))} - {
+        "past/action",
+        "past/action_mask",
+    } | {"past_mask"}
+    for key, value in without.items():
+        np.testing.assert_array_equal(batch[key], value)
+    for row, index in enumerate(shuffled):
+        episode, step = int(windows.episode[index]), int(windows.step[index])
+        for place, back in enumerate((11, 2, 1)):
+            assert batch["past_mask"][row, place] == (step >= back)
+            expected = naive(episodes[episode], max(step - back, 0), 3, ("front", "wrist"))
+            for key in expected.keys() - {"action", "action_mask"}:
+                np.testing.assert_array_equal(batch[f"past/{key}"][row, place], expected[key], err_msg=key)
+                assert batch[f"past/{key}"].dtype == np.asarray(expected[key]).dtype
+
+
+@pytest.mark.parametrize("past", [(0,), (-1,), (3, 3)])
+def test_a_past_that_is_none_is_refused(store: EpisodeStore, past: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"past is .* different numbers of steps back, each 1 or above"):
+        Windows(store, past=past)
