@@ -31,7 +31,8 @@ def surface_normals(
             z forward). Its translation has no effect.
         reach: Pixels to the neighbours; more of them see less of the noise and less of the shape.
         steepest_deg: A step of depth between neighbours is an edge when a surface between them would lean this much, or more,
-            against a plane that faces the camera.
+            against a plane that faces the camera. Away from the middle of the picture that includes surfaces which lean less
+            but are seen at a grazing angle, where depth is worth little.
 
     Returns:
         (B, H, W, 3), float32 or float64 as `patch_places` does; zero vectors at pixels without depth, at edges, and where no
