@@ -1,0 +1,109 @@
+"""Laying the surface that one camera sees over the same surface as another sees it, by open3d."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stringline.datasets.clouds import DepthView, Floats, transformed
+from stringline.datasets.embodiments.rigid import inverse
+from stringline.datasets.open3d_library import open3d
+from stringline.datasets.surfaces import Surface, common, rotated, surface_of
+
+DISTANCES_M = (0.03, 0.03, 0.02, 0.02, 0.01, 0.01, 0.005, 0.005)  # Within which points count as the same, round by round.
+ITERATIONS = 20  # Of a round.
+VOXEL_M = 0.003
+FEWEST_POINTS = 600
+SMALLEST_OVERLAP = 0.15
+# Of the 6 motions the worst determined one: the mean square of what it moves points across their surfaces, as a share of how
+# far it moves them. On a bare plane it is 0.
+WEAKEST = 0.0005
+
+
+@dataclass(frozen=True)
+class Move:
+    """How a camera's cloud has to move at one step, or why that cannot be said.
+
+    Attributes:
+        overlap: Share of the points of the one camera that the other sees, for the camera where it is greater.
+        T: (4, 4) in the base frame, takes the source's points to where the target sees them; None where refused.
+        fitness: Share of the common points that found a partner within 5 mm, as open3d counts it.
+        rmse_mm: Root of the mean squared distance of those; the spacing of points is part of it.
+        refused: The reason, or nothing.
+    """
+
+    overlap: float
+    T: Floats | None = None
+    fitness: float = 0.0
+    rmse_mm: float = float("nan")
+    refused: str = ""
+
+
+def align(target: DepthView, source: DepthView) -> Move:
+    """Finds how the source's cloud has to move so that it fits the target's, where both cameras see the same.
+
+    Point-to-plane ICP (Chen and Medioni 1992) with Tukey's weights, from coarse to fine. Before each round the points are
+    chosen anew: those that the other camera sees, on surfaces that face the same way.
+
+    Args:
+        target: The camera that stays.
+        source: The camera whose cloud is moved.
+    """
+    a, b = surface_of(target), surface_of(source)
+    T, result, clouds, overlap = np.eye(4), None, None, 0.0
+    for distance in DISTANCES_M:
+        T_ab = inverse(target.T_base_camera) @ T @ source.T_base_camera
+        in_a, in_b = common(a, b, T_ab, distance)
+        overlap = float(max(in_a.sum() / max(len(in_a), 1), in_b.sum() / max(len(in_b), 1)))
+        if min(in_a.sum(), in_b.sum()) < FEWEST_POINTS or overlap < SMALLEST_OVERLAP:
+            least = f"allowed: {FEWEST_POINTS} and {SMALLEST_OVERLAP:.0%}"
+            common_points = f"{min(in_a.sum(), in_b.sum())} points, {overlap:.1%} of a cloud"
+            return Move(overlap, refused=f"they see too little in common ({common_points}; {least})")
+        clouds = _cloud(a, target.T_base_camera, in_a), _cloud(b, source.T_base_camera, in_b).voxel_down_sample(VOXEL_M)
+        result = _icp(*clouds, T, distance)
+        T = np.asarray(result.transformation)
+    assert result is not None
+    assert clouds is not None
+    weakest = determined(*_partners(result, *clouds))
+    if weakest < WEAKEST:
+        return Move(overlap, refused=f"what they see in common is too flat to fix all six motions ({weakest:.1e} of {WEAKEST})")
+    return Move(overlap, T, float(result.fitness), 1000 * float(result.inlier_rmse))
+
+
+def determined(points: Floats, normals: Floats) -> float:
+    """Says how well point-to-plane distances determine a motion (Gelfand et al. 2003, section 3).
+
+    Args:
+        points: (N, 3).
+        normals: (N, 3), of length 1.
+
+    Returns:
+        The smallest eigenvalue of the mean of J J^T with J = (p x n / s, n); p is relative to the mean of all points and s the
+        root of its mean square. 0 where no point is.
+    """
+    if not len(points):
+        return 0.0
+    centred = points - points.mean(axis=0)
+    size = max(np.sqrt((centred**2).sum(axis=1).mean()), 1e-9)
+    J = np.hstack((np.cross(centred / size, normals), normals))
+    return float(np.linalg.eigvalsh(J.T @ J / len(J))[0])
+
+
+def _cloud(surface: Surface, T_base_camera: Floats, chosen: Any) -> Any:
+    points, normals = (array[chosen] for array in surface.listed)
+    library = open3d()
+    cloud = library.geometry.PointCloud(library.utility.Vector3dVector(transformed(T_base_camera, points)))
+    cloud.normals = library.utility.Vector3dVector(rotated(T_base_camera, normals))
+    return cloud
+
+
+def _icp(target: Any, source: Any, T: Floats, distance: float) -> Any:
+    registration = open3d().pipelines.registration
+    method = registration.TransformationEstimationPointToPlane(registration.TukeyLoss(distance))
+    stop = registration.ICPConvergenceCriteria(1e-7, 1e-7, ITERATIONS)
+    return registration.registration_icp(source, target, distance, T, method, stop)
+
+
+def _partners(result: Any, target: Any, source: Any) -> tuple[Floats, Floats]:
+    pairs = np.asarray(result.correspondence_set).reshape(-1, 2)
+    return np.asarray(source.points)[pairs[:, 0]], np.asarray(target.normals)[pairs[:, 1]]
