@@ -11,6 +11,7 @@ import zarr
 from numcodecs import Blosc
 from numpy.typing import NDArray
 from recorded_noise import CHUNK, FRAME_EVERY, JOINTS, STEPS
+from zarr.storage import MemoryStore
 
 from stringline.datasets.contract import Contract
 from stringline.datasets.store import EpisodeStore
@@ -87,10 +88,9 @@ def diffusion_policy_reader(store: EpisodeStore, windows: Windows, folder: Path)
     are decompressed at each access. Its own code needs zarr 2, so the arrays, of zarr format 2, are read by zarr 3. A picture
     is kept once, not once per step; so it has a quarter of the bytes that diffusion_policy would have.
     """
-    compressed = _write_replay_buffer(store, folder)
-    files = zarr.storage.LocalStore(folder, read_only=True)
-    memory = zarr.storage.MemoryStore()
-    _copy(files, memory, folder)
+    _write_replay_buffer(store, folder)  # For its size on disk.
+    memory = MemoryStore()
+    compressed = _write_replay_buffer(store, memory)
     group = zarr.open_group(memory, mode="r", zarr_format=2)
     arrays = {key: group[array_name(key)] for key in compressed}
     episodes = store.episodes()
@@ -117,10 +117,10 @@ def diffusion_policy_reader(store: EpisodeStore, windows: Windows, folder: Path)
     return read
 
 
-def _write_replay_buffer(store: EpisodeStore, folder: Path) -> list[str]:
+def _write_replay_buffer(store: EpisodeStore, place: Path | MemoryStore) -> list[str]:
     """Writes the pictures of a store; returns their keys."""
     episodes = store.episodes()
-    group = zarr.create_group(folder, zarr_format=2)
+    group = zarr.create_group(place, zarr_format=2)
     pictures = [key for key in episodes[0].arrays if key.startswith(("rgb/", "depth/"))]
     for key in pictures:
         whole = np.concatenate([episode.arrays[key] for episode in episodes])
@@ -128,17 +128,6 @@ def _write_replay_buffer(store: EpisodeStore, folder: Path) -> list[str]:
         codec = Blosc("lz4", clevel=5, shuffle=Blosc.NOSHUFFLE)
         group.create_array(array_name(key), data=whole, chunks=chunk, compressors=codec)
     return pictures
-
-
-def _copy(files: zarr.storage.LocalStore, memory: zarr.storage.MemoryStore, folder: Path) -> None:
-    from zarr.core.buffer import default_buffer_prototype
-    from zarr.core.sync import sync
-
-    for path in sorted(entry for entry in folder.rglob("*") if entry.is_file()):
-        name = path.relative_to(folder).as_posix()
-        data = sync(files.get(name, default_buffer_prototype()))
-        assert data is not None
-        sync(memory.set(name, data))
 
 
 def lerobot_reader(store: EpisodeStore, windows: Windows, folder: Path) -> Reader:
