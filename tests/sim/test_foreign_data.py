@@ -1,0 +1,80 @@
+"""A user's own data sets: imported, trained on and evaluated by the commands alone, no file edited."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from stringline.datasets.embodiments.aloha import ALOHA
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = {
+    "data": "from stringline.datasets.data import main; main()",
+    "train": "from stringline.sim.train import main; main()",
+    "eval": "from stringline.sim.evaluate import main; main()",
+}
+SMALL = (
+    "policy.dim=32",
+    "policy.depth=1",
+    "policy.memory.dim=32",
+    "policy.memory.depth=1",
+    "trainer.steps=2",
+    "trainer.batch_size=4",
+)
+
+
+def _stringline(command: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS[command], *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT / ".src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def act_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two episodes of different lengths as ACT's recorder writes them: pictures of three cameras, no depth, no poses."""
+    folder = tmp_path_factory.mktemp("act")
+    for episode, steps in enumerate((60, 75)):
+        rng = np.random.default_rng(episode)
+        joints = np.asarray(ALOHA.home + rng.uniform(-0.2, 0.2, (steps, 14)), np.float32)
+        joints[:, [6, 13]] = rng.uniform(0, 1, (steps, 2))
+        with h5py.File(folder / f"episode_{episode}.hdf5", "w") as file:
+            file.attrs["sim"] = True
+            file["action"] = joints
+            file["observations/qpos"], file["observations/qvel"] = joints, np.zeros_like(joints)
+            for camera in ("overhead", "wrist_left", "wrist_right"):
+                file[f"observations/images/{camera}"] = rng.integers(0, 256, (steps, 128, 128, 3)).astype(np.uint8)
+    return folder
+
+
+def test_an_act_set_and_a_lerobot_set_are_trained_on_and_evaluated(act_data: Path, tmp_path: Path) -> None:
+    grippers = ("body.state_gripper=opening", "body.action_gripper=opening")
+    _stringline("data", "import", "format=act_hdf5", f"path={act_data}", f"store={tmp_path / 'act'}", *grippers)
+    _stringline("data", "export", f"store={tmp_path / 'act'}", f"path={tmp_path / 'lerobot_v3'}", "target.pictures=image")
+    information = json.loads((tmp_path / "lerobot_v3/meta/info.json").read_text())
+    assert information["codebase_version"] == "v3.0"
+    assert information["total_episodes"] == 2
+    source = f"path={tmp_path / 'lerobot_v3'}"
+    _stringline("data", "import", "format=lerobot", source, f"store={tmp_path / 'lerobot'}", *grippers)
+    for name in ("act", "lerobot"):
+        _stringline("train", f"dataset.path={tmp_path / name}", "coordinates=grid", *SMALL, f"output={tmp_path / name}_run")
+        said = _stringline(
+            "eval",
+            f"checkpoint={tmp_path / name}_run/checkpoint",
+            f"output={tmp_path / name}_evaluation",
+            "seeds=1",
+            "workers=1",
+            "films=false",
+        )
+        assert "/1 = " in said, said
+        assert (tmp_path / f"{name}_evaluation/report.html").is_file()
