@@ -29,6 +29,7 @@ TASKS = {
     "archive": "stringline.datasets.verbs.archive:archive_store",
     "expand": "stringline.datasets.verbs.archive:expand_archive",
     "cache": "stringline.datasets.verbs.cache:cache_store",
+    "depth": "stringline.datasets.verbs.depth:estimate_depth_of_store",
 }
 
 

@@ -1,0 +1,93 @@
+"""The command `stringline-view`: looks at an episode, live or in a file, and checks where its cameras say that they are."""
+
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from stringline.datasets.application import run
+from stringline.datasets.camera_check import check_cameras
+from stringline.datasets.clouds import find_episode, fused_cloud
+from stringline.datasets.disk import write_file
+from stringline.datasets.episode import StoredEpisode
+from stringline.datasets.open3d_library import write_ply
+from stringline.datasets.recording import Recorder
+from stringline.datasets.sizes import mebibytes
+from stringline.datasets.store import EpisodeStore
+
+HOW_TO_OPEN = "Open it where there is a display: rerun {path} (or, in a browser: rerun --web-viewer {path})"
+
+
+def main() -> None:
+    """The command `stringline-view`."""
+    run("view", view, stopped="Stopped.")
+
+
+def view(config: DictConfig) -> None:
+    """Does what is asked for: a recording, a cloud, a check; or opens the viewer where none of them is."""
+    store = EpisodeStore.open(config.store)
+    episode = store.episode(find_episode(store.names(), None if config.episode is None else str(config.episode)))
+    cameras = None if config.cameras is None else [str(name) for name in config.cameras]
+    if config.ply is not None:
+        _write_cloud(episode, config, cameras)
+    if config.check:
+        _check(episode, config, cameras)
+    if config.save is None and (config.ply is not None or config.check):
+        return
+    recorder = Recorder(episode, cameras, config.cloud_hz, config.cloud_points, config.jpeg_quality)
+    if config.save is not None:
+        path = Path(config.save)
+        recorder.save(path)
+        _say(f"{path}: episode {episode.name}, {mebibytes(path.stat().st_size)}. {HOW_TO_OPEN.format(path=path)}")
+        return
+    _require_display()
+    recorder.show()
+    _say(f"Episode {episode.name} is in the viewer.")
+
+
+def _write_cloud(episode: StoredEpisode, config: DictConfig, cameras: list[str] | None) -> None:
+    cloud = fused_cloud(episode, config.step, cameras)
+    write_ply(cloud, Path(config.ply))
+    _say(f"{config.ply}: {len(cloud)} points of episode {episode.name} at step {config.step}, in metres, in the base frame.")
+
+
+def _check(episode: StoredEpisode, config: DictConfig, cameras: list[str] | None) -> None:
+    check = check_cameras(episode, steps=config.check_steps or (), cameras=cameras, reference=config.reference)
+    _say(f"Episode {episode.name}; pairs of cameras:")
+    for pair in check.pairs:
+        _say(f"  {pair}")
+    _say(f"If {check.reference} is right:")
+    for correction in check.corrections:
+        _say(f"  {correction}")
+        if correction.T_base_camera is not None:
+            rows = ["    [" + ", ".join(f"{value:9.5f}" for value in row) + "]" for row in correction.T_base_camera]
+            _say("    T_base_camera should be\n" + "\n".join(rows))
+    for camera in check.unreached:
+        _say(f"  {camera}: nothing can be said; it sees too little of what the others see.")
+    if config.proposal is not None:
+        proposal = {"reference": check.reference, "cameras": [correction.to_dict() for correction in check.corrections]}
+        write_file(Path(config.proposal), json.dumps(proposal, indent=1).encode())
+        _say(f"{config.proposal}: the corrections.")
+
+
+def _require_display() -> None:
+    """Refuses to open a viewer where nobody would see it.
+
+    Raises:
+        ValueError: There is no display.
+    """
+    if platform.system() == "Linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        raise ValueError(
+            f"There is no display for the viewer. Save a file: save=FILE.rrd. {HOW_TO_OPEN.format(path='FILE.rrd')}"
+        )
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    main()
