@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from stringline.datasets.application import run
+from stringline.datasets.augment import Augmentation
 from stringline.datasets.disk import write_file
 from stringline.datasets.prefetch import Prefetcher
 from stringline.datasets.sampler import BatchSampler, favour_early
@@ -71,6 +72,7 @@ def train_policy(
     early_s: float = 0.0,
     early_factor: float = 1.0,
     held_out: int = 16,
+    augmentation: Mapping[str, Any] | None = None,
 ) -> History:
     """Trains a policy and writes `directory/checkpoint`; a stopped run continues.
 
@@ -82,6 +84,7 @@ def train_policy(
         early_s: See `WindowBatches`.
         early_factor: See `WindowBatches`.
         held_out: Episodes that are not trained on but probed with; at most a fifth of the data.
+        augmentation: Configuration of an `Augmentation` of the batches trained on; None: none. Probes see pictures as they are.
 
     Returns:
         Losses and probes.
@@ -100,6 +103,7 @@ def train_policy(
     size = sum(parameter.numel() for parameter in policy.parameters())
     logger.info("%d windows of %d episodes; %.2f million parameters.", len(windows), len(training), size / 1e6)
     batches = WindowBatches(windows, trainer.batch_size, seed=trainer.seed, early_s=early_s, early_factor=early_factor)
+    augment = _augmentation(augmentation)
     # All that decides the course of a run: with any of it changed, its state and its statistics would not belong together.
     _claim(
         directory,
@@ -111,6 +115,7 @@ def train_policy(
             "store": str(store.path),
             "training": training,
             "held_out": probing,
+            "augmentation": dict(augmentation) if augment and augmentation else None,
         },
     )
 
@@ -125,7 +130,19 @@ def train_policy(
         save_policy(directory / "checkpoint", policy, model, record)
 
     probe = _probe(store, probing, policy.chunk, cameras) if held_out >= 3 else None
-    return trainer.fit(policy, batches, directory, save_model=save, probe=probe)
+
+    def prepare(batch: Mapping[str, Tensor], generator: torch.Generator) -> Mapping[str, Tensor]:
+        return augment(batch, policy.contract.cameras, generator) if augment else batch
+
+    return trainer.fit(policy, batches, directory, save_model=save, probe=probe, prepare=prepare if augment else None)
+
+
+def _augmentation(configuration: Mapping[str, Any] | None) -> Augmentation | None:
+    """Returns what a configuration describes, None where that changes nothing."""
+    built = None if configuration is None else build(dict(configuration), torch.nn.Module)
+    if built is not None and not isinstance(built, Augmentation):
+        raise ValueError(f"augmentation is a {type(built).__name__}; allowed: {Augmentation.__name__}.")
+    return built if built is not None and built.transforms else None
 
 
 def main() -> None:
@@ -139,7 +156,7 @@ def _train(config: DictConfig) -> None:
     dataset, output = dict(settings["dataset"]), Path(settings["output"])
     store = EpisodeStore.open(dataset.pop("path"))
     trainer = build(settings["trainer"])
-    train_policy(settings["policy"], store, trainer, output, **dataset)
+    train_policy(settings["policy"], store, trainer, output, augmentation=settings["augmentation"], **dataset)
     logger.info("The checkpoint is in %s.", output / "checkpoint")
 
 

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 Batch = Mapping[str, Tensor]
 Probe = Callable[[nn.Module], Mapping[str, float]]
 SaveModel = Callable[[nn.Module], None]
+Prepare = Callable[[Batch, torch.Generator], Batch]
 
 
 class Batches(Protocol):
@@ -96,7 +97,14 @@ class Trainer:
         self.precision, self.seed, self.probe_every, self.save_every = precision, seed, probe_every, save_every
 
     def fit(
-        self, model: nn.Module, batches: Batches, directory: Path, *, save_model: SaveModel, probe: Probe | None = None
+        self,
+        model: nn.Module,
+        batches: Batches,
+        directory: Path,
+        *,
+        save_model: SaveModel,
+        probe: Probe | None = None,
+        prepare: Prepare | None = None,
     ) -> History:
         """Trains to the last step, from wherever an earlier call in the same directory stopped.
 
@@ -106,11 +114,13 @@ class Trainer:
             directory: Keeps the history and the resumable state.
             save_model: Called with the averaged model after the last step.
             probe: Called with the averaged model every `probe_every` steps; what it returns goes into the history.
+            prepare: Changes each batch on the device before the loss, such as augmentation; its generator is on the device too
+                and depends on seed, step and process only.
 
         Returns:
             The history of the whole run.
         """
-        run = _Run(self, model, directory, probe)
+        run = _Run(self, model, directory, probe, prepare)
         with closing(run.history):
             first = run.resume()
             bar = tqdm(total=self.steps, initial=first, desc="training", unit="step", disable=not run.leads, mininterval=0.5)
@@ -166,8 +176,10 @@ class _LossModule(nn.Module):
 class _Run:
     """One training run in one of its processes."""
 
-    def __init__(self, trainer: Trainer, model: nn.Module, directory: Path, probe: Probe | None) -> None:
-        self.trainer, self.model, self.directory, self.probe = trainer, model, directory, probe
+    def __init__(
+        self, trainer: Trainer, model: nn.Module, directory: Path, probe: Probe | None, prepare: Prepare | None = None
+    ) -> None:
+        self.trainer, self.model, self.directory, self.probe, self.prepare = trainer, model, directory, probe, prepare
         self.accelerator = Accelerator(cpu=not torch.cuda.is_available())
         optimizer = torch.optim.AdamW(trainer.parameter_groups(model), lr=trainer.learning_rate, betas=trainer.betas)
         self.prepared, self.optimizer = self.accelerator.prepare(_LossModule(model), optimizer)
@@ -189,11 +201,14 @@ class _Run:
     def step(self, step: int, batch: Batch) -> float:
         """Does one optimiser step and returns its loss."""
         trainer, accelerator = self.trainer, self.accelerator
-        torch.manual_seed((trainer.seed * 1_000_003 + step) * 1_009 + accelerator.process_index)
+        seed = (trainer.seed * 1_000_003 + step) * 1_009 + accelerator.process_index
+        torch.manual_seed(seed)
         for group in self.optimizer.param_groups:
             group["lr"] = trainer.learning_rate * trainer.schedule(step)
         self.prepared.train()
         batch = {key: value.to(accelerator.device, non_blocking=True) for key, value in batch.items()}
+        if self.prepare is not None:  # Another stream than that of the loss, or both would draw the same numbers.
+            batch = self.prepare(batch, torch.Generator(accelerator.device).manual_seed(seed ^ 0x5A5A5A5A))
         with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=trainer.in_bf16()):
             loss: Tensor = self.prepared(batch)
         accelerator.backward(loss)

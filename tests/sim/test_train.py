@@ -114,3 +114,28 @@ def test_an_empty_store_is_refused(tmp_path: Path) -> None:
     empty = EpisodeStore.create(tmp_path / "empty")
     with pytest.raises(ValueError, match=r"no episodes"):
         train_policy(MODEL, empty, Trainer(steps=1, batch_size=1), tmp_path / "run")
+
+
+def test_augmentation_is_a_choice_of_the_run(store: EpisodeStore, tmp_path: Path) -> None:
+    """Without transforms all is as without; with some the losses are others, and a run keeps to its choice."""
+    augmentation: dict[str, Any] = {
+        "_target_": "stringline.datasets.augment.Augmentation",
+        "transforms": [
+            {"_target_": "stringline.datasets.augment_crop.CropAndResize", "scale": [0.5, 0.9]},
+            {"_target_": "stringline.datasets.augment_depth.StereoDepth"},
+        ],
+    }
+
+    def losses(name: str, chosen: dict[str, Any] | None) -> list[float]:
+        trainer = Trainer(steps=3, batch_size=4, probe_every=100, precision="no", warmup_steps=1)
+        return [loss for _, loss in train_policy(MODEL, store, trainer, tmp_path / name, augmentation=chosen).losses()]
+
+    plain = losses("plain", None)
+    assert losses("empty", augmentation | {"transforms": []}) == plain
+    augmented = losses("augmented", augmentation)
+    assert augmented != plain
+    assert losses("again", augmentation) == augmented
+    with pytest.raises(ValueError, match=r"other settings \(augmentation\)"):
+        losses("plain", augmentation)
+    with pytest.raises(ValueError, match=r"augmentation is a Colours; allowed: Augmentation"):
+        losses("no", {"_target_": "stringline.encoders.depth_inputs.Colours"})

@@ -71,6 +71,31 @@ def test_a_stopped_run_continues_to_the_same_bits(tmp_path: Path, stop_at: int) 
     assert history.probes() == later.probes()
 
 
+def test_what_prepares_batches_depends_on_the_step_alone(tmp_path: Path) -> None:
+    """Its draws differ from step to step and from those of the loss, and are the same after a stop."""
+
+    def train(name: str, stop_at: int | None = None) -> tuple[list[tuple[int, float]], dict[int, Tensor]]:
+        drawn: dict[int, Tensor] = {}
+        torch.manual_seed(3)
+
+        def noisy(batch: Mapping[str, Tensor], generator: torch.Generator) -> Mapping[str, Tensor]:
+            drawn[len(drawn)] = torch.randn(16, 3, generator=generator)
+            assert not torch.equal(drawn[len(drawn) - 1], torch.randn(16, 3)), "the loss would see the same noise"
+            return {**batch, "x": batch["x"] + drawn[len(drawn) - 1]}
+
+        trainer = Trainer(steps=20, batch_size=16, save_every=5, precision="no")
+        history = trainer.fit(Line(), Points(stop_at), tmp_path / name, save_model=lambda _: None, prepare=noisy)
+        return history.losses(), drawn
+
+    losses, drawn = train("whole")
+    with pytest.raises(KeyboardInterrupt):
+        train("stopped", stop_at=12)
+    later, drawn_later = train("stopped")
+    assert later == losses
+    assert torch.equal(drawn_later[0], drawn[10])
+    assert not torch.equal(drawn[0], drawn[1])
+
+
 def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
     first, _ = run(tmp_path)
     again, history = run(tmp_path)
