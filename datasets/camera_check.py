@@ -5,7 +5,7 @@ of its camera, so what the steps say is put together there, also for cameras tha
 can say: one is trusted, the reference; the others are set right from it, each through the pair with the greatest overlap.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -135,7 +135,8 @@ def check_cameras(
     at = list(steps) or np.unique(np.linspace(0, episode.steps - 1, 5).astype(int)).tolist()
     views = {name: [look(episode, name, step) for step in at] for name in names}
     pairs = tuple(_pair(target, source, views) for target, source in combinations(names, 2))
-    corrections = _spread_from(reference, pairs, views)
+    fixed = {name for name in names if episode.arrays[f"T_base_camera/{name}"].ndim == 2}
+    corrections = _spread_from(reference, pairs, views, fixed)
     if not corrections:
         reasons = "; ".join(str(pair) for pair in pairs if reference in (pair.target, pair.source))
         raise ValueError(f"The reference {reference!r} can be compared with no other camera. {reasons}.")
@@ -165,7 +166,7 @@ def _local(view: DepthView, T: Floats) -> Floats:
     return np.asarray(inverse(view.T_base_camera) @ T @ view.T_base_camera)
 
 
-def _spread_from(reference: str, pairs: Sequence[Pair], views: Views) -> tuple[Correction, ...]:
+def _spread_from(reference: str, pairs: Sequence[Pair], views: Views, fixed: Set[str]) -> tuple[Correction, ...]:
     """Sets cameras right one after the other, by the pair with the greatest overlap among those with one camera done."""
     done: dict[str, Floats] = {reference: np.eye(4)}
     found: list[Correction] = []
@@ -182,15 +183,14 @@ def _spread_from(reference: str, pairs: Sequence[Pair], views: Views) -> tuple[C
                 earlier = known.T_base_camera @ done[through] @ inverse(known.T_base_camera)
                 per_step.append(_local(view, earlier @ towards))
         done[camera] = _middle(per_step)
-        found.append(_correction(camera, through, done[camera], per_step, views[camera]))
+        T_base_camera = views[camera][0].T_base_camera @ done[camera] if camera in fixed else None
+        found.append(Correction(camera, done[camera], T_base_camera, *_spread(done[camera], per_step), through))
 
 
-def _correction(camera: str, through: str, C: Floats, per_step: Sequence[Floats], views: Sequence[DepthView]) -> Correction:
-    off = [size_of(inverse(C) @ each) for each in per_step]
-    first = views[0].T_base_camera
-    fixed = all(np.array_equal(view.T_base_camera, first) for view in views)
-    spread_mm, spread_deg = (max(values) for values in zip(*off, strict=True))
-    return Correction(camera, C, first @ C if fixed else None, spread_mm, spread_deg, through)
+def _spread(C: Floats, per_step: Sequence[Floats]) -> tuple[float, float]:
+    """Returns how far single steps are from what they say together, mm and degrees, at most."""
+    spread_mm, spread_deg = (max(values) for values in zip(*(size_of(inverse(C) @ each) for each in per_step), strict=True))
+    return spread_mm, spread_deg
 
 
 def _middle(transforms: Sequence[Floats]) -> Floats:

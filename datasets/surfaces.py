@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.clouds import DepthView, Floats, back_projected, transformed
+from stringline.datasets.embodiments.rigid import inverse
 
 EDGE = 0.03  # A neighbour whose depth differs by more than this share of it lies on another surface.
 GRAZING = 0.2  # Cosine between a surface and the line of sight below which depth says little.
@@ -91,7 +92,7 @@ def common(a: Surface, b: Surface, T_ab: Floats, within_m: float) -> tuple[NDArr
     Returns:
         For each listed point of a, and for each of b.
     """
-    T_ba = np.linalg.inv(T_ab)
+    T_ba = inverse(T_ab)
     (points_a, normals_a), (points_b, normals_b) = a.listed, b.listed
     return (
         b.sees(transformed(T_ba, points_a), rotated(T_ba, normals_a), within_m),

@@ -4,9 +4,12 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 from hydra.utils import instantiate
+from numpy.typing import NDArray
 from omegaconf import DictConfig
 
+from stringline.datasets.contract import Array
 from stringline.datasets.depth_estimation import DepthEstimation, estimate_depth
 from stringline.datasets.sizes import mebibytes
 from stringline.datasets.store import EpisodeStore
@@ -27,5 +30,5 @@ def estimate_depth_of_store(config: DictConfig) -> None:
     sys.stdout.write(f"{copy.path}: {len(copy)} episodes with estimated depth, after {seconds:.1f} s.\n")
 
 
-def _not_yet(pictures: object) -> object:
+def _not_yet(pictures: Array) -> NDArray[np.float32]:
     raise AssertionError("Sizes are known without the model.")
