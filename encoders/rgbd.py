@@ -23,11 +23,13 @@ class Tokens:
         features: (B, N, dim).
         coordinates: (B, N, axes), in the unit of the chosen coordinates.
         placed: (B, N) bool, False for tokens without a place.
+        present: (B, N) bool, False for tokens of cameras that an example lacks; None: all are there.
     """
 
     features: Tensor
     coordinates: Tensor
     placed: Tensor
+    present: Tensor | None = None
 
     def __add__(self, other: "Tokens") -> "Tokens":
         """Returns the tokens of both, these first."""
@@ -35,7 +37,15 @@ class Tokens:
             torch.cat((self.features, other.features.to(self.features.dtype)), dim=1),
             torch.cat((self.coordinates, other.coordinates.to(self.coordinates.dtype)), dim=1),
             torch.cat((self.placed, other.placed), dim=1),
+            joined_presence((self, other)),
         )
+
+
+def joined_presence(parts: Sequence[Tokens]) -> Tensor | None:
+    """Returns which of the tokens of all parts are there, one part after the other, (B, N) bool; None: all are."""
+    if all(part.present is None for part in parts):
+        return None
+    return torch.cat([torch.ones_like(part.placed) if part.present is None else part.present for part in parts], dim=1)
 
 
 class RgbdTokens(nn.Module):
@@ -81,7 +91,8 @@ class RgbdTokens(nn.Module):
             observation: Keys of the contract (`rgb/<camera>`, `depth/<camera>`, `intrinsics/<camera>`,
                 `T_base_camera/<camera>`), each with a leading batch axis. Of a camera that the contract gives no depth, and
                 where neither coordinates nor network use depth, only `rgb` is read. Pictures may have another size than the
-                contract says, if depth and intrinsics are of that size too.
+                contract says, if depth and intrinsics are of that size too. `present/<camera>` (B,) bool says which examples
+                have a camera; without that key all do. What stands in the pictures of others has no effect.
 
         Returns:
             The tokens of all cameras, camera by camera; with several streams, these of the first stream, then those of the next
@@ -93,10 +104,12 @@ class RgbdTokens(nn.Module):
         parts = [self._camera(observation, camera, mark) for camera, mark in zip(self.cameras, self.camera_mark, strict=True)]
         features = torch.cat([each.features for each in parts], dim=2)
         streams = len(features)
+        present = joined_presence(parts)
         return Tokens(
             self._marked(features).transpose(0, 1).flatten(1, 2),
             torch.cat([each.coordinates for each in parts], dim=1).repeat(1, streams, 1),
             torch.cat([each.placed for each in parts], dim=1).repeat(1, streams),
+            None if present is None else present.repeat(1, streams),
         )
 
     def fuse(self, features: Tensor, others: int = 0) -> Tensor:
@@ -126,7 +139,11 @@ class RgbdTokens(nn.Module):
         seen: tuple[Tensor, ...] = self.depth(colours, view)
         features = self.embedding(torch.cat(seen)) + mark  # One call for all streams: their weights are shared.
         coordinates, placed = self.coordinates.patches(view, self.embedding.patch, len(pictures), pictures.device)
-        return Tokens(features.unflatten(0, (len(seen), -1)), coordinates, placed)
+        present = observation.get(f"present/{camera.name}")
+        if present is not None:
+            present = present[:, None].expand_as(placed)
+            placed = placed & present
+        return Tokens(features.unflatten(0, (len(seen), -1)), coordinates, placed, present)
 
     def _view(self, observation: Mapping[str, Tensor], camera: Camera, pictures: Tensor) -> View:
         read = {kind: self._read(observation, kind, camera) for kind in ("depth", "intrinsics", "T_base_camera")}
@@ -163,8 +180,11 @@ class RgbdVisionTransformer(nn.Module):
     def forward(self, observation: Mapping[str, Tensor]) -> Tokens:
         """Returns encoded tokens, one for each patch, and their places for a batched observation of the contract's keys."""
         tokens: Tokens = self.tokenise(observation)
-        features = self.tokenise.fuse(self.blocks(tokens.features, tokens.coordinates, tokens.placed))
-        return Tokens(features, tokens.coordinates[:, : features.shape[1]], tokens.placed[:, : features.shape[1]])
+        encoded = self.blocks(tokens.features, tokens.coordinates, tokens.placed, tokens.present)
+        features = self.tokenise.fuse(encoded)
+        count = features.shape[1]
+        present = None if tokens.present is None else tokens.present[:, :count]
+        return Tokens(features, tokens.coordinates[:, :count], tokens.placed[:, :count], present)
 
 
 def _check_camera(camera: Camera, patch: int) -> None:

@@ -23,8 +23,8 @@ SIZES: dict[Size, tuple[int, int, int]] = {
 class Attention(Protocol):
     """Attention of a set of tokens to itself."""
 
-    def __call__(self, x: Tensor, places: Places) -> Tensor:
-        """Returns (B, N, dim) for tokens x (B, N, dim) at their places."""
+    def __call__(self, x: Tensor, places: Places, *, present: Tensor | None = None) -> Tensor:
+        """Returns (B, N, dim) for tokens x (B, N, dim) at their places, of which those `present` (B, N) bool answer."""
         ...
 
     def fold_(self, basis: Tensor | None) -> None:
@@ -67,9 +67,9 @@ class Block(nn.Module):
         self.attention = attention(dim, heads, values=values)
         self.mlp = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim))
 
-    def forward(self, x: Tensor, places: Places) -> Tensor:
-        """Returns tokens (B, N, dim) of the same places."""
-        x = x + self.attention(self.attention_norm(x), places)
+    def forward(self, x: Tensor, places: Places, present: Tensor | None = None) -> Tensor:
+        """Returns tokens (B, N, dim) of the same places; those not `present` (B, N) tell the others nothing."""
+        x = x + self.attention(self.attention_norm(x), places, present=present)
         y: Tensor = x + self.mlp(self.mlp_norm(x))
         return y
 
@@ -139,35 +139,43 @@ class VisionTransformer(nn.Module):
         made = encoding(heads=heads, head_dim=dim // heads, axes=axes)
         return cls(made, dim, depth, values=values, registers=registers)
 
-    def forward(self, x: Tensor, coordinates: Tensor, placed: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, coordinates: Tensor, placed: Tensor | None = None, present: Tensor | None = None) -> Tensor:
         """Encodes.
 
         Args:
             x: (B, N, dim) tokens.
             coordinates: (B, N, axes), their places in the unit of the encoding's wavelengths.
             placed: (B, N) bool, False for tokens that have none; None: all have one.
+            present: (B, N) bool, False for tokens that are not there, such as those of a camera that an example lacks; None:
+                all are. The others come out as if these were no tokens; what comes out in their stead means nothing. Each
+                example needs a token that is there.
 
         Returns:
             (B, N, dim), normalised.
         """
-        return self.encode(x, coordinates, placed)[1]
+        return self.encode(x, coordinates, placed, present)[1]
 
-    def encode(self, x: Tensor, coordinates: Tensor, placed: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def encode(
+        self, x: Tensor, coordinates: Tensor, placed: Tensor | None = None, present: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Encodes; arguments as for `forward`.
 
         Returns:
             The registers (B, registers, dim) and the tokens (B, N, dim), normalised.
         """
         count = 0
+        if present is not None:
+            placed = present if placed is None else placed & present
         if self.registers is not None:
             count = len(self.registers)
+            present = None if present is None else nn.functional.pad(present, (count, 0), value=True)
             x, coordinates, placed = self._with_registers(x, coordinates, placed)
         if placed is not None:
             x = x + torch.where(placed.unsqueeze(-1), 0.0, self.unplaced_mark).to(x.dtype)
         places = [encoding.prepare(coordinates, placed) for encoding in self.encodings]
         x = places[0].embed(x)
         for layer, block in enumerate(self.blocks):
-            x = block(x, places[layer % len(places)])
+            x = block(x, places[layer % len(places)], present)
         x = self.norm(x)
         return x[:, :count], x[:, count:]
 

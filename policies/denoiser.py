@@ -62,13 +62,16 @@ class TransformerDenoiser(nn.Module):
         """Projects the memory, (B, N, memory_dim), to each block's keys and values, (B, heads, N, dim / heads)."""
         return [block.remember(memory) for block in self._blocks()]
 
-    def forward(self, noisy: Tensor, level: Tensor, remembered: list[tuple[Tensor, Tensor]]) -> Tensor:
+    def forward(
+        self, noisy: Tensor, level: Tensor, remembered: list[tuple[Tensor, Tensor]], present: Tensor | None = None
+    ) -> Tensor:
         """Denoises K draws per observation.
 
         Args:
             noisy: (B, K, T, A) normalised actions with noise.
             level: (B, K) noise levels in [0, 1).
             remembered: What `remember` returned for the B observations.
+            present: (B, N) bool, which tokens of their memory are there; None: all.
 
         Returns:
             (B, K, T, A) the prediction.
@@ -77,7 +80,7 @@ class TransformerDenoiser(nn.Module):
         tokens = self.embed_action(noisy.reshape(batch, draws, chunk // self.steps_per_token, -1)) + self.position
         condition = self.embed_level(sinusoidal_embedding(level, tokens.shape[-1]))[:, :, None]
         for block, (keys, values) in zip(self._blocks(), remembered, strict=True):
-            tokens = block(tokens, condition, keys, values)
+            tokens = block(tokens, condition, keys, values, present)
         shift, scale = self.modulation(condition).chunk(2, dim=-1)
         out: Tensor = self.read_action(self.norm(tokens) * (1 + scale) + shift)
         return out.reshape(batch, draws, chunk, action_dim)
@@ -112,8 +115,8 @@ class DenoiserBlock(nn.Module):
         keys, values = self.cross_kv(self.memory_norm(memory)).chunk(2, dim=-1)
         return split_heads(keys, self.heads), split_heads(values, self.heads)
 
-    def forward(self, tokens: Tensor, condition: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Maps (B, K, L, dim) to the same shape, under a condition of (B, K, 1, dim)."""
+    def forward(self, tokens: Tensor, condition: Tensor, keys: Tensor, values: Tensor, present: Tensor | None = None) -> Tensor:
+        """Maps (B, K, L, dim) to the same shape, under a condition of (B, K, 1, dim); `present` (B, N) of the memory."""
         batch, draws, length, dim = tokens.shape
         parts = self.modulation(condition).chunk(9, dim=-1)
         shifts, scales, gates = parts[:3], parts[3:6], parts[6:]
@@ -125,7 +128,7 @@ class DenoiserBlock(nn.Module):
         # All draws of one observation share its keys and values, so they stand side by side as queries.
         x = self.norm(tokens) * (1 + scales[1]) + shifts[1]
         q = split_heads(self.cross_q(x.reshape(batch, draws * length, dim)), self.heads)
-        tokens = tokens + gates[1] * self.cross_out(join_heads(attend(q, keys, values))).reshape(tokens.shape)
+        tokens = tokens + gates[1] * self.cross_out(join_heads(attend(q, keys, values, present=present))).reshape(tokens.shape)
 
         x = self.norm(tokens) * (1 + scales[2]) + shifts[2]
         out: Tensor = tokens + gates[2] * self.feed_forward(x)

@@ -76,7 +76,8 @@ class DiffusionPolicy(ChunkPolicy):
         noise = torch.randn_like(clean)
         step = torch.randint(self._levels, clean.shape[:2], device=clean.device)
         kept = self.scheduler.alphas_cumprod.to(clean.device)[step][..., None, None]
-        predicted = self._denoise(kept.sqrt() * clean + (1 - kept).sqrt() * noise, step, self.denoiser.remember(memory.tokens))
+        remembered = self.denoiser.remember(memory.tokens)
+        predicted = self._denoise(kept.sqrt() * clean + (1 - kept).sqrt() * noise, step, remembered, memory.present)
         weight = mask[:, None, :, None].to(clean.dtype)
         return ((predicted - clean) ** 2 * weight).sum() / (weight.sum() * self.draws * clean.shape[-1]).clamp(min=1)
 
@@ -88,12 +89,12 @@ class DiffusionPolicy(ChunkPolicy):
         remembered = self.denoiser.remember(memory.tokens)
         self.scheduler.set_timesteps(self.sampling_steps)
         for step in self.scheduler.timesteps:
-            predicted = self._denoise(chunk, step.to(device).expand(shape[:2]), remembered)
+            predicted = self._denoise(chunk, step.to(device).expand(shape[:2]), remembered, memory.present)
             chunk = self.scheduler.step(predicted, int(step), chunk, return_dict=False)[0]
         return chunk[:, 0]
 
-    def _denoise(self, noisy: Tensor, step: Tensor, remembered: list[tuple[Tensor, Tensor]]) -> Tensor:
-        predicted: Tensor = self.denoiser(noisy, step.float() / self._levels, remembered)
+    def _denoise(self, noisy: Tensor, step: Tensor, remembered: list[tuple[Tensor, Tensor]], present: Tensor | None) -> Tensor:
+        predicted: Tensor = self.denoiser(noisy, step.float() / self._levels, remembered, present)
         return predicted.float()
 
     @property

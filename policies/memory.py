@@ -24,9 +24,11 @@ class Memory:
 
     Attributes:
         tokens: (B, N, dim). They depend on places only by differences: a shift common to everything changes none of them.
+        present: (B, N) bool, False for tokens of cameras that an example lacks, which mean nothing; None: all are there.
     """
 
     tokens: Tensor
+    present: Tensor | None = None
 
 
 class ObservationMemory(nn.Module):
@@ -120,11 +122,15 @@ class ObservationMemory(nn.Module):
         """Encodes a batch.
 
         Args:
-            observation: The contract's keys with a leading batch axis; at least `keys`.
+            observation: The contract's keys with a leading batch axis; at least `keys`. With `present/<camera>` (B,) bool
+                examples may lack cameras, see `RgbdTokens`.
         """
         tokens: Tokens = self.tokenise(observation) + self._arm_tokens(observation)
-        encoded = self.blocks(tokens.features, tokens.coordinates, tokens.placed)
-        return Memory(self.tokenise.fuse(encoded, others=len(self.arms)))
+        encoded = self.blocks(tokens.features, tokens.coordinates, tokens.placed, tokens.present)
+        fused = self.tokenise.fuse(encoded, others=len(self.arms))
+        # Streams stand one after the other with the same presence, then the arms: the last ones are those that remain.
+        present = None if tokens.present is None else tokens.present[:, -fused.shape[1] :]
+        return Memory(fused, present)
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay would falsify."""
