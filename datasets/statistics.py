@@ -106,6 +106,16 @@ class Statistics(Mapping[str, KeyStatistics]):
         episodes = [store.episode(name) for name in (store.names() if names is None else names)]
         if not episodes:
             raise ValueError(f"There are no episodes in {store.path} to compute statistics from.")
+        return cls.of_episodes(episodes, keys)
+
+    @classmethod
+    def of_episodes(cls, episodes: Sequence[StoredEpisode], keys: Sequence[str] = KEYS) -> Self:
+        """Reads the arrays of episodes, of one store or of several, twice, one episode at a time.
+
+        Args:
+            episodes: At least one.
+            keys: What to look at; keys that not every episode has are left out.
+        """
         shared = [key for key in keys if all(key in episode.entries for episode in episodes)]
         return cls({key: statistics_of(partial(_parts, episodes, key)) for key in shared})
 
