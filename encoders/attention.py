@@ -151,10 +151,11 @@ class PositionalAttention(nn.Module):
     def _project(self, x: Tensor, places: Places, first: int, last: int) -> tuple[Tensor, ...]:
         """Returns queries (0), keys (1) and values (2), or those from `first` to before `last`, at their places.
 
-        Each is (B, heads, N, head_dim). All three are projected together where the basis is folded into all of them, else
-        values by themselves.
+        Each is (B, heads, N, head_dim). All three are projected together where a basis is folded into all of them or there is
+        none, else values by themselves.
         """
-        edges = sorted({0, first, last, 3} | ({2} if not (self.values and self.folds) else set()))
+        alike = places.basis_blocks is None or (self.values and self.folds)
+        edges = sorted({0, first, last, 3} | (set() if alike else {2}))
         sizes = [(stop - start) * self.qkv.in_features for start, stop in pairwise(edges)]
         weights = torch.split(self.qkv.weight, sizes)  # Not slices: the gradient of each would be as large as the whole weight.
         biases = [None] * len(sizes) if self.qkv.bias is None else torch.split(self.qkv.bias, sizes)
@@ -178,8 +179,7 @@ class PositionalAttention(nn.Module):
             k times (B, heads, N, head_dim).
         """
         basis, steering = places.basis_blocks, start < 2
-        turned = steering or self.values
-        folds = basis is not None and turned and (self.folds or not steering)
+        folds = self.folds if steering else self.values
         if basis is not None and folds:
             weight, bias = self._in_basis(basis, weight), None if bias is None else self._in_basis(basis, bias)
         projected = functional.linear(x, weight, bias)
@@ -189,7 +189,7 @@ class PositionalAttention(nn.Module):
             parts = [norm(part) for norm, part in zip(self._norms(start, len(parts)), parts, strict=True)]
         if basis is not None and steering and not folds:
             parts = [project(part, basis) for part in parts]
-        return [places.turn(part) for part in parts] if turned else parts
+        return [places.turn(part) if part_is < 2 or self.values else part for part_is, part in enumerate(parts, start)]
 
     def _norms(self, start: int, count: int) -> list[nn.Module]:
         """Returns what normalises so many parts from queries (0) or keys (1) on; values are left as they are."""
