@@ -15,9 +15,9 @@ from torch import Tensor
 from stringline.datasets.application import run
 from stringline.datasets.augment import Augmentation
 from stringline.datasets.disk import write_file
+from stringline.datasets.mixture import MixedWindows, Source
 from stringline.datasets.prefetch import Prefetcher
 from stringline.datasets.sampler import BatchSampler, favour_early
-from stringline.datasets.statistics import Statistics
 from stringline.datasets.store import EpisodeStore
 from stringline.datasets.windows import Windows
 from stringline.encoders.training.checkpoint import build
@@ -25,6 +25,7 @@ from stringline.encoders.training.history import History
 from stringline.encoders.training.loop import Trainer
 from stringline.policies.load import build_policy, save_policy
 from stringline.policies.localisation import LocalisationProbe
+from stringline.sim.training_data import TrainingData, sources_of
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class WindowBatches:
     """Batches of windows as tensors; step n sees the same ones whenever a run is continued."""
 
     def __init__(
-        self, windows: Windows, batch_size: int, *, seed: int, early_s: float = 0.0, early_factor: float = 1.0
+        self, windows: Windows | MixedWindows, batch_size: int, *, seed: int, early_s: float = 0.0, early_factor: float = 1.0
     ) -> None:
         """Sets the order.
 
@@ -46,6 +47,7 @@ class WindowBatches:
         """
         self._windows = windows
         weights = favour_early(windows.step / windows.contract.control_hz, early_s, early_factor)
+        weights = windows.balanced(weights) if isinstance(windows, MixedWindows) else weights
         self._sampler = BatchSampler(len(windows), batch_size, seed, weights=weights)
 
     def stream(self, first_step: int, last_step: int, process: int = 0, processes: int = 1) -> Iterator[Mapping[str, Tensor]]:
@@ -58,14 +60,14 @@ class WindowBatches:
             yield from batches
 
 
-def tensors(windows: Windows, indices: np.ndarray[Any, np.dtype[np.int64]]) -> dict[str, Tensor]:
+def tensors(windows: Windows | MixedWindows, indices: np.ndarray[Any, np.dtype[np.int64]]) -> dict[str, Tensor]:
     """Reads windows as tensors."""
     return {key: torch.from_numpy(array) for key, array in windows.batch(indices).items()}
 
 
 def train_policy(
     model: Mapping[str, Any],
-    store: EpisodeStore,
+    demonstrations: EpisodeStore | Sequence[Source],
     trainer: Trainer,
     directory: Path,
     *,
@@ -78,30 +80,29 @@ def train_policy(
 
     Args:
         model: Configuration of the policy, `_target_` included.
-        store: Demonstrations.
+        demonstrations: A store, or the stores of a mixture.
         trainer: How to train.
         directory: Of the run.
         early_s: See `WindowBatches`.
         early_factor: See `WindowBatches`.
-        held_out: Episodes that are not trained on but probed with; at most a fifth of the data.
+        held_out: Episodes that are not trained on but probed with, of each store; at most a fifth of it.
         augmentation: Configuration of an `Augmentation` of the batches trained on; None: none. Probes see pictures as they are.
 
     Returns:
         Losses and probes.
 
     Raises:
-        ValueError: The store is empty, the configuration does not fit the data, or the directory holds another run.
+        ValueError: A store is empty, stores cannot be mixed, the configuration does not fit the data, or the directory holds
+            another run.
     """
-    names = store.names()
-    held_out = min(held_out, len(names) // 5)
-    training, probing = names[: len(names) - held_out], names[len(names) - held_out :]
+    data = TrainingData(demonstrations, held_out)
     torch.manual_seed(trainer.seed)
-    statistics = Statistics.of_store(store, training)
-    policy = build_policy(model, store.episode(names[0]).attributes.contract, statistics)
+    policy = build_policy(model, data.contract, data.statistics())
     cameras = [camera.name for camera in policy.contract.cameras]
-    windows = Windows(store, chunk=policy.chunk, cameras=cameras, names=training)
+    windows = data.windows(data.training, policy.chunk, cameras)
+    episodes = sum(map(len, data.training))
     size = sum(parameter.numel() for parameter in policy.parameters())
-    logger.info("%d windows of %d episodes; %.2f million parameters.", len(windows), len(training), size / 1e6)
+    logger.info("%d windows of %d episodes; %.2f million parameters.", len(windows), episodes, size / 1e6)
     batches = WindowBatches(windows, trainer.batch_size, seed=trainer.seed, early_s=early_s, early_factor=early_factor)
     augment = _augmentation(augmentation)
     # All that decides the course of a run: with any of it changed, its state and its statistics would not belong together.
@@ -112,16 +113,14 @@ def train_policy(
             "trainer": vars(trainer),
             "early": [early_s, early_factor],
             "processes": int(os.environ.get("WORLD_SIZE", "1")),
-            "store": str(store.path),
-            "training": training,
-            "held_out": probing,
+            **data.describe(),
             "augmentation": dict(augmentation) if augment and augmentation else None,
         },
     )
 
     def save(trained: torch.nn.Module) -> None:
         record = {
-            "episodes": len(training),
+            "episodes": episodes,
             "windows": len(windows),
             "steps": trainer.steps,
             "batch_size": trainer.batch_size,
@@ -129,7 +128,7 @@ def train_policy(
         }
         save_policy(directory / "checkpoint", policy, model, record)
 
-    probe = _probe(store, probing, policy.chunk, cameras) if held_out >= 3 else None
+    probe = _probe(data.windows(data.probing, policy.chunk, cameras)) if data.can_probe else None
 
     def prepare(batch: Mapping[str, Tensor], generator: torch.Generator) -> Mapping[str, Tensor]:
         return augment(batch, policy.contract.cameras, generator) if augment else batch
@@ -154,7 +153,8 @@ def _train(config: DictConfig) -> None:
     settings = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(settings, dict)
     dataset, output = dict(settings["dataset"]), Path(settings["output"])
-    store = EpisodeStore.open(dataset.pop("path"))
+    mixture = dataset.pop("stores", None)
+    store = EpisodeStore.open(dataset.pop("path")) if mixture is None else sources_of(mixture)
     trainer = build(settings["trainer"])
     train_policy(settings["policy"], store, trainer, output, augmentation=settings["augmentation"], **dataset)
     logger.info("The checkpoint is in %s.", output / "checkpoint")
@@ -181,6 +181,5 @@ def _plain(value: Any) -> Any:
     return [_plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
-def _probe(store: EpisodeStore, names: Sequence[str], chunk: int, cameras: Sequence[str]) -> LocalisationProbe:
-    windows = Windows(store, chunk=chunk, cameras=cameras, names=names)
+def _probe(windows: Windows | MixedWindows) -> LocalisationProbe:
     return LocalisationProbe(tensors(windows, np.flatnonzero(windows.step == 0)))

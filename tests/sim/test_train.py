@@ -1,5 +1,6 @@
 """Training from a store: it learns, continues, and refuses to mix runs."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from stringline.datasets.store import EpisodeStore
 from stringline.encoders.training.loop import Trainer
 from stringline.policies.load import load_policy
 from stringline.sim.train import train_policy
+from stringline.sim.training_data import sources_of
 
 CAMERA = Camera("overhead", 32, 32, "simulated")
 CONTRACT = Contract(
@@ -139,3 +141,27 @@ def test_augmentation_is_a_choice_of_the_run(store: EpisodeStore, tmp_path: Path
         losses("plain", augmentation)
     with pytest.raises(ValueError, match=r"augmentation is a Colours; allowed: Augmentation"):
         losses("no", {"_target_": "stringline.encoders.depth_inputs.Colours"})
+
+
+def test_a_mixture_of_stores_with_different_cameras_trains_and_continues(store: EpisodeStore, tmp_path: Path) -> None:
+    """The slot that only one store fills is the policy's as well; shares and cameras are part of the run."""
+    other = EpisodeStore.create(tmp_path / "other")
+    renamed = CONTRACT.with_cameras(replace(CAMERA, name="top"), replace(CAMERA, name="side"))
+    for name in store.names():
+        arrays = dict(store.episode(name).arrays)
+        both = {key.replace("/overhead", f"/{new}"): value for new in ("top", "side") for key, value in arrays.items()}
+        other.write(both, EpisodeAttributes(renamed, "point", 0, success=True))
+    sources = sources_of(
+        [{"path": str(store.path)}, {"path": other.path, "weight": 3, "cameras": {"overhead": "top", "side": "side"}}]
+    )
+    trainer = Trainer(steps=3, batch_size=6, save_every=1, probe_every=3, precision="no")
+    history = train_policy(MODEL, sources, trainer, tmp_path / "run")
+    assert "localisation" in dict(history.probes())[2]
+    assert [camera.name for camera in load_policy(tmp_path / "run" / "checkpoint").contract.cameras] == ["overhead", "side"]
+    assert train_policy(MODEL, sources, trainer, tmp_path / "run").losses() == history.losses()
+    with pytest.raises(ValueError, match=r"other settings \(store\)"):
+        train_policy(MODEL, [sources[0], replace(sources[1], weight=1.0)], trainer, tmp_path / "run")
+    with pytest.raises(ValueError, match=r"an entry with \['pfad'\]; allowed: path, which must be, weight, cameras"):
+        sources_of([{"pfad": "x"}])
+    with pytest.raises(ValueError, match="needs at least one store"):
+        train_policy(MODEL, [], trainer, tmp_path / "none")

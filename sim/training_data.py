@@ -1,0 +1,98 @@
+"""The data of a training run: one store, or a mixture of several, split into what is trained on and what is probed with."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stringline.datasets.contract import Contract
+from stringline.datasets.mixture import MixedWindows, Source, mixed_contract
+from stringline.datasets.statistics import Statistics
+from stringline.datasets.store import EpisodeStore
+from stringline.datasets.windows import Windows
+
+FIELDS = ("path", "weight", "cameras")
+
+
+class TrainingData:
+    """Stores, and which of their episodes serve what.
+
+    Attributes:
+        training: Names of the episodes of each store that are trained on.
+        probing: Those that are held out.
+    """
+
+    def __init__(self, data: EpisodeStore | Sequence[Source], held_out: int) -> None:
+        """Splits the stores.
+
+        Args:
+            data: One store, whose examples need not say which cameras they have, or the sources of a mixture.
+            held_out: Episodes of each store that are not trained on, the last ones; at most a fifth of it.
+
+        Raises:
+            ValueError: There is no store, or one has no episodes.
+        """
+        self._mixed = not isinstance(data, EpisodeStore)
+        self._sources = (Source(data.path),) if isinstance(data, EpisodeStore) else tuple(data)
+        self._stores = [data] if isinstance(data, EpisodeStore) else [EpisodeStore.open(source.path) for source in data]
+        if not self._stores:
+            raise ValueError("A mixture needs at least one store.")
+        self.training: list[list[str]] = []
+        self.probing: list[list[str]] = []
+        for store in self._stores:
+            names = list(store.names())
+            if not names:
+                raise ValueError(f"There are no episodes to train from in {store.path}. Record some with stringline-collect.")
+            kept = len(names) - min(held_out, len(names) // 5)
+            self.training.append(names[:kept])
+            self.probing.append(names[kept:])
+
+    @property
+    def can_probe(self) -> bool:
+        """Says whether enough is held out, of every store, for the localisation probe."""
+        return all(self.probing) and sum(map(len, self.probing)) >= 3
+
+    @property
+    def contract(self) -> Contract:
+        """What an example looks like.
+
+        Raises:
+            ValueError: The stores cannot be mixed.
+        """
+        contracts = [
+            store.episode(names[0]).attributes.contract for store, names in zip(self._stores, self.training, strict=True)
+        ]
+        return mixed_contract(self._sources, contracts) if self._mixed else contracts[0]
+
+    def statistics(self) -> Statistics:
+        """Returns the statistics of what is trained on; every step counts once, whatever the weights."""
+        pairs = zip(self._stores, self.training, strict=True)
+        return Statistics.of_episodes([store.episode(name) for store, names in pairs for name in names])
+
+    def windows(self, names: Sequence[Sequence[str]], chunk: int, cameras: Sequence[str]) -> Windows | MixedWindows:
+        """Returns the windows of episodes of each store, seen through the cameras of those names."""
+        if not self._mixed:
+            return Windows(self._stores[0], chunk=chunk, cameras=cameras, names=names[0])
+        return MixedWindows(self._sources, self._stores, chunk=chunk, cameras=cameras, names=names)
+
+    def describe(self) -> dict[str, Any]:
+        """Returns, as plain data, what decides which examples there are."""
+        if not self._mixed:
+            return {"store": str(self._sources[0].path), "training": self.training[0], "held_out": self.probing[0]}
+        stores = [
+            {"path": str(source.path), "weight": source.weight, "cameras": dict(source.cameras)} for source in self._sources
+        ]
+        return {"store": stores, "training": self.training, "held_out": self.probing}
+
+
+def sources_of(stores: Sequence[Mapping[str, Any]]) -> list[Source]:
+    """Reads the sources of a mixture from a configuration: a mapping with `path`, and maybe `weight` and `cameras`, for each.
+
+    Raises:
+        ValueError: A mapping lacks a path or has other entries.
+    """
+    for plain in stores:
+        if "path" not in plain or not set(plain) <= set(FIELDS):
+            raise ValueError(
+                f"dataset.stores has an entry with {sorted(plain)}; allowed: path, which must be, weight, cameras."
+            )
+    return [Source(Path(plain["path"]), float(plain.get("weight", 1.0)), dict(plain.get("cameras", {}))) for plain in stores]
