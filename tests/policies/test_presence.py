@@ -10,11 +10,12 @@ from torch import Tensor
 
 from stringline.datasets.contract import Array, Contract
 from stringline.datasets.statistics import Statistics
+from stringline.encoders.attention import PositionalAttention
 from stringline.encoders.depth_inputs import DepthInput, Normals
 from stringline.encoders.linear_attention import LinearAttention
 from stringline.encoders.positions.coordinates import MetricPlaces
 from stringline.encoders.positions.presets import CayleyString
-from stringline.encoders.vit import VisionTransformer
+from stringline.encoders.vit import AttentionRecipe, VisionTransformer
 from stringline.policies.chunk_policy import ChunkPolicy
 from stringline.policies.diffusion import DiffusionPolicy
 from stringline.policies.memory import ObservationMemory
@@ -77,8 +78,9 @@ def test_an_absent_camera_is_as_one_that_never_was(
     torch.testing.assert_close(found.tokens[1][found.present[1]], expected.tokens[1], rtol=0, atol=1e-9)
     torch.testing.assert_close(found.tokens[present], usual.tokens[present], rtol=0, atol=1e-9)
     assert (usual.tokens[1][found.present[1]] - expected.tokens[1]).abs().max() > 1e-4, "the camera matters when it is there"
-    empty = {key: torch.where(present.reshape(3, *[1] * (value.ndim - 1)), value.to(torch.float64), 0.0).to(value.dtype)
-             for key, value in batch.items() if key in (f"rgb/{absent}", f"depth/{absent}")}  # fmt: skip
+    empty = {f"{kind}/{absent}": batch[f"{kind}/{absent}"].clone() for kind in ("rgb", "depth")}
+    for picture in empty.values():
+        picture[1].zero_()
     other = whole({**batch, **empty, f"present/{absent}": present})
     torch.testing.assert_close(other.tokens[1][found.present[1]], expected.tokens[1], rtol=0, atol=1e-9)
 
@@ -126,7 +128,7 @@ def test_gradients_are_finite_and_none_reaches_the_absent(
 @pytest.mark.parametrize("linear", [False, True])
 def test_blocks_of_either_attention_leave_the_absent_out(registers: int, linear: bool) -> None:
     """Against the same tokens without them, whatever they hold and wherever they stand."""
-    attention = {"attention": LinearAttention} if linear else {}
+    attention: AttentionRecipe = LinearAttention if linear else PositionalAttention
     torch.manual_seed(0)
     blocks = VisionTransformer(
         CayleyString(heads=2, head_dim=16, axes=3, wavelengths=(0.1, 2.0)), 32, 2, registers=registers, **attention
