@@ -131,7 +131,7 @@ def test_blocks_of_either_attention_leave_the_absent_out(registers: int, linear:
     attention: AttentionRecipe = LinearAttention if linear else PositionalAttention
     torch.manual_seed(0)
     blocks = VisionTransformer(
-        CayleyString(heads=2, head_dim=16, axes=3, wavelengths=(0.1, 2.0)), 32, 2, registers=registers, **attention
+        CayleyString(heads=2, head_dim=16, axes=3, wavelengths=(0.1, 2.0)), 32, 2, registers=registers, attention=attention
     ).double()
     x, coordinates = torch.randn(2, 9, 32, dtype=torch.float64), torch.rand(2, 9, 3, dtype=torch.float64)
     placed = torch.tensor([True] * 7 + [False] * 2).expand(2, 9)
