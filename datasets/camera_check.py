@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.clouds import DepthView, Floats, cloud_cameras, look
+from stringline.datasets.clouds import Floats, cloud_cameras, look
 from stringline.datasets.embodiments.rigid import inverse, pose, rotation_about
 from stringline.datasets.episode import StoredEpisode
 from stringline.datasets.names import unknown_name
-from stringline.datasets.registration import Move, align
+from stringline.datasets.registration import Move, Sight, align
+from stringline.datasets.surfaces import surface_of
 
-Views = Mapping[str, Sequence[DepthView]]
+Views = Mapping[str, Sequence[Sight]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class Pair:
         fitness, rmse = (np.median([getattr(move, key) for move in self.used]) for key in ("fitness", "rmse_mm"))
         overlap = np.median([move.overlap for move in self.used])
         return (
-            f"{name}: {said(self.T_source_corrected)} apart; overlap {overlap:.0%}, fitness {fitness:.2f}, RMSE {rmse:.1f} mm, "
+            f"{name}: {self.source} off by {said(self.T_source_corrected)} if {self.target} is right; "
+            f"overlap {overlap:.0%}, fitness {fitness:.2f}, RMSE {rmse:.1f} mm, "
             f"{len(self.used)} of {len(self.moves)} steps"
         )
 
@@ -133,7 +135,8 @@ def check_cameras(
     if reference not in names:
         raise unknown_name("camera with depth and geometry", reference, names)
     at = list(steps) or np.unique(np.linspace(0, episode.steps - 1, 5).astype(int)).tolist()
-    views = {name: [look(episode, name, step) for step in at] for name in names}
+    looks = {name: [look(episode, name, step) for step in at] for name in names}
+    views = {name: [Sight(surface_of(view), view.T_base_camera) for view in seen] for name, seen in looks.items()}
     pairs = tuple(_pair(target, source, views) for target, source in combinations(names, 2))
     fixed = {name for name in names if episode.arrays[f"T_base_camera/{name}"].ndim == 2}
     corrections = _spread_from(reference, pairs, views, fixed)
@@ -161,7 +164,7 @@ def _pair(target: str, source: str, views: Views) -> Pair:
     return Pair(target, source, moves, _middle(local) if local else None)
 
 
-def _local(view: DepthView, T: Floats) -> Floats:
+def _local(view: Sight, T: Floats) -> Floats:
     """Returns a motion of the base frame in the camera's frame."""
     return np.asarray(inverse(view.T_base_camera) @ T @ view.T_base_camera)
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.clouds import cloud_cameras, fused_cloud, without_cloud
-from stringline.datasets.contract import Camera
+from stringline.datasets.contract import Array, Camera
 from stringline.datasets.episode import StoredEpisode
 from stringline.datasets.formats.libraries import optional_library
 
@@ -117,7 +117,10 @@ class Recorder:
             for camera in self.chosen
             if camera.depth
         ]
-        plots = [rrb.TimeSeriesView(origin="action", name="action"), rrb.TimeSeriesView(origin="joints", name="joints")]
+        legend = rrb.PlotLegend(
+            visible=False
+        )  # With many dimensions it would hide the plot; rerun names a line under the mouse.
+        plots = [rrb.TimeSeriesView(origin=key, name=key, plot_legend=legend) for key in ("action", "joints")]
         right = [rrb.Grid(*pictures, *depth, grid_columns=4), rrb.Horizontal(*plots)]
         world = rrb.Spatial3DView(origin="world", name="world, base frame")
         return rrb.Blueprint(rrb.Horizontal(world, rrb.Vertical(*right), column_shares=[3, 2]), collapse_panels=True)
@@ -136,20 +139,10 @@ class Recorder:
 
     def _camera(self, stream: Any, camera: Camera) -> None:
         rerun, arrays, path = self.rerun, self.episode.arrays, f"world/cameras/{camera.name}"
-        if camera.has_geometry:
-            pinhole = rerun.Pinhole(
-                image_from_camera=arrays[f"intrinsics/{camera.name}"],
-                resolution=[camera.width, camera.height],
-                camera_xyz=rerun.ViewCoordinates.RDF,
-                image_plane_distance=FRUSTUM_M,
-            )
-            stream.log(path, pinhole, static=True)
-            poses = arrays[f"T_base_camera/{camera.name}"]
-            if poses.ndim == 2:
-                stream.log(path, rerun.Transform3D(translation=poses[:3, 3], mat3x3=poses[:3, :3]), static=True)
+        poses = self._frustum(stream, camera, path) if camera.has_geometry else None
         for frame, at in self._frames(camera.name):
             self._set(stream, at)
-            if camera.has_geometry and poses.ndim == 3:
+            if poses is not None and poses.ndim == 3:
                 stream.log(path, rerun.Transform3D(translation=poses[frame, :3, 3], mat3x3=poses[frame, :3, :3]))
             picture = rerun.Image(arrays[f"rgb/{camera.name}"][frame])
             stream.log(f"{path}/rgb", picture if self.jpeg_quality is None else picture.compress(self.jpeg_quality))
@@ -157,6 +150,20 @@ class Recorder:
                 depth = arrays[f"depth/{camera.name}"][frame]
                 stream.log(f"depth/{camera.name}", rerun.DepthImage(depth, meter=1 / camera.depth_unit_m))
         stream.reset_time()
+
+    def _frustum(self, stream: Any, camera: Camera, path: str) -> Array:
+        """Logs what of a camera's geometry does not change, and returns its poses."""
+        pinhole = self.rerun.Pinhole(
+            image_from_camera=self.episode.arrays[f"intrinsics/{camera.name}"],
+            resolution=[camera.width, camera.height],
+            camera_xyz=self.rerun.ViewCoordinates.RDF,
+            image_plane_distance=FRUSTUM_M,
+        )
+        stream.log(path, pinhole, static=True)
+        poses = self.episode.arrays[f"T_base_camera/{camera.name}"]
+        if poses.ndim == 2:
+            stream.log(path, self.rerun.Transform3D(translation=poses[:3, 3], mat3x3=poses[:3, :3]), static=True)
+        return poses
 
     def _clouds(self, stream: Any) -> None:
         """Logs the fused cloud, where a camera gives one."""

@@ -1,16 +1,19 @@
 """Laying the surface that one camera sees over the same surface as another sees it, by open3d."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from stringline.datasets.clouds import DepthView, Floats, transformed
-from stringline.datasets.embodiments.rigid import inverse
+from stringline.datasets.clouds import Floats, transformed
+from stringline.datasets.embodiments.rigid import inverse, pose
 from stringline.datasets.open3d_library import open3d
-from stringline.datasets.surfaces import Surface, common, rotated, surface_of
+from stringline.datasets.surfaces import Surface, common, rotated
 
-DISTANCES_M = (0.03, 0.03, 0.02, 0.02, 0.01, 0.01, 0.005, 0.005)  # Within which points count as the same, round by round.
+COARSE_M = (0.03, 0.02, 0.01)  # Within which points count as the same, round by round, from each start.
+FINE_M = (0.02, 0.01, 0.01, 0.005, 0.005)  # The same, from the best start on.
+START_M = 0.02  # Clouds slide on a table: starts to all sides find the valley that a single one misses.
 ITERATIONS = 20  # Of a round.
 VOXEL_M = 0.003
 FEWEST_POINTS = 600
@@ -18,6 +21,19 @@ SMALLEST_OVERLAP = 0.15
 # Of the 6 motions the worst determined one: the mean square of what it moves points across their surfaces, as a share of how
 # far it moves them. On a bare plane it is 0.
 WEAKEST = 0.0005
+
+
+@dataclass(frozen=True)
+class Sight:
+    """A surface, and from where it is seen.
+
+    Attributes:
+        surface: In the camera's frame.
+        T_base_camera: (4, 4).
+    """
+
+    surface: Surface
+    T_base_camera: Floats
 
 
 @dataclass(frozen=True)
@@ -39,7 +55,7 @@ class Move:
     refused: str = ""
 
 
-def align(target: DepthView, source: DepthView) -> Move:
+def align(target: Sight, source: Sight) -> Move:
     """Finds how the source's cloud has to move so that it fits the target's, where both cameras see the same.
 
     Point-to-plane ICP (Chen and Medioni 1992) with Tukey's weights, from coarse to fine. Before each round the points are
@@ -49,25 +65,37 @@ def align(target: DepthView, source: DepthView) -> Move:
         target: The camera that stays.
         source: The camera whose cloud is moved.
     """
-    a, b = surface_of(target), surface_of(source)
-    T, result, clouds, overlap = np.eye(4), None, None, 0.0
-    for distance in DISTANCES_M:
-        T_ab = inverse(target.T_base_camera) @ T @ source.T_base_camera
-        in_a, in_b = common(a, b, T_ab, distance)
-        overlap = float(max(in_a.sum() / max(len(in_a), 1), in_b.sum() / max(len(in_b), 1)))
-        if min(in_a.sum(), in_b.sum()) < FEWEST_POINTS or overlap < SMALLEST_OVERLAP:
-            least = f"allowed: {FEWEST_POINTS} and {SMALLEST_OVERLAP:.0%}"
-            common_points = f"{min(in_a.sum(), in_b.sum())} points, {overlap:.1%} of a cloud"
-            return Move(overlap, refused=f"they see too little in common ({common_points}; {least})")
-        clouds = _cloud(a, target.T_base_camera, in_a), _cloud(b, source.T_base_camera, in_b).voxel_down_sample(VOXEL_M)
-        result = _icp(*clouds, T, distance)
-        T = np.asarray(result.transformation)
-    assert result is not None
-    assert clouds is not None
+    shifts = [np.zeros(3), *(sign * START_M * axis for axis in np.eye(3) for sign in (1, -1))]
+    found = [_rounds(target, source, pose(shift), COARSE_M) for shift in shifts]
+    overlap, T, result, clouds, refused = max(found, key=lambda each: each[0])
+    if not refused:
+        overlap, T, result, clouds, refused = _rounds(target, source, T, FINE_M)
+    if refused:
+        return Move(overlap, refused=refused)
     weakest = determined(*_partners(result, *clouds))
     if weakest < WEAKEST:
         return Move(overlap, refused=f"what they see in common is too flat to fix all six motions ({weakest:.1e} of {WEAKEST})")
     return Move(overlap, T, float(result.fitness), 1000 * float(result.inlier_rmse))
+
+
+def _rounds(target: Sight, source: Sight, T: Floats, distances: Sequence[float]) -> tuple[float, Floats, Any, Any, str]:
+    """Returns the overlap, where the source went, open3d's result and both clouds of the last round; or why there is none."""
+    result: Any = None
+    clouds: Any = None
+    overlap = 0.0
+    for distance in distances:
+        T_ab = inverse(target.T_base_camera) @ T @ source.T_base_camera
+        in_a, in_b = common(target.surface, source.surface, T_ab, distance)
+        overlap = float(max(in_a.sum() / max(len(in_a), 1), in_b.sum() / max(len(in_b), 1)))
+        if min(in_a.sum(), in_b.sum()) < FEWEST_POINTS or overlap < SMALLEST_OVERLAP:
+            least = f"allowed: {FEWEST_POINTS} and {SMALLEST_OVERLAP:.0%}"
+            shared = f"{min(in_a.sum(), in_b.sum())} points, {overlap:.1%} of a cloud"
+            return overlap, T, None, None, f"they see too little in common ({shared}; {least})"
+        of_source = _cloud(source.surface, source.T_base_camera, in_b).voxel_down_sample(VOXEL_M)
+        clouds = _cloud(target.surface, target.T_base_camera, in_a), of_source
+        result = _icp(clouds[0], clouds[1], T, distance)
+        T = np.asarray(result.transformation)
+    return overlap, T, result, clouds, ""
 
 
 def determined(points: Floats, normals: Floats) -> float:

@@ -8,10 +8,13 @@ from numpy.typing import NDArray
 
 from stringline.datasets.clouds import DepthView, Floats, back_projected, transformed
 from stringline.datasets.embodiments.rigid import inverse
+from stringline.datasets.resampling import resample_depth, resample_intrinsics
 
-EDGE = 0.03  # A neighbour whose depth differs by more than this share of it lies on another surface.
+EDGE = 0.012  # A neighbour whose depth differs by more than this share of it lies on another surface.
 GRAZING = 0.2  # Cosine between a surface and the line of sight below which depth says little.
 ALIKE = 0.85  # Cosine between the normals of two points that may be the same: surfaces seen from behind are not.
+LARGEST = 320  # Rows and columns of depth pictures that are looked at; larger ones are averaged.
+REACH_PX = 2  # Of the window that a normal comes from, to each side.
 REACH = 3.0  # A point may lie so many times farther from its partner along the surface than across it.
 
 
@@ -59,20 +62,45 @@ class Surface:
 
 
 def surface_of(view: DepthView) -> Surface:
-    """Finds the normals of a depth picture from differences between the neighbours of each pixel."""
-    depth, points = view.metres, back_projected(view.metres, view.intrinsics)
-    normals, valid = np.zeros_like(points), np.zeros(depth.shape, np.bool_)
-    centre = depth[1:-1, 1:-1]
-    beside = np.stack((depth[1:-1, 2:], depth[1:-1, :-2], depth[2:, 1:-1], depth[:-2, 1:-1]))
-    same = (beside > 0).all(axis=0) & (np.abs(beside - centre) < EDGE * centre).all(axis=0)
-    across = np.cross(points[2:, 1:-1] - points[:-2, 1:-1], points[1:-1, 2:] - points[1:-1, :-2])
-    length = np.linalg.norm(across, axis=-1, keepdims=True)
-    across /= np.where(length > 0, length, 1.0)
-    towards = -points[1:-1, 1:-1] / np.maximum(np.linalg.norm(points[1:-1, 1:-1], axis=-1, keepdims=True), 1e-9)
-    cosine = (across * towards).sum(-1, keepdims=True)
-    normals[1:-1, 1:-1] = across * np.sign(cosine)
-    valid[1:-1, 1:-1] = same & (np.abs(cosine[..., 0]) > GRAZING)
-    return Surface(points, normals, valid, view.intrinsics)
+    """Finds the normals of a depth picture by a plane through the neighbourhood of each pixel.
+
+    A plane is linear in 1 / z: 1 / z = m (u, v, 1), and its normal is K^T m. So m is fitted by least squares to the pixels of a
+    window that lie on the same surface; differences between neighbours alone would drown in the noise of a real camera.
+    """
+    depth, K = _at_most(LARGEST, view)
+    points, (height, width) = back_projected(depth, K), depth.shape
+    padded = np.pad(depth, REACH_PX)
+    sums = np.zeros((height, width, 3, 3))
+    right = np.zeros((height, width, 3))
+    same_beside = depth > 0
+    for row in range(2 * REACH_PX + 1):
+        for column in range(2 * REACH_PX + 1):
+            other = padded[row : row + height, column : column + width]
+            same = (other > 0) & (np.abs(other - depth) < EDGE * depth)
+            place = np.array([column - REACH_PX, row - REACH_PX, 1.0])  # Pixels from the centre.
+            sums += same[..., None, None] * np.outer(place, place)
+            right += (same / np.where(same, other, 1.0))[..., None] * place
+            if abs(place[0]) + abs(place[1]) == 1:
+                same_beside &= same
+    m = np.linalg.solve(np.where(same_beside[..., None, None], sums, np.eye(3)), right[..., None])[..., 0]
+    v, u = np.mgrid[:height, :width] + 0.5
+    m[..., 2] -= m[..., 0] * u + m[..., 1] * v  # From the centre of the window to that of the picture's corner.
+    away = m @ K
+    normals = -away / np.maximum(np.linalg.norm(away, axis=-1, keepdims=True), 1e-12)
+    sight = points / np.maximum(np.linalg.norm(points, axis=-1, keepdims=True), 1e-12)
+    valid = same_beside & (-(normals * sight).sum(-1) > GRAZING)
+    return Surface(points, np.where(valid[..., None], normals, 0.0), valid, K)
+
+
+def _at_most(largest: int, view: DepthView) -> tuple[Floats, Floats]:
+    """Returns depth (H, W) in metres and intrinsics, of so many rows and columns at most; means also have less noise."""
+    size = view.depth.shape[0], view.depth.shape[1]
+    shrink = -(-max(size) // largest)
+    if shrink == 1:
+        return view.metres, view.intrinsics
+    height, width = size[0] // shrink, size[1] // shrink
+    small = resample_depth(view.depth[None], height, width)[0].astype(np.float64) * view.camera.depth_unit_m
+    return small, np.asarray(resample_intrinsics(view.intrinsics, size, (height, width)), np.float64)
 
 
 def rotated(T_ab: Floats, directions: Floats) -> Floats:

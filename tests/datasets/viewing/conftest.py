@@ -37,11 +37,18 @@ def episode(store: EpisodeStore) -> StoredEpisode:
 
 @pytest.fixture
 def knocked(episode: StoredEpisode, tmp_path: Path) -> Knock:
-    """Returns a maker of the same episode whose extrinsics of a camera are off by a transform in the camera's frame."""
+    """Returns a maker of the same episode whose extrinsics of a camera are off by a transform in the camera's frame.
+
+    Depth gets the noise of a real camera, a standard deviation of 1 mm at 1 m that grows with the square of depth.
+    """
 
     def make(camera: str, T: NDArray[np.float64]) -> StoredEpisode:
-        store = EpisodeStore.create(tmp_path / "knocked")
+        store, rng = EpisodeStore.create(tmp_path / "knocked"), np.random.default_rng(0)
         arrays = dict(episode.arrays)
+        for key in [key for key in arrays if key.startswith("depth/")]:
+            depth = arrays[key].astype(np.float64)
+            noise = rng.normal(size=depth.shape) * (depth / 1000) ** 2
+            arrays[key] = np.rint(np.where(depth > 0, depth + noise, 0)).astype(np.uint16)
         arrays[f"T_base_camera/{camera}"] = (arrays[f"T_base_camera/{camera}"] @ T).astype(np.float32)
         return store.episode(store.write(arrays, replace(episode.attributes, seed=1)))
 
