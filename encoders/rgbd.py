@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from stringline.datasets.contract import Camera
-from stringline.datasets.names import unknown_name
+from stringline.encoders.camera_views import camera_view, check_camera, presence
 from stringline.encoders.depth_inputs import Colours, DepthInput, StreamFusion
-from stringline.encoders.geometry import View
 from stringline.encoders.patches import ConvolutionalStem, EmbeddingRecipe
 from stringline.encoders.positions.coordinates import Coordinates
 from stringline.encoders.vit import VisionTransformer
@@ -77,7 +76,7 @@ class RgbdTokens(nn.Module):
         self.depth = Colours() if depth is None else depth
         self.embedding = embedding(dim, channels=self.depth.channels)
         for camera in self.cameras:
-            _check_camera(camera, self.embedding.patch)
+            check_camera(camera, self.embedding.patch)
         self.camera_mark = nn.Parameter(0.02 * torch.randn(len(self.cameras), dim, generator=torch.Generator().manual_seed(0)))
         self.fusion = StreamFusion(dim, self.depth.streams)
         if self.depth.streams > 1:  # Tokens of the first stream go unmarked.
@@ -133,34 +132,13 @@ class RgbdTokens(nn.Module):
 
     def _camera(self, observation: Mapping[str, Tensor], camera: Camera, mark: Tensor) -> Tokens:
         """Returns the tokens of a camera, with features (streams, B, N, dim)."""
-        pictures = _pictures(observation, camera)
-        view = self._view(observation, camera, pictures)
+        pictures, view = camera_view(observation, camera, self.coordinates.reads | self.depth.reads)
         colours = pictures.to(_activation_type(self.camera_mark)) * (1 / 64) - 2  # Eight bits: exact in bfloat16.
         seen: tuple[Tensor, ...] = self.depth(colours, view)
         features = self.embedding(torch.cat(seen)) + mark  # One call for all streams: their weights are shared.
         coordinates, placed = self.coordinates.patches(view, self.embedding.patch, len(pictures), pictures.device)
-        present = observation.get(f"present/{camera.name}")
-        if present is not None:
-            present = present[:, None].expand_as(placed)
-            placed = placed & present
+        placed, present = presence(observation, camera, placed)
         return Tokens(features.unflatten(0, (len(seen), -1)), coordinates, placed, present)
-
-    def _view(self, observation: Mapping[str, Tensor], camera: Camera, pictures: Tensor) -> View:
-        read = {kind: self._read(observation, kind, camera) for kind in ("depth", "intrinsics", "T_base_camera")}
-        try:
-            return View(height=pictures.shape[1], width=pictures.shape[2], depth_unit_m=camera.depth_unit_m, **read)
-        except ValueError as error:
-            raise ValueError(f"Camera {camera.name!r}: {error}") from error
-
-    def _read(self, observation: Mapping[str, Tensor], kind: str, camera: Camera) -> Tensor | None:
-        """Returns what a key holds, None where the contract promises nothing or nobody uses it."""
-        key = f"{kind}/{camera.name}"
-        promised = camera.depth is not None and (kind == "depth" or camera.has_geometry)
-        if not promised or kind not in self.coordinates.reads | self.depth.reads:
-            return None
-        if key not in observation:
-            raise unknown_name("observation key", key, observation)
-        return observation[key]
 
     def _marked(self, features: Tensor) -> Tensor:
         """Marks the streams after the first of (streams, B, N, dim)."""
@@ -185,25 +163,6 @@ class RgbdVisionTransformer(nn.Module):
         count = features.shape[1]
         present = None if tokens.present is None else tokens.present[:, :count]
         return Tokens(features, tokens.coordinates[:, :count], tokens.placed[:, :count], present)
-
-
-def _check_camera(camera: Camera, patch: int) -> None:
-    if camera.height % patch or camera.width % patch:
-        got = f"{camera.height}x{camera.width}"
-        raise ValueError(f"Camera {camera.name!r} has {got} pixels; allowed: multiples of {patch}.")
-    if camera.has_geometry and camera.distortion_model != "none":
-        got = f"{camera.distortion_model!r} distortion"
-        raise ValueError(f"Camera {camera.name!r} has {got}; undistort its pictures first.")
-
-
-def _pictures(observation: Mapping[str, Tensor], camera: Camera) -> Tensor:
-    key = f"rgb/{camera.name}"
-    if key not in observation:
-        raise unknown_name("observation key", key, observation)
-    pictures = observation[key]
-    if pictures.ndim != 4 or pictures.shape[-1] != 3:
-        raise ValueError(f"{key} has shape {tuple(pictures.shape)}; allowed: (B, H, W, 3).")
-    return pictures
 
 
 def _activation_type(parameter: Tensor) -> torch.dtype:

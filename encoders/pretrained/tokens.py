@@ -6,11 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from stringline.datasets.contract import Camera
-from stringline.datasets.names import unknown_name
-from stringline.encoders.geometry import View
+from stringline.encoders.camera_views import camera_view, check_camera, presence
 from stringline.encoders.positions.coordinates import Coordinates
 from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTransformer
-from stringline.encoders.rgbd import Tokens
+from stringline.encoders.rgbd import Tokens, joined_presence
 
 
 class PretrainedTokens(nn.Module):
@@ -37,12 +36,7 @@ class PretrainedTokens(nn.Module):
         """
         super().__init__()
         for camera in cameras:
-            if camera.height % encode.patch or camera.width % encode.patch:
-                got = f"{camera.height}x{camera.width}"
-                raise ValueError(f"Camera {camera.name!r} has {got} pixels; allowed: multiples of {encode.patch}.")
-            if camera.has_geometry and camera.distortion_model != "none":
-                got = f"{camera.distortion_model!r} distortion"
-                raise ValueError(f"Camera {camera.name!r} has {got}; undistort its pictures first.")
+            check_camera(camera, encode.patch)
         self.cameras, self.encode = tuple(cameras), encode
         self.coordinates = encode.coordinates if coordinates is None else coordinates
         self.project = nn.Identity() if dim is None else nn.Linear(encode.dim, dim)
@@ -53,7 +47,8 @@ class PretrainedTokens(nn.Module):
 
         Args:
             observation: Keys of the contract (`rgb/<camera>`, and as far as the coordinates read them `depth/<camera>`,
-                `intrinsics/<camera>`, `T_base_camera/<camera>`), each with a leading batch axis.
+                `intrinsics/<camera>`, `T_base_camera/<camera>`), each with a leading batch axis. `present/<camera>` (B,) bool
+                says which examples have a camera; without that key all do.
 
         Returns:
             The tokens of all cameras, camera by camera: CLS and registers, which have no place, then the patches.
@@ -66,6 +61,7 @@ class PretrainedTokens(nn.Module):
             torch.cat([each.features for each in parts], dim=1),
             torch.cat([each.coordinates for each in parts], dim=1),
             torch.cat([each.placed for each in parts], dim=1),
+            joined_presence(parts),
         )
 
     def no_weight_decay(self) -> set[str]:
@@ -73,35 +69,12 @@ class PretrainedTokens(nn.Module):
         return {"camera_mark"}
 
     def _camera(self, observation: Mapping[str, Tensor], camera: Camera, mark: Tensor) -> Tokens:
-        pictures, view = self._view(observation, camera)
+        pictures, view = camera_view(observation, camera, self.coordinates.reads | self.encode.coordinates.reads)
         tokens: Tokens = self.encode(pictures, view)
-        features = self.project(tokens.features) + mark
-        if self.coordinates is self.encode.coordinates:
-            return Tokens(features, tokens.coordinates, tokens.placed)
-        coordinates, placed = self.coordinates.patches(view, self.encode.patch, len(pictures), pictures.device)
-        prefix = self.encode.prefix
-        return Tokens(
-            features,
-            nn.functional.pad(coordinates, (0, 0, prefix, 0)),
-            nn.functional.pad(placed, (prefix, 0), value=False),
-        )
-
-    def _view(self, observation: Mapping[str, Tensor], camera: Camera) -> tuple[Tensor, View]:
-        """Returns the pictures, and what is known of where they look as far as the coordinates need it."""
-        reads = {"rgb"} | ((self.coordinates.reads | self.encode.coordinates.reads) if camera.depth is not None else set())
-        reads -= set() if camera.has_geometry else {"intrinsics", "T_base_camera"}
-        for kind in sorted(reads):
-            if f"{kind}/{camera.name}" not in observation:
-                raise unknown_name("observation key", f"{kind}/{camera.name}", observation)
-        found = {kind: observation[f"{kind}/{camera.name}"] for kind in reads}
-        pictures = found["rgb"]
-        if pictures.ndim != 4:
-            raise ValueError(f"rgb/{camera.name} has shape {tuple(pictures.shape)}; allowed: (B, H, W, 3).")
-        return pictures, View(
-            height=pictures.shape[1],
-            width=pictures.shape[2],
-            depth=found.get("depth"),
-            depth_unit_m=camera.depth_unit_m,
-            intrinsics=found.get("intrinsics"),
-            T_base_camera=found.get("T_base_camera"),
-        )
+        coordinates, placed = tokens.coordinates, tokens.placed
+        if self.coordinates is not self.encode.coordinates:
+            coordinates, placed = self.coordinates.patches(view, self.encode.patch, len(pictures), pictures.device)
+            coordinates = nn.functional.pad(coordinates, (0, 0, self.encode.prefix, 0))
+            placed = nn.functional.pad(placed, (self.encode.prefix, 0), value=False)
+        placed, present = presence(observation, camera, placed)
+        return Tokens(self.project(tokens.features) + mark, coordinates, placed, present)

@@ -54,6 +54,18 @@ def test_tokens_come_camera_by_camera_as_the_network_gives_them(make: Make) -> N
     assert tokens.placed.tolist() == [[False, False, *[True] * 5, *[False] * 5]] * 2  # CLS, a hole, and the second camera.
 
 
+def test_a_camera_that_an_example_lacks_leaves_no_token(make: Make) -> None:
+    encode = PretrainedVisionTransformer(make("clip"), MetricPlaces(), CAYLEY).double()
+    tokenise = PretrainedTokens(CAMERAS, encode).double()
+    present = {"present/wrist": torch.tensor([True, False])}
+    tokens, whole = tokenise(observation_of() | present), tokenise(observation_of())
+    assert tokens.present is not None
+    assert tokens.present.tolist() == [[True] * 12, [False] * 7 + [True] * 5]
+    assert whole.present is None
+    assert torch.equal(tokens.placed[0], whole.placed[0])
+    assert not tokens.placed[1].any()
+
+
 def test_places_for_the_reader_may_be_others_than_in_the_network(make: Make) -> None:
     observation = observation_of()
     in_picture = PretrainedVisionTransformer(make("dinov3"), FilledDepthPlaces()).double()
