@@ -129,8 +129,6 @@ class ComRopeLd(_ComRope):
     table 7 counts them so.
     """
 
-    frequency_model: LinearlyDependent
-
     def __init__(
         self,
         heads: int,
@@ -151,7 +149,7 @@ class ComRopeLd(_ComRope):
 
     def _draw(self, generator: torch.Generator) -> None:
         super()._draw(generator)
-        directions = self.frequency_model.directions
+        directions = self.get_parameter("frequency_model.directions")
         directions.copy_(torch.randn(directions.shape, dtype=torch.float64, generator=generator))
 
 

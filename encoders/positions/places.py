@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -49,7 +48,7 @@ class Places:
         """Returns features (B, heads, N, F) whose products are those of x times `logit_factor`, for linear attention."""
         return x
 
-    def logit_factor(self, keys: Self) -> Tensor | None:
+    def logit_factor(self, keys: "Places") -> Tensor | None:
         """Returns what multiplies the logits of these queries and `keys`, (B, heads | 1, N_q, N_k), or None for one."""
         return None
 
@@ -108,8 +107,14 @@ class FactorPlaces(Places):
         """Returns vec(f z^T), (B, heads, N, F head_dim), for x (B, heads, N, head_dim)."""
         return (self.features.to(x.dtype).unsqueeze(-1) * x.unsqueeze(-2)).flatten(-2)
 
-    def logit_factor(self, keys: Self) -> Tensor:
-        """Returns the products of the features, (B, heads | 1, N_q, N_k)."""
+    def logit_factor(self, keys: Places) -> Tensor:
+        """Returns the products of the features, (B, heads | 1, N_q, N_k).
+
+        Raises:
+            ValueError: The keys were prepared by another encoding.
+        """
+        if not isinstance(keys, FactorPlaces):
+            raise ValueError(f"Keys have {type(keys).__name__}; allowed: FactorPlaces, prepared by the queries' encoding.")
         with without_autocast(self.features):
             return self.features @ keys.features.mT
 

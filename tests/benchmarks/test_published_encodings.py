@@ -1,30 +1,42 @@
 """The peers of benchmarks/encodings.py compute what ours compute, at the same parameters."""
 
-import sys
 from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stringline.encoders.positions.comrope import ComRopeLd
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.presets import CayleyString, CirculantString
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from published_encodings import CayleyPerToken, CirculantByFft, ExponentialPerToken, PublishedLayer
+
+def _benchmark(name: str) -> ModuleType:
+    """Loads a script of benchmarks/, whose folder must not come on the path: its `encodings.py` would hide Python's own."""
+    specification = spec_from_file_location(name, Path(__file__).parents[2] / "benchmarks" / f"{name}.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
 
 
-def _circulant(peer: PublishedLayer) -> PositionEncoding:
+published = _benchmark("published_encodings")
+
+
+def _circulant(peer: nn.Module) -> PositionEncoding:
     encoding = CirculantString(2, 32, 3, block=16, wavelengths=(1.0, 2.0)).double()
     scale = encoding.get_buffer("frequency_model.scale") / 32**0.5
     encoding.get_parameter("frequency_model.scaled").data = peer.get_parameter("c").detach().unsqueeze(0) / scale
     return encoding
 
 
-def _cayley(peer: PublishedLayer) -> PositionEncoding:
+def _cayley(peer: nn.Module) -> PositionEncoding:
     encoding = CayleyString(2, 32, 3, wavelengths=(1.0, 2.0)).double()
     s = peer.get_parameter("s").detach()
     rows, columns = torch.triu_indices(32, 32, offset=1)
@@ -35,7 +47,7 @@ def _cayley(peer: PublishedLayer) -> PositionEncoding:
     return encoding
 
 
-def _comrope(peer: PublishedLayer) -> PositionEncoding:
+def _comrope(peer: nn.Module) -> PositionEncoding:
     encoding = ComRopeLd(2, 32, 3, block=8).double()
     a = peer.get_parameter("a").detach()[:, 0]
     encoding.set_angle_matrices(a - a.mT)
@@ -45,7 +57,7 @@ def _comrope(peer: PublishedLayer) -> PositionEncoding:
     return encoding
 
 
-def _liere(peer: PublishedLayer) -> PositionEncoding:
+def _liere(peer: nn.Module) -> PositionEncoding:
     encoding = LieRE(2, 32, 3, block=8).double()
     a = peer.get_parameter("a").detach()
     rows, columns = torch.triu_indices(8, 8, offset=1)
@@ -56,14 +68,14 @@ def _liere(peer: PublishedLayer) -> PositionEncoding:
 @pytest.mark.parametrize(
     ("make", "ours"),
     [
-        (CirculantByFft, _circulant),
-        (CayleyPerToken, _cayley),
-        (lambda heads, size: ExponentialPerToken(heads, size, 8, comrope=True), _comrope),
-        (lambda heads, size: ExponentialPerToken(heads, size, 8, comrope=False), _liere),
+        (published.CirculantByFft, _circulant),
+        (published.CayleyPerToken, _cayley),
+        (lambda heads, size: published.ExponentialPerToken(heads, size, 8, comrope=True), _comrope),
+        (lambda heads, size: published.ExponentialPerToken(heads, size, 8, comrope=False), _liere),
     ],
     ids=["circulant", "cayley", "comrope", "liere"],
 )
-def test_logits_agree(make: Callable[[int, int], PublishedLayer], ours: Callable[[PublishedLayer], PositionEncoding]) -> None:
+def test_logits_agree(make: Callable[[int, int], Any], ours: Callable[[nn.Module], PositionEncoding]) -> None:
     torch.manual_seed(0)
     peer = make(2, 32).double()
     encoding = ours(peer)

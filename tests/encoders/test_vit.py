@@ -77,9 +77,9 @@ def test_sizes_are_those_of_the_papers(size: Size, millions: float) -> None:
 def test_layers_share_an_encoding_or_have_their_own() -> None:
     shared, own = (_network(RopeMixed(2, 16, 3, wavelengths=(0.1, 1.0)), share_layers=share) for share in (True, False))
     assert [len(network.encodings) for network in (shared, own)] == [1, 2]
-    first, second = (each.frequencies() for each in own.encodings)
+    first, second = (each.get_parameter("frequency_model.scaled") for each in own.encodings)
     assert not torch.equal(first, second)
-    torch.testing.assert_close(first, shared.encodings[0].frequencies())
+    torch.testing.assert_close(first, shared.encodings[0].get_parameter("frequency_model.scaled"))
 
 
 def test_every_layer_teaches_its_encoding(draw: Draw) -> None:

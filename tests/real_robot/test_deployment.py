@@ -38,7 +38,8 @@ def settings(*overrides: str) -> dict[str, Any]:
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A policy that has learned nothing and stays near the home pose."""
     with initialize_config_module("stringline.configs", version_base="1.3"):
-        composed = compose(overrides=["+policy=diffusion", "+encoder=cayley", "+coordinates=metric", *SMALL])
+        chosen = ["+policy=diffusion", "+encoder=cayley", "+coordinates=metric", "+depth=colours"]
+        composed = compose(overrides=[*chosen, *SMALL])
     model = OmegaConf.to_container(composed.policy, resolve=True)
     assert isinstance(model, dict)
     plain = {str(key): value for key, value in model.items()}

@@ -29,7 +29,8 @@ QUICK = ["seeds=2", "task.time_limit_s=0.4", "execute_steps=8", "workers=1"]
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An untrained policy that looks at small pictures."""
     with initialize_config_module("stringline.configs", version_base="1.3"):
-        chosen = ["+policy=diffusion", "+encoder=cayley", "+coordinates=metric", "policy.memory.cameras=[overhead]"]
+        chosen = ["+policy=diffusion", "+encoder=cayley", "+coordinates=metric", "+depth=colours"]
+        chosen += ["policy.memory.cameras=[overhead]"]
         model = OmegaConf.to_container(compose(overrides=[*chosen, *SMALL]).policy, resolve=True)
     assert isinstance(model, dict)
     torch.manual_seed(0)

@@ -32,7 +32,7 @@ def test_axial_partition_is_the_published_exponential(draw: Draw) -> None:
 
 def test_linear_dependence_is_the_published_exponential(draw: Draw) -> None:
     encoding, matrices, r = ComRopeLd(2, 16, 3, block=4).double(), _angle_matrices(draw), draw(1, 5, 3)
-    factors = encoding.frequency_model.directions
+    factors = encoding.get_parameter("frequency_model.directions")
     with torch.no_grad():
         encoding.set_angle_matrices(matrices)
         factors.copy_(draw(*factors.shape))
