@@ -11,6 +11,7 @@ Names: layer/<encoding>/<tokens>/<fwd|fwd_bwd>/<eager|compiled>, peer `none`, ra
 The layer is that of a ViT-B by default: dim 768, 12 heads, batch 8, float32. Every token has its own metric place, different
 in each example (timm's: one grid for all), and places are prepared anew for each call, as in a network of a single layer: the
 worst case. Encodings are measured in turn, round after round; the figure is the best round of each, by the clock on the wall.
+LieRE of whole heads and the exponentials of ComRoPE are left out above 512 tokens, where they need more than 24 GB.
 A line whose slowest rounds are much slower than its best (`spread`) was measured on a busy machine: repeat it.
 """
 
@@ -73,6 +74,8 @@ PEERS: dict[str, Callable[[int, int], nn.Module]] = {
     "liere_8_per_token": lambda heads, size: ExponentialPerToken(heads, size, 8, comrope=False),
     "liere_64_per_token": lambda heads, size: ExponentialPerToken(heads, size, size, comrope=False),
 }
+# Matrices as wide as a head for every token: with many tokens they need more than 24 GB.
+LARGE, FEW_TOKENS = ("liere_64", "liere_64_per_token", "comrope_per_token"), 512
 # torch.compile takes about twenty seconds for each, so only what one would compile.
 COMPILED = (
     "none",
@@ -122,7 +125,13 @@ class Setting:
 
 
 def layers(setting: Setting, only: Sequence[str]) -> Iterator[tuple[str, nn.Module]]:
-    """Yields every layer that was asked for, by the name of its encoding."""
+    """Yields every layer that was asked for and has room, by the name of its encoding."""
+    for name, layer in _all_layers(setting, only):
+        if setting.tokens <= FEW_TOKENS or name not in LARGE:
+            yield name, layer
+
+
+def _all_layers(setting: Setting, only: Sequence[str]) -> Iterator[tuple[str, nn.Module]]:
     size = setting.dim // setting.heads
     for name, make in OURS.items():
         for values in (False, True) if name in VALUES else (False,):
@@ -229,12 +238,13 @@ def main() -> None:
     entries: list[dict[str, object]] = []
     for tokens in given.tokens:
         setting = Setting(tokens, given.batch, given.dim, given.heads, given.dtype, given.device)
-        entries += measure(setting, given.rounds, ("eager",) if given.skip_compiled else ("eager", "compiled"), given.only)
-    for entry in entries:
-        figures = f"{entry['value']:10.2f} {entry['unit']}   {entry['ratio']:7.3f} x {entry['peer']}"
-        print(f"{entry['name']:55s} {figures}   spread {entry['spread']:.2f}")
-    if given.json is not None:
-        given.json.write_text(json.dumps(entries, indent=2) + "\n")
+        measured = measure(setting, given.rounds, ("eager",) if given.skip_compiled else ("eager", "compiled"), given.only)
+        for entry in measured:
+            figures = f"{entry['value']:10.2f} {entry['unit']}   {entry['ratio']:7.3f} x {entry['peer']}"
+            print(f"{entry['name']:55s} {figures}   spread {entry['spread']:.2f}", flush=True)
+        entries += measured
+        if given.json is not None:
+            given.json.write_text(json.dumps(entries, indent=2) + "\n")
 
 
 if __name__ == "__main__":
