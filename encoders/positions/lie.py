@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from stringline.encoders.positions.bases import antisymmetric
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.places import MatrixPlaces
+from stringline.encoders.positions.precision import values_are_hidden
 
 
 class LieRE(PositionEncoding):
@@ -79,16 +80,15 @@ class LieRE(PositionEncoding):
         return self
 
     def _places(self, coordinates: Tensor) -> MatrixPlaces:
-        return MatrixPlaces(rotations=self._of_each_place_once(coordinates))
+        return MatrixPlaces(rotations=self._of_each_grid_once(coordinates))
 
-    def _of_each_place_once(self, coordinates: Tensor) -> Tensor:
-        """Returns the rotations (B, heads | 1, N, blocks, block, block), with one exponential for tokens of the same place."""
-        if coordinates.requires_grad or torch.compiler.is_compiling():  # Their number must not depend on the data there.
+    def _of_each_grid_once(self, coordinates: Tensor) -> Tensor:
+        """Returns the rotations (B, heads | 1, N, blocks, block, block), computed once where all examples have the same grid."""
+        if coordinates.requires_grad or values_are_hidden(coordinates):
             return self._exponential(coordinates)
-        places, which = torch.unique(coordinates.flatten(0, 1), dim=0, return_inverse=True)
-        rotations = self._exponential(places.unsqueeze(0)).squeeze(0).transpose(0, 1)
-        of_tokens: Tensor = rotations[which].reshape(*coordinates.shape[:2], *rotations.shape[1:])
-        return of_tokens.transpose(1, 2)
+        if len(coordinates) > 1 and bool((coordinates == coordinates[:1]).all()):
+            return self._exponential(coordinates[:1]).expand(len(coordinates), -1, -1, -1, -1, -1)
+        return self._exponential(coordinates)
 
     def _exponential(self, coordinates: Tensor) -> Tensor:
         weights = coordinates[:, None, :, :, None, None, None]
