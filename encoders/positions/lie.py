@@ -83,7 +83,7 @@ class LieRE(PositionEncoding):
         return MatrixPlaces(rotations=self._of_each_grid_once(coordinates))
 
     def _of_each_grid_once(self, coordinates: Tensor) -> Tensor:
-        """Returns the rotations (B, heads | 1, N, blocks, block, block), computed once where all examples have the same grid."""
+        """Returns the rotations (B, heads | 1, N, blocks, block, block), computed once if all examples have one grid."""
         if coordinates.requires_grad or values_are_hidden(coordinates):
             return self._exponential(coordinates)
         if len(coordinates) > 1 and bool((coordinates == coordinates[:1]).all()):
