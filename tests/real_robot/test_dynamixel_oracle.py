@@ -12,9 +12,17 @@ from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Parser
 from stringline.real_robot.emulators.client import Emulator
 
 
+class PatientPort(dynamixel_sdk.PortHandler):
+    """Waits a second for an answer: the vendor's 34 ms are too few where other tests keep the processor busy."""
+
+    def setPacketTimeout(self, packet_length: int) -> None:
+        """Starts the wait."""
+        self.setPacketTimeoutMillis(1000.0)
+
+
 @pytest.fixture
 def port(emulator: Emulator) -> Iterator[dynamixel_sdk.PortHandler]:
-    opened = dynamixel_sdk.PortHandler(emulator.ports["left"])
+    opened = PatientPort(emulator.ports["left"])
     assert opened.openPort()
     assert opened.setBaudRate(1_000_000)
     yield opened
