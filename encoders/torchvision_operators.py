@@ -10,6 +10,7 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec
 
 import torch
+from torch import library as registry
 
 SCHEMAS = {
     "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -32,4 +33,4 @@ def declare_torchvision_operators() -> None:
         torch.ops.load_library(library.origin)  # type: ignore[no-untyped-call]  # As torchvision does; twice costs nothing.
     except OSError:
         for name, schema in SCHEMAS.items():
-            torch.library.define(f"torchvision::{name}", schema)
+            registry.define(f"torchvision::{name}", schema)

@@ -10,6 +10,7 @@ angle matrices as the published code does and takes them apart.
 """
 
 import math
+from abc import abstractmethod
 from functools import partial
 from typing import Self
 
@@ -52,8 +53,9 @@ class _ComRope(RotaryEncoding):
         )
 
     @staticmethod
+    @abstractmethod
     def _recipe(block: int) -> "partial[Axial] | partial[LinearlyDependent]":
-        raise NotImplementedError
+        """Returns what makes the frequencies."""
 
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:

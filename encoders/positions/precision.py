@@ -3,7 +3,7 @@
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 
 
 def without_autocast(like: Tensor) -> AbstractContextManager[object]:
@@ -15,7 +15,7 @@ def without_autocast(like: Tensor) -> AbstractContextManager[object]:
     return torch.autocast(kind, enabled=False) if kind != "meta" and torch.is_autocast_enabled(kind) else nullcontext()
 
 
-@torch.library.custom_op("stringline::computed", mutates_args=())
+@library.custom_op("stringline::computed", mutates_args=())
 def _computed(x: Tensor) -> Tensor:
     return x.clone()
 

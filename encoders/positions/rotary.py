@@ -4,6 +4,7 @@ Theorem 3.4 of STRING (Schenck et al., 2025, arXiv 2502.02562): every translatio
 R(r) = P RoPE(Omega r) P^T with an orthogonal P.
 """
 
+from abc import abstractmethod
 from typing import Self, final
 
 import torch
@@ -42,9 +43,9 @@ class NoEncoding(PositionEncoding):
 class Rotary(PositionEncoding):
     """What all encodings by frequencies and a basis have in common."""
 
+    @abstractmethod
     def frequencies(self) -> Tensor:
         """Returns Omega, (heads | 1, axes, head_dim / 2), in radians per unit of the coordinates."""
-        raise NotImplementedError
 
     @final
     def basis(self) -> Tensor | None:
