@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from stringline.encoders.positions.bases import Cayley
-from stringline.encoders.positions.frequencies import Axial, LinearlyDependent
+from stringline.encoders.positions.block_frequencies import LinearlyDependent
+from stringline.encoders.positions.frequencies import Axial
 from stringline.encoders.positions.rotary import RotaryEncoding
 
 

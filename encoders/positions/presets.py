@@ -3,7 +3,8 @@
 from functools import partial
 
 from stringline.encoders.positions.bases import Basis, BasisRecipe, Cayley, RealFourier
-from stringline.encoders.positions.frequencies import Axial, Circulant, FrequencyRecipe, Mixed
+from stringline.encoders.positions.block_frequencies import Circulant
+from stringline.encoders.positions.frequencies import Axial, FrequencyRecipe, Mixed
 from stringline.encoders.positions.rotary import RotaryEncoding
 
 

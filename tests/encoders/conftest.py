@@ -16,9 +16,10 @@ from stringline.encoders.positions.bases import (
     Householder,
     RealFourier,
 )
+from stringline.encoders.positions.block_frequencies import Circulant, LinearlyDependent
 from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
 from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.frequencies import Axial, Circulant, FrequencyRecipe, LinearlyDependent, Mixed
+from stringline.encoders.positions.frequencies import Axial, FrequencyRecipe, Mixed
 from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.presets import (
     CayleyString,

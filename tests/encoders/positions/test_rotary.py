@@ -9,7 +9,8 @@ from tests.encoders.conftest import BASES, FREQUENCIES
 from torch import Tensor
 
 from stringline.encoders.positions.bases import BasisRecipe
-from stringline.encoders.positions.frequencies import Axial, Circulant, FrequencyRecipe, Mixed
+from stringline.encoders.positions.block_frequencies import Circulant
+from stringline.encoders.positions.frequencies import Axial, FrequencyRecipe, Mixed
 from stringline.encoders.positions.presets import CayleyString, CirculantString, Rope, RopeMixed
 from stringline.encoders.positions.rotary import RotaryEncoding
 
