@@ -23,6 +23,7 @@ class EpisodeResult:
         plans: How often the policy was asked.
         inference_ms: Median milliseconds per answer, measured where the policy runs.
         acceleration: Root mean square of the acceleration of the commanded joint targets, rad/s^2; smaller is smoother.
+        trouble: Why it could not be run to its end and counts as failed, or nothing.
     """
 
     seed: int
@@ -33,6 +34,7 @@ class EpisodeResult:
     plans: int
     inference_ms: float
     acceleration: float
+    trouble: str = ""
 
 
 @dataclass(frozen=True)
