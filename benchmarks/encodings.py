@@ -46,6 +46,10 @@ from stringline.encoders.positions.presets import CayleyString, CirculantString,
 from stringline.encoders.positions.rotary import NoEncoding
 from stringline.encoders.positions.tensor_product import TensorProductString
 
+# This file is named like a package of the standard library. torch.compile hands sys.path to a process that tries the
+# processor's vector instructions; with this folder in it that process cannot start, and all is compiled without them.
+sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
+
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "8589934592", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
 METRES = (0.04, 2.0)
 PEER = "none"

@@ -12,6 +12,7 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 from stringline.sim.environment import TaskEnvironment
 from stringline.sim.experts.expert import Expert
+from stringline.sim.slip import Slip
 
 STATE_KEYS = ("time", "joints/position", "joints/velocity", "joints/effort", *(f"T_base_gripper/{arm}" for arm in ALOHA.arms))
 MOVING_CAMERAS = frozenset(mount.name for mount in ALOHA.cameras if mount.parent != "world")
@@ -53,6 +54,7 @@ def record_episode(
     seed: int,
     *,
     noise_rad: float = 0.0,
+    slip_m: float = 0.0,
     options: Mapping[str, float] | None = None,
 ) -> Recording:
     """Runs the expert through the episode of a seed; the same seed gives the same recording.
@@ -63,12 +65,14 @@ def record_episode(
         seed: Of the world, of the expert's variety and of the disturbance.
         noise_rad: Largest standard deviation of an Ornstein-Uhlenbeck disturbance of the executed hinge targets; each episode
             draws its share of it. The undisturbed targets are recorded, so that the data shows the way back.
+        slip_m: How far a held thing slips between the pads, once in the episode.
         options: Of the task, such as `table_height`.
     """
-    expert_seed, noise_seed = np.random.SeedSequence(seed).spawn(2)
+    expert_seed, noise_seed, slip_seed = np.random.SeedSequence(seed).spawn(3)
     env.begin(seed, options)
     expert.reset(env, np.random.default_rng(expert_seed))
     disturbance = ornstein_uhlenbeck(np.random.default_rng(noise_seed), noise_rad, 1.0 / env.contract.control_hz)
+    slip = Slip(slip_m, np.random.default_rng(slip_seed))
     rows, success, trouble = _Rows(), False, ""
     while not success and env.time < env.time_limit_s:
         _look(env, rows)
@@ -78,8 +82,10 @@ def record_episode(
             trouble = str(error)
             action = rows.steps["action"][-1].astype(np.float64) if "action" in rows.steps else ALOHA.home
         rows.append(rows.steps, {"action": action.astype(np.float32)})
-        success = env.advance(action + next(disturbance)).success
-        if trouble:
+        result = env.advance(action + next(disturbance))
+        slip.after_step(env.task, env.physics)
+        success = result.success
+        if trouble or result.expired:
             break
     return Recording(_arrays(env.contract, rows), success, env.task.stage, trouble)
 

@@ -15,6 +15,7 @@ from stringline.sim.aloha_robot import AlohaRobot
 from stringline.sim.contacts import Contacts
 from stringline.sim.props.prop import Prop
 from stringline.sim.rendering import set_flat_rendering
+from stringline.sim.tasks.judgement import REST_SPEED, Touching
 
 PHYSICS_SECONDS = 0.002
 TABLE_COLOUR = (0.13, 0.15, 0.19, 1.0)
@@ -52,6 +53,7 @@ class TabletopTask(composer.Task):
         instruction: What a person would say.
         stages: Names of the stages of progress; the last is success.
         robot: The arms.
+        props: What lies on the table, by name.
         table_height: How far the table top lies above the plane z = 0, metres.
         stage: The furthest stage reached in this episode.
         success: Whether the task is done now.
@@ -65,7 +67,7 @@ class TabletopTask(composer.Task):
         self._arena = Workbench()
         self.robot = AlohaRobot()
         self._arena.attach(self.robot)
-        self._props = props
+        self.props = {prop.name: prop for prop in props}
         for prop in props:
             self._arena.add_free_entity(prop)
         self.table_height, self.stage, self.success = 0.0, 0, False
@@ -101,7 +103,7 @@ class TabletopTask(composer.Task):
         for arm in ARMS:
             shapes = model.find("body", f"{arm}/base_link").find_all("geom")
             groups[arm] = [shape for shape in shapes if shape not in pads]
-        groups |= {prop.name: prop.shapes for prop in self._props}
+        groups |= {name: prop.shapes for name, prop in self.props.items()}
         groups["table"] = [self._arena.mjcf_model.find("geom", "table")]
         self._contacts = Contacts(physics, groups)
 
@@ -133,6 +135,14 @@ class TabletopTask(composer.Task):
         position = T_table_prop[:3, 3] + (0.0, 0.0, self.table_height)
         prop.set_pose(physics, position, quaternion(T_table_prop[:3, :3]))
         prop.set_velocity(physics, np.zeros(3), np.zeros(3))
+
+    def touching(self, physics: mjcf.Physics) -> Touching:
+        """Returns what is in contact now."""
+        return Touching(self._contacts.touching(physics))
+
+    def at_rest(self, physics: mjcf.Physics) -> bool:
+        """Says whether no point of any prop moves faster than 1 cm/s."""
+        return all(self.speed(physics, prop) < REST_SPEED for prop in self.props.values())
 
     def pose(self, physics: mjcf.Physics, prop: Prop) -> Matrix:
         """Returns a prop's pose (4, 4) in the base frame."""

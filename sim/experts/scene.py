@@ -1,0 +1,45 @@
+"""What a scripted expert sees of the world: true poses, and what its grippers hold."""
+
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.embodiments.rigid import Matrix, inverse
+from stringline.sim.environment import TaskEnvironment
+from stringline.sim.props.prop import Prop
+from stringline.sim.tasks.tabletop import TabletopTask
+
+
+class Scene:
+    """Reads a world.
+
+    Args:
+        env: The world, of which an episode has begun.
+        task: The one that it runs.
+    """
+
+    def __init__(self, env: TaskEnvironment, task: TabletopTask) -> None:
+        self.env, self.task = env, task
+
+    @property
+    def table(self) -> float:
+        """The height of the table top, metres."""
+        return self.task.table_height
+
+    def joints(self) -> Vector:
+        """Returns the measured joints (14,)."""
+        return self.task.robot.positions(self.env.physics)
+
+    def gripper(self, arm: str) -> Matrix:
+        """Returns the measured pose (4, 4) of a gripper in the base frame."""
+        return ALOHA.forward_kinematics(self.joints())[arm]
+
+    def pose(self, prop: Prop) -> Matrix:
+        """Returns the pose (4, 4) of a prop in the base frame."""
+        return self.task.pose(self.env.physics, prop)
+
+    def in_gripper(self, arm: str, prop: Prop) -> Matrix:
+        """Returns the measured pose (4, 4) of a prop in the frame of a gripper."""
+        return inverse(self.gripper(arm)) @ self.pose(prop)
+
+    def holds(self, arm: str, prop: Prop) -> bool:
+        """Says whether both pads of an arm touch a prop."""
+        return self.task.touching(self.env.physics).held(arm, prop.name)
