@@ -1,29 +1,34 @@
 """Collecting demonstrations of a scripted expert, in parallel, into an episode store; the command `stringline-collect`.
 
-An episode depends on its seed alone, so the store holds the same episodes whatever the number of workers. Collection can be
-stopped at any time and goes on where it was. Neither this process nor the workers import torch.
+An episode depends on its seed alone, so the store holds the same episodes whatever the number of workers, on one machine or on
+many that share the store's folder. Collection can be stopped at any time and goes on where it was. Neither this process nor the
+workers import torch.
 """
 
 import logging
-import os
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 
+from hydra.utils import instantiate
 from omegaconf import DictConfig
 from tqdm import tqdm
 
 from stringline.datasets.application import run
 from stringline.datasets.episode import EpisodeAttributes
 from stringline.datasets.store import EpisodeStore
+from stringline.sim.cluster import Cluster, LocalCluster, WorkerFace
 from stringline.sim.collection import Collection, Outcome, Recipe
 from stringline.sim.environment import TaskEnvironment
 from stringline.sim.experts.expert import make_expert
+from stringline.sim.losses import Losses
+from stringline.sim.messages import Lost, Returned
 from stringline.sim.record import record_episode
 from stringline.sim.rollout import Simulation
+from stringline.sim.shared_folder import SharedFolder, shared
 from stringline.sim.tasks.catalogue import make_task
-from stringline.sim.workers import Returned, Workers
 
 logger = logging.getLogger(__name__)
 
@@ -33,32 +38,45 @@ _expert_of = cache(make_expert)
 _store_at = cache(EpisodeStore.open)
 
 
-def collect(recipe: Recipe, path: str | Path, episodes: int, *, workers: int = 2, first_seed: int = 0) -> Collection:
+def collect(
+    recipe: Recipe,
+    path: str | Path,
+    episodes: int,
+    *,
+    workers: int = 2,
+    first_seed: int = 0,
+    cluster: Cluster | None = None,
+) -> Collection:
     """Fills a store with episodes of the seeds from `first_seed` on, until it holds that many.
 
     Args:
         recipe: What to record.
         path: Of the store; it is made where there is none, and completed where there is one.
         episodes: How many to have in the end.
-        workers: Processes.
+        workers: Worlds at a time; 0 takes one per processor.
         first_seed: Evaluations count from another one.
+        cluster: Where the worlds run; by default in processes of this machine.
 
     Returns:
         All attempts.
 
     Raises:
-        ValueError: Something about the arguments, or the expert fails too often.
+        ValueError: Something about the arguments, the expert fails too often, or a worker does not see the store.
     """
-    if episodes < 1 or workers < 1 or first_seed < 0:
-        raise ValueError(f"Got episodes={episodes}, workers={workers}, first_seed={first_seed}; allowed: at least 1, 1 and 0.")
+    if episodes < 1 or workers < 0 or first_seed < 0:
+        raise ValueError(f"Got episodes={episodes}, workers={workers}, first_seed={first_seed}; allowed: at least 1, 0 and 0.")
     make_expert(recipe.task)
     open_world(recipe).close()  # Unknown names and values are complained about here, before anything is written.
     store = EpisodeStore.create(path)
     store.remove_leftovers()
     collection = Collection(store, recipe, first_seed)
-    with tqdm(total=episodes, initial=min(episodes, collection.kept), unit="episode", desc=recipe.task) as progress:
-        for outcome in _outcomes(collection, recipe, store.path, episodes, workers):
-            progress.update(int(outcome.success or recipe.keep_failures))
+    with (
+        tqdm(total=episodes, initial=min(episodes, collection.kept), unit="episode", desc=recipe.task) as progress,
+        closing(_outcomes(collection, episodes, workers, cluster or LocalCluster())) as outcomes,
+    ):
+        for outcome in outcomes:
+            progress.update(int(outcome.success or (recipe.keep_failures and not outcome.lost)))
+    collection.remove_repeats()
     logger.info(
         "%s holds %d episodes of %r; %d of %d attempts succeeded.",
         path,
@@ -86,6 +104,16 @@ def open_world(recipe: Recipe) -> TaskEnvironment:
     )
     world.task.configure(**recipe.options)
     return world
+
+
+def open_world_beside(folder: SharedFolder, recipe: Recipe) -> TaskEnvironment:
+    """Builds the world of a recipe where the store can be written.
+
+    Raises:
+        ValueError: The folder is not there.
+    """
+    folder.require()
+    return open_world(recipe)
 
 
 @dataclass(frozen=True)
@@ -135,26 +163,44 @@ def _collect(config: DictConfig) -> None:
         keep_failures=config.keep_failures,
         options={str(key): float(value) for key, value in task.options.items()},
     )
-    collect(recipe, config.output, config.episodes, workers=config.workers or os.cpu_count() or 1, first_seed=config.first_seed)
+    collect(
+        recipe,
+        config.output,
+        config.episodes,
+        workers=config.workers,
+        first_seed=config.first_seed,
+        cluster=instantiate(config.cluster),
+    )
 
 
-def _outcomes(collection: Collection, recipe: Recipe, path: Path, episodes: int, workers: int) -> Iterator[Outcome]:
+def _outcomes(collection: Collection, episodes: int, workers: int, cluster: Cluster) -> Generator[Outcome, None, None]:
     """Makes the attempts that are missing, writes them down, and yields them as they end."""
-    missing, running = len(collection.next_seeds(episodes)), set[int]()
+    recipe, path = collection.recipe, collection.store.path.absolute()
+    running, losses, missing = dict[WorkerFace, int](), Losses(), len(collection.next_seeds(episodes))
     if not missing:
         return
-    with Workers(partial(open_world, recipe), min(workers, missing)) as pool:
+    with shared(path) as folder, cluster.open(partial(open_world_beside, folder, recipe), workers, missing) as pool:
         for worker, message in pool.messages():
             if isinstance(message, Returned):
                 assert isinstance(message.result, Outcome)
-                running.remove(message.result.seed)
-                collection.add(message.result)
-                yield message.result
-            waiting = [seed for seed in collection.next_seeds(episodes) if seed not in running]
+                yield collection.add(message.result)
+            seed = running.pop(worker, None)
+            if isinstance(message, Lost) and seed is not None and (outcome := _lost(collection, seed, message, losses)):
+                yield outcome
+            waiting = [seed for seed in collection.next_seeds(episodes) if seed not in running.values()]
             if collection.tried > ATTEMPTS_PER_EPISODE * episodes + 10:
                 raise ValueError(f"The expert succeeded in {collection.successes} of {collection.tried} attempts; giving up.")
-            if waiting:
-                running.add(waiting[0])
+            if waiting and not isinstance(message, Lost):
+                running[worker] = waiting[0]
                 worker.send(Attempt(recipe, path, waiting[0]))
-            elif not running:
+            if not waiting and not running:
                 return
+
+
+def _lost(collection: Collection, seed: int, message: Lost, losses: Losses) -> Outcome | None:
+    """Returns how an attempt ended whose worker died, or None when it is to be made again."""
+    if (stored := collection.find_stored(seed)) is not None:
+        return stored  # The worker died between storing the episode and saying so.
+    if losses.again(seed, message.reason):
+        return None
+    return collection.add(Outcome(seed, success=False, stage=0, steps=0, trouble=message.reason))

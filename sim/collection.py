@@ -1,11 +1,14 @@
 """What has been collected into an episode store, and by which recipe: so that collection can stop and go on."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from stringline.datasets.disk import write_file
-from stringline.datasets.store import EpisodeStore
+from stringline.datasets.edit import delete
+from stringline.datasets.episode import StoredEpisode
+from stringline.datasets.store import EpisodeStore, episode_name
 from stringline.sim.environment import ALL_CAMERAS
 
 COLLECTION_FILE = "collection.json"
@@ -56,6 +59,11 @@ class Outcome:
     steps: int
     trouble: str = ""
 
+    @property
+    def lost(self) -> bool:
+        """Whether every process that tried it died, so that there is nothing of it."""
+        return self.steps == 0
+
 
 class Collection:
     """The attempts that went into a store, in a file beside its episodes.
@@ -70,12 +78,14 @@ class Collection:
     """
 
     def __init__(self, store: EpisodeStore, recipe: Recipe, first_seed: int = 0) -> None:
-        self._path, self._recipe, self._first_seed = store.path / COLLECTION_FILE, recipe, first_seed
+        self.store, self.recipe = store, recipe
+        self._path, self._first_seed = store.path / COLLECTION_FILE, first_seed
         self._all: dict[str, Any] = json.loads(self._path.read_text()) if self._path.exists() else {}
         entry = self._all.get(recipe.task, {"recipe": _plain(recipe), "outcomes": []})
         self._check_recipe(entry["recipe"])
         self._outcomes = {row["seed"]: Outcome(**row) for row in entry["outcomes"]}
-        self._find_unwritten(store)
+        self.remove_repeats()
+        self._find_unwritten()
 
     @property
     def outcomes(self) -> list[Outcome]:
@@ -95,14 +105,15 @@ class Collection:
     @property
     def kept(self) -> int:
         """How many of them are in the store."""
-        return self.tried if self._recipe.keep_failures else self.successes
+        return sum(not outcome.lost for outcome in self.outcomes) if self.recipe.keep_failures else self.successes
 
-    def add(self, outcome: Outcome) -> None:
-        """Writes down an attempt."""
+    def add(self, outcome: Outcome) -> Outcome:
+        """Writes down an attempt and returns it."""
         self._outcomes[outcome.seed] = outcome
         rows = [asdict(self._outcomes[seed]) for seed in sorted(self._outcomes)]
-        self._all[self._recipe.task] = {"recipe": _plain(self._recipe), "outcomes": rows}
+        self._all[self.recipe.task] = {"recipe": _plain(self.recipe), "outcomes": rows}
         write_file(self._path, json.dumps(self._all, indent=1).encode())
+        return outcome
 
     def next_seeds(self, episodes: int) -> list[int]:
         """Returns the seeds to try next: as many as episodes are missing, were all of them to succeed.
@@ -116,24 +127,52 @@ class Collection:
 
     def _check_recipe(self, known: dict[str, Any]) -> None:
         changed = [
-            f"{key}={known.get(key)!r} (now {value!r})"
-            for key, value in _plain(self._recipe).items()
-            if known.get(key) != value
+            f"{key}={known.get(key)!r} (now {value!r})" for key, value in _plain(self.recipe).items() if known.get(key) != value
         ]
         if changed:
             raise ValueError(
                 f"{self._path.parent} was collected with {', '.join(changed)}. Choose another folder, or the same settings."
             )
 
-    def _find_unwritten(self, store: EpisodeStore) -> None:
+    def find_stored(self, seed: int) -> Outcome | None:
+        """Returns the attempt at a seed if its episode is in the store, told of or not; from then on it is known."""
+        self._find_unwritten()
+        return self._outcomes.get(seed)
+
+    def _find_unwritten(self) -> None:
         """A crash between storing an episode and writing it down leaves an episode without an outcome."""
-        known = {seed for seed in store.seeds(self._recipe.task) if seed not in self._outcomes}
-        for episode in store.episodes() if known else ():
+        unwritten = [name for seed, names in self._names().items() if seed not in self._outcomes for name in names]
+        for episode in self._episodes(unwritten):
             attributes = episode.attributes
-            if attributes.task == self._recipe.task and attributes.seed in known:
-                self._check_recipe(dict(attributes.extra.get("recipe", {})))
-                stage = int(episode.arrays["stage"][-1])
-                self._outcomes[attributes.seed] = Outcome(attributes.seed, bool(attributes.success), stage, episode.steps)
+            self._check_recipe(dict(attributes.extra.get("recipe", {})))
+            stage, success = int(episode.arrays["stage"][-1]), bool(attributes.success)
+            self._outcomes[attributes.seed] = Outcome(attributes.seed, success, stage, episode.steps)
+
+    def remove_repeats(self) -> None:
+        """Moves to the trash what two processes have stored twice.
+
+        That happens where one that was given up for dead, such as one on a machine that could not be reached, lives on.
+        """
+        for names in self._names().values():
+            episodes = self._episodes(names) if len(names) > 1 else []
+            ours = [episode for episode in episodes if episode.attributes.extra.get("recipe") == _plain(self.recipe)]
+            repeats = [episode.name for episode in ours[1:] if episode.entries == ours[0].entries]
+            if repeats:
+                delete(self.store, repeats)
+
+    def _names(self) -> dict[int, list[str]]:
+        """Returns the episodes in the store whose names begin like the task's, by seed."""
+        found: dict[int, list[str]] = {}
+        beginning = episode_name(self.recipe.task, 0).partition(".")[0]
+        for name in self.store.names():
+            task, seed, _ = name.rsplit(".", 2)
+            if task == beginning:
+                found.setdefault(int(seed), []).append(name)
+        return found
+
+    def _episodes(self, names: Sequence[str]) -> list[StoredEpisode]:
+        episodes = [self.store.episode(name) for name in names]
+        return [episode for episode in episodes if episode.attributes.task == self.recipe.task]
 
 
 def _plain(recipe: Recipe) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.application import run
@@ -59,6 +60,7 @@ def evaluate_checkpoint(settings: dict[str, Any]) -> list[EpisodeResult]:
         workers=settings["workers"],
         options=task["options"],
         films=output / "films" if settings["films"] else None,
+        cluster=instantiate(settings["cluster"]) if "cluster" in settings else None,
     )
     about = {
         "task": task["name"],

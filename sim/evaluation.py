@@ -1,7 +1,7 @@
 """Measures a policy in simulation: fixed seeds, the same outcome for any number of workers, success with its interval.
 
 The policy stays in this process and answers one observation at a time, in a session of its own per episode; so an outcome
-depends on the policy and the seed alone, not on what runs beside it. This module imports without torch.
+depends on the policy and the seed alone, not on what runs beside it, nor on which machine. This module imports without torch.
 """
 
 import logging
@@ -18,12 +18,15 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from stringline.datasets.contract import Contract
+from stringline.datasets.disk import write_file
 from stringline.policies.chunk import ActionChunk, Policy, Session
+from stringline.sim.cluster import Cluster, LocalCluster, WorkerFace
 from stringline.sim.environment import ALL_CAMERAS, TaskEnvironment
+from stringline.sim.losses import Losses
+from stringline.sim.messages import Asked, Ended, Job, Lost, MakeWorld, Ready
 from stringline.sim.results import EpisodeResult, ResultsFile
 from stringline.sim.rollout import Rollout
 from stringline.sim.tasks.catalogue import make_task
-from stringline.sim.workers import Asked, Ended, Job, MakeWorld, Ready, Worker, Workers
 
 logger = logging.getLogger(__name__)
 
@@ -75,9 +78,10 @@ class Evaluation:
         policy: What is measured.
         make_world: Builds a world in each worker, such as `partial(open_world, "hand_over_banana")`.
         execute_steps: Control periods between two plans.
-        workers: Processes that simulate.
+        workers: Worlds at a time; 0 takes one per processor.
         options: Of the task, such as `table_height`.
         films: Folder for a film of every episode, `<seed>.mp4`; None for no films.
+        cluster: Where the worlds run; by default in processes of this machine.
     """
 
     def __init__(
@@ -89,9 +93,11 @@ class Evaluation:
         workers: int = 2,
         options: Mapping[str, float] | None = None,
         films: Path | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
-        if execute_steps < 1 or workers < 1:
-            raise ValueError(f"execute_steps is {execute_steps} and workers {workers}; allowed: 1 and above.")
+        if execute_steps < 1 or workers < 0:
+            raise ValueError(f"execute_steps is {execute_steps} and workers {workers}; allowed: at least 1, and 0.")
+        self._cluster = cluster or LocalCluster()
         self._policy, self._make_world, self._workers = policy, make_world, workers
         self._execute_steps, self._options, self._films = execute_steps, dict(options or {}), films
 
@@ -110,7 +116,7 @@ class Evaluation:
 
         Raises:
             ValueError: The world does not offer what the policy needs, or the file belongs to another evaluation.
-            RuntimeError: A worker died.
+            RuntimeError: Workers die before they are ready.
         """
         if len(set(seeds)) != len(seeds):
             raise ValueError("The seeds of an evaluation must differ from each other.")
@@ -135,26 +141,30 @@ class Evaluation:
         return [results[seed] for seed in seeds]
 
     def _results(self, pending: deque[int]) -> Generator[EpisodeResult, None, None]:
-        remaining = len(pending)
-        if not remaining:
+        running: dict[WorkerFace, _Episode] = {}
+        stages, losses = tuple[str, ...](), Losses()
+        if not pending:
             return
-        running: dict[Worker, _Episode] = {}
-        stages: tuple[str, ...] = ()
-        with Workers(self._make_world, min(self._workers, remaining)) as workers:
-            for worker, message in workers.messages():
+        with self._cluster.open(self._make_world, self._workers, len(pending)) as pool:
+            for worker, message in pool.messages():
                 if isinstance(message, Asked):
                     worker.send(_answer(running[worker], message))
                     continue
                 if isinstance(message, Ready):
                     self._check(message.contract)
                     stages = message.stages
-                if isinstance(message, Ended):
-                    remaining -= 1
-                    yield _result(running.pop(worker), message.rollout, stages, self._policy.contract)
-                if pending:
-                    episode = running[worker] = self._begin(pending.popleft())
-                    worker.send(episode.job)
-                elif not remaining:
+                elif episode := running.pop(worker, None):
+                    if isinstance(message, Ended):
+                        yield self._ended(episode, message, stages)
+                    elif isinstance(message, Lost):
+                        if losses.again(episode.job.seed, message.reason):
+                            pending.appendleft(episode.job.seed)
+                        else:
+                            yield _unfinished(episode.job.seed, message.reason, stages)
+                if pending and not isinstance(message, Lost):
+                    running[worker] = self._begin(pending.popleft())
+                    worker.send(running[worker].job)
+                if not pending and not running:
                     return
 
     def _check(self, offered: Contract) -> None:
@@ -162,8 +172,14 @@ class Evaluation:
             raise ValueError(f"The policy does not fit this world. {' '.join(misfits)}")
 
     def _begin(self, seed: int) -> _Episode:
-        film = None if self._films is None else self._films / f"{seed}.mp4"
-        return _Episode(Job(seed, self._execute_steps, self._options, film), self._policy.session(seed))
+        job = Job(seed, self._execute_steps, self._options, film=self._films is not None)
+        return _Episode(job, self._policy.session(seed))
+
+    def _ended(self, episode: _Episode, message: Ended, stages: Sequence[str]) -> EpisodeResult:
+        if self._films is not None and message.film is not None:
+            self._films.mkdir(parents=True, exist_ok=True)
+            write_file(self._films / f"{episode.job.seed}.mp4", message.film)
+        return _result(episode, message.rollout, stages, self._policy.contract)
 
 
 def _answer(episode: _Episode, asked: Asked) -> ActionChunk:
@@ -183,6 +199,20 @@ def _result(episode: _Episode, rollout: Rollout, stages: Sequence[str], contract
         plans=rollout.plans,
         inference_ms=float(np.median(episode.answer_ms)),
         acceleration=command_acceleration(np.stack(rollout.actions), contract),
+    )
+
+
+def _unfinished(seed: int, reason: str, stages: Sequence[str]) -> EpisodeResult:
+    return EpisodeResult(
+        seed,
+        success=False,
+        stage=0,
+        stage_name=stages[0],
+        time_s=0.0,
+        plans=0,
+        inference_ms=0.0,
+        acceleration=0.0,
+        trouble=reason,
     )
 
 

@@ -1,7 +1,7 @@
 """One episode of a policy in simulation, in a process that holds the world but not the policy."""
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -101,6 +101,9 @@ class Rollout:
     actions: list[NDArray[Any]] = field(default_factory=list)
 
 
+Episode = Generator[dict[str, Array], ActionChunk, Rollout]
+
+
 def roll_out(
     world: Simulation,
     plan: Plan,
@@ -111,6 +114,27 @@ def roll_out(
     film: Film | None = None,
     film_camera: str = "overhead",
 ) -> Rollout:
+    """Runs one episode of a policy that is at hand: `run_episode`, with `plan` answering what it yields."""
+    episode = run_episode(world, seed, execute_steps=execute_steps, options=options, film=film, film_camera=film_camera)
+    observation = next(episode)
+    while True:
+        answer = plan(observation)
+        try:
+            observation = episode.send(answer)
+        except StopIteration as end:
+            rollout: Rollout = end.value
+            return rollout
+
+
+def run_episode(
+    world: Simulation,
+    seed: int,
+    *,
+    execute_steps: int,
+    options: Mapping[str, float] | None = None,
+    film: Film | None = None,
+    film_camera: str = "overhead",
+) -> Episode:
     """Runs one episode with a receding horizon: ask, execute the beginning of the chunk, ask again; success or time ends it.
 
     Of a chunk, each control period takes the last action that is due by then. Cameras deliver at their own rate throughout, so
@@ -118,12 +142,17 @@ def roll_out(
 
     Args:
         world: Where it happens.
-        plan: Answers an observation.
         seed: Of the world.
         execute_steps: Control periods between two questions, at least 1.
         options: Of the task.
         film: Gets a frame whenever the cameras deliver one.
         film_camera: Which camera's.
+
+    Yields:
+        Observations; it is sent the chunk that answers each.
+
+    Returns:
+        How it went.
 
     Raises:
         ValueError: A chunk ends before the next question, or the world lacks the camera of the film.
@@ -137,9 +166,8 @@ def roll_out(
             if film is not None and world.frame_due:
                 _record(film, film_camera, observation)
         if not ahead:
-            ahead.extend(
-                due_actions(plan(observation), float(observation["time"]), 1.0 / world.contract.control_hz, execute_steps)
-            )
+            chunk = yield observation
+            ahead.extend(due_actions(chunk, float(observation["time"]), 1.0 / world.contract.control_hz, execute_steps))
             done.plans += 1
         done.actions.append(ahead.popleft())
         outcome = world.advance(done.actions[-1])

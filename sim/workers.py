@@ -1,132 +1,50 @@
-"""Processes that hold one simulated world each and ask for every decision through a pipe.
+"""Processes of this machine that hold one simulated world each and ask for every decision through a pipe.
 
 They import neither torch nor the policy, so they start fast and stay small. They are fresh interpreters: graphics contexts and
 threads do not survive a fork, and multiprocessing's own spawning would import the command that started it, torch included.
+One that dies is replaced; and they die with the process that started them, however that ends.
 """
 
 import os
 import signal
 import subprocess
 import sys
-import traceback
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
-from stringline.datasets.contract import Array, Contract
-from stringline.policies.chunk import ActionChunk
-from stringline.sim.film import Film
-from stringline.sim.rollout import Rollout, Simulation, roll_out
+from stringline.sim.messages import Command, Failed, Lost, MakeWorld, Message, Ready, RemoteTracebackError
+from stringline.sim.world_host import WorldHost
 
-MakeWorld = Callable[[], Simulation]
+MOST_STILLBORN = 3
 
 
-@dataclass(frozen=True)
-class Job:
-    """One episode to run.
+def serve(descriptor: int, lifeline: int) -> None:
+    """Builds the world that arrives first on a pipe, then runs jobs and errands until None arrives.
 
-    Attributes:
-        seed: Of the world.
-        execute_steps: See `roll_out`.
-        options: Of the task.
-        film: Where to write a film, if anywhere.
+    Args:
+        descriptor: Of the pipe.
+        lifeline: Of a pipe that ends with the parent.
     """
-
-    seed: int
-    execute_steps: int
-    options: Mapping[str, float]
-    film: Path | None = None
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A worker has built its world."""
-
-    contract: Contract
-    stages: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A worker waits for the answer to an observation."""
-
-    observation: dict[str, Array]
-
-
-@dataclass(frozen=True)
-class Ended:
-    """An episode is over."""
-
-    rollout: Rollout
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A worker met an error and is gone."""
-
-    error: Exception
-    trace: str
-
-
-class RemoteTracebackError(Exception):
-    """The trace of an error in a worker, as text; the cause of the error where it is raised again."""
-
-
-class Errand(Protocol):
-    """Work for a world that needs no answers; it is pickled, and so is what it returns."""
-
-    def run(self, world: Simulation) -> object:
-        """Does it."""
-
-
-@dataclass(frozen=True)
-class Returned:
-    """An errand is done."""
-
-    result: object
-
-
-Message = Ready | Asked | Ended | Returned | Failed
-
-
-def serve(descriptor: int) -> None:
-    """Builds the world that arrives first on a pipe, then runs jobs and errands until None arrives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what to do.
+    threading.Thread(target=_die_with_parent, args=[lifeline], daemon=True).start()
     connection = Connection(descriptor)
-    with suppress(EOFError, BrokenPipeError):  # The parent is gone, and so is the reason to work.
-        try:
-            _work(connection)
-        except (EOFError, BrokenPipeError):
-            raise
-        except Exception as error:
-            connection.send(Failed(error, traceback.format_exc()))
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # The parent is gone, and so is the reason to work.
+        host = WorldHost(connection.recv())
+        connection.send(message := host.open())
+        while not isinstance(message, Failed) and (command := connection.recv()) is not None:
+            connection.send(message := host.take(command))
+        host.close()
 
 
-def _work(connection: Connection) -> None:
-    def ask(observation: Mapping[str, Array]) -> ActionChunk:
-        connection.send(Asked(dict(observation)))
-        answer = connection.recv()
-        assert isinstance(answer, ActionChunk)
-        return answer
-
-    make: MakeWorld = connection.recv()
-    world = make()
-    connection.send(Ready(world.contract, tuple(world.task.stages)))
-    while (job := connection.recv()) is not None:
-        if not isinstance(job, Job):
-            connection.send(Returned(job.run(world)))
-            continue
-        film = None if job.film is None else Film()
-        rollout = roll_out(world, ask, job.seed, execute_steps=job.execute_steps, options=job.options, film=film)
-        if film is not None and job.film is not None:
-            film.write(job.film)
-        connection.send(Ended(rollout))
-    world.close()
+def _die_with_parent(lifeline: int) -> None:
+    """Else what a killed parent had ordered would be stored a second time by the one that continues."""
+    os.read(lifeline, 1)
+    os._exit(1)
 
 
 class Worker:
@@ -135,33 +53,27 @@ class Worker:
     def __init__(self, make: MakeWorld) -> None:
         """Starts it; its first message is `Ready`."""
         self.connection, theirs = Pipe()
-        code = f"from stringline.sim.workers import serve; serve({theirs.fileno()})"
+        end_of_line, self._lifeline = os.pipe()
+        code = f"from stringline.sim.workers import serve; serve({theirs.fileno()}, {end_of_line})"
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        self.process = subprocess.Popen([sys.executable, "-c", code], pass_fds=[theirs.fileno()], env=environment)
+        passed = [theirs.fileno(), end_of_line]
+        self.process = subprocess.Popen([sys.executable, "-c", code], pass_fds=passed, env=environment)
         theirs.close()
-        self.send(make)
+        os.close(end_of_line)
+        self.is_ready = False
+        self._put(make)
 
-    def send(self, message: Job | Errand | ActionChunk | MakeWorld | None) -> None:
-        """Hands it a job, an errand, an answer, or None to end it.
-
-        Raises:
-            RuntimeError: It has died.
-        """
-        try:
-            self.connection.send(message)
-        except BrokenPipeError as error:
-            raise self._death() from error
+    def send(self, command: Command) -> None:
+        """Hands it a job, an errand or an answer; where it has died, `receive` says so."""
+        self._put(command)
 
     def receive(self) -> Message:
-        """Returns its next message.
-
-        Raises:
-            RuntimeError: It has died.
-        """
+        """Returns its next message: `Lost` where it has died."""
         try:
             message: Message = self.connection.recv()
-        except (EOFError, ConnectionResetError) as error:
-            raise self._death() from error
+        except (EOFError, OSError):
+            return Lost(self._death())
+        self.is_ready = self.is_ready or isinstance(message, Ready)
         return message
 
     def end(self, *, at_once: bool) -> None:
@@ -169,19 +81,29 @@ class Worker:
         if at_once:
             self.process.terminate()
         else:
-            with suppress(BrokenPipeError):
-                self.connection.send(None)
+            self._put(None)
         try:
             self.process.wait(5)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
         self.connection.close()
+        os.close(self._lifeline)
 
-    def _death(self) -> RuntimeError:
-        code = self.process.wait(5)
+    def _put(self, message: Command | MakeWorld | None) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.send(message)
+
+    def _death(self) -> str:
+        self.process.terminate()  # It may live on without its pipe.
+        try:
+            code = self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            return "A simulation process stopped to answer."
+        if code >= 0:
+            return f"A simulation process ended with exit code {code}."
         hint = "; memory may have run out: use fewer workers" if code == -signal.SIGKILL else ""
-        return RuntimeError(f"A simulation process ended with exit code {code}{hint}.")
+        return f"A simulation process was ended by {signal.Signals(-code).name}{hint}."
 
 
 class Workers:
@@ -199,22 +121,27 @@ class Workers:
         """
         if count < 1:
             raise ValueError(f"workers is {count}; allowed: 1 and above.")
+        self._make, self._stillborn = make, 0
         self._workers = [Worker(make) for _ in range(count)]
 
     def messages(self) -> Iterator[tuple[Worker, Message]]:
-        """Yields what the workers say, as it comes.
+        """Yields what the workers say, as it comes; after `Lost` comes the `Ready` of another worker.
 
         Raises:
-            RuntimeError: A worker died.
+            RuntimeError: Workers die before they are ready.
             Exception: What a worker met, with the trace of it as its cause.
         """
-        by_connection: dict[object, Worker] = {worker.connection: worker for worker in self._workers}
         while True:
+            by_connection: dict[object, Worker] = {worker.connection: worker for worker in self._workers}
             for connection in wait([worker.connection for worker in self._workers]):
                 worker = by_connection[connection]
                 message = worker.receive()
                 if isinstance(message, Failed):
                     raise message.error from RemoteTracebackError(message.trace)
+                if isinstance(message, Ready):
+                    self._stillborn = 0
+                if isinstance(message, Lost):
+                    self._replace(worker, message.reason)
                 yield worker, message
 
     def __enter__(self) -> Self:
@@ -225,3 +152,11 @@ class Workers:
         """Lets idle workers close their worlds; after an error they are ended at once."""
         for worker in self._workers:
             worker.end(at_once=kind is not None)
+
+    def _replace(self, worker: Worker, reason: str) -> None:
+        self._stillborn += not worker.is_ready
+        if self._stillborn == MOST_STILLBORN:
+            raise RuntimeError(f"{reason} So did others; none could build its world.")
+        self._workers.remove(worker)
+        worker.end(at_once=True)
+        self._workers.append(Worker(self._make))

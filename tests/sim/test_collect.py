@@ -16,9 +16,10 @@ from stringline.datasets.validation import validate_episode
 from stringline.sim.collect import collect, open_world
 from stringline.sim.collection import COLLECTION_FILE, Collection, Outcome, Recipe
 from stringline.sim.experts.expert import make_expert
+from stringline.sim.messages import Ready, Returned
 from stringline.sim.record import ornstein_uhlenbeck, record_episode
 from stringline.sim.rollout import Simulation
-from stringline.sim.workers import Ready, Returned, Workers
+from stringline.sim.workers import Workers
 
 SMALL = Recipe(cameras=("overhead", "wrist_left"), image_size=16, frame_hz=5.0, noise_rad=0.02)
 HOPELESS = replace(SMALL, time_limit_s=0.1)

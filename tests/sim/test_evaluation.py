@@ -14,8 +14,8 @@ import pytest
 from stringline.datasets.contract import Camera, Contract, Observation
 from stringline.policies.chunk import ActionChunk, Session
 from stringline.sim.evaluation import Evaluation, command_acceleration, evaluation_seeds, open_world
+from stringline.sim.messages import RemoteTracebackError
 from stringline.sim.results import EpisodeResult
-from stringline.sim.workers import RemoteTracebackError
 
 ROOT = Path(__file__).parents[2]
 WORLD = partial(open_world, "hand_over_banana", cameras=("overhead",), image_size=32, time_limit_s=0.6)
