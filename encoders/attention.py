@@ -3,13 +3,13 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stringline.encoders.positions.folding import commutes_with_bases, into_input, into_output, project, require_foldable
+from stringline.encoders.positions.folding import commutes_with_bases, into_input, into_output, require_foldable
 from stringline.encoders.positions.places import Places
 from stringline.encoders.positions.precision import without_autocast
 
@@ -151,49 +151,36 @@ class PositionalAttention(nn.Module):
     def _project(self, x: Tensor, places: Places, first: int, last: int) -> tuple[Tensor, ...]:
         """Returns queries (0), keys (1) and values (2), or those from `first` to before `last`, at their places.
 
-        Each is (B, heads, N, head_dim). All three are projected together where a basis is folded into all of them or there is
-        none, else values by themselves.
+        Each is (B, heads, N, head_dim). They are projected together: copying a weight to join it with one that a basis was
+        folded into costs less than a second product and, on the way back, adding up two gradients of x.
         """
-        alike = places.basis_blocks is None or (self.values and self.folds)
-        edges = sorted({0, first, last, 3} | (set() if alike else {2}))
-        sizes = [(stop - start) * self.qkv.in_features for start, stop in pairwise(edges)]
-        weights = torch.split(self.qkv.weight, sizes)  # Not slices: the gradient of each would be as large as the whole weight.
-        biases = [None] * len(sizes) if self.qkv.bias is None else torch.split(self.qkv.bias, sizes)
-        parts: list[Tensor] = []
-        for (start, stop), weight, bias in zip(pairwise(edges), weights, biases, strict=True):
-            if first <= start and stop <= last:
-                parts += self._placed(x, places, start, weight, bias)
-        return tuple(parts)
+        basis, parts = places.basis_blocks, range(first, last)
+        weight = self._folded(self.qkv.weight, basis, parts)
+        bias = None if self.qkv.bias is None else self._folded(self.qkv.bias, basis, parts)
+        projected = functional.linear(x, weight, bias).reshape(*x.shape[:2], len(parts), self.heads, -1)
+        return tuple(
+            self._placed(one.transpose(1, 2), places, part) for part, one in zip(parts, projected.unbind(2), strict=True)
+        )
 
-    def _placed(self, x: Tensor, places: Places, start: int, weight: Tensor, bias: Tensor | None) -> list[Tensor]:
-        """Returns the projections of x by a part of the weight that starts with queries (0), keys (1) or values (2).
+    def _folded(self, parameter: Tensor, basis: Tensor | None, parts: range) -> Tensor:
+        """Returns the rows of the weight or bias that make some parts, in the basis where it folds into them."""
+        folds = [basis is not None and (self.folds if part < 2 else self.values) for part in range(3)]
+        runs = [list(run) for _, run in groupby(range(3), key=lambda part: (folds[part], part in parts))]
+        # Not slices: the gradient of each would be as large as the whole weight.
+        rows = torch.split(parameter, [len(run) * self.qkv.in_features for run in runs])
+        kept = [
+            self._in_basis(basis, some) if basis is not None and folds[run[0]] else some
+            for run, some in zip(runs, rows, strict=True)
+            if run[0] in parts
+        ]
+        return kept[0] if len(kept) == 1 else torch.cat(kept)
 
-        Args:
-            x: (B, N, dim).
-            places: Of the tokens.
-            start: What comes first.
-            weight: (k dim, dim).
-            bias: (k dim,) or None.
-
-        Returns:
-            k times (B, heads, N, head_dim).
-        """
-        basis, steering = places.basis_blocks, start < 2
-        folds = self.folds if steering else self.values
-        if basis is not None and folds:
-            weight, bias = self._in_basis(basis, weight), None if bias is None else self._in_basis(basis, bias)
-        projected = functional.linear(x, weight, bias)
-        stacked = projected.reshape(*x.shape[:2], -1, self.heads, x.shape[-1] // self.heads)
-        parts = [part.transpose(1, 2) for part in stacked.unbind(2)]
-        if steering:
-            parts = [norm(part) for norm, part in zip(self._norms(start, len(parts)), parts, strict=True)]
-        if basis is not None and steering and not folds:
-            parts = [project(part, basis) for part in parts]
-        return [places.turn(part) if part_is < 2 or self.values else part for part_is, part in enumerate(parts, start)]
-
-    def _norms(self, start: int, count: int) -> list[nn.Module]:
-        """Returns what normalises so many parts from queries (0) or keys (1) on; values are left as they are."""
-        return [self.q_norm, self.k_norm, nn.Identity()][start : start + count]
+    def _placed(self, x: Tensor, places: Places, part: int) -> Tensor:
+        """Returns projected queries (0), keys (1) or values (2), (B, heads, N, head_dim), at their places."""
+        if part == 2:
+            return places.turn(x) if self.values else x
+        x = (self.q_norm, self.k_norm)[part](x)
+        return places.turn(x) if self.folds or places.basis_blocks is None else places.rotate(x)
 
     def _in_basis(self, basis: Tensor, weight: Tensor) -> Tensor:
         """Returns P^T W for projections or biases, computed as precisely as the more precise of both."""
