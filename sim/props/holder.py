@@ -20,6 +20,7 @@ class Holder(Prop):
         thickness: float = 0.005,
         mass: float = 0.17,
         segments: int = 20,
+        floor_boxes: int = 2,
         colour: Colour = VIOLET,
     ) -> None:
         """Builds it.
@@ -31,16 +32,16 @@ class Holder(Prop):
             thickness: Of floor and wall.
             mass: Of the whole, kg; half of it in the floor, so that it stands firmly.
             segments: Number of wall pieces.
+            floor_boxes: See `add_round_floor`; one is enough where nothing thin is put in, and costs less.
             colour: RGBA.
         """
         self._begin(name, float(np.hypot(diameter / 2, height)))
         self.radius, self.height, self.thickness = diameter / 2, height, thickness
-        apothem = self.radius * np.cos(np.pi / segments)
-        self.inner_radius = float(apothem - thickness)
-        add_round_floor(self.body, radius=self.radius, thickness=thickness, mass=mass / 2, colour=colour)
+        self.inner_radius = float(self.radius * np.cos(np.pi / segments) - thickness)
+        add_round_floor(self.body, radius=self.radius, thickness=thickness, mass=mass / 2, colour=colour, boxes=floor_boxes)
         add_ring(
             self.body,
-            radii=(apothem, apothem),
+            radii=(self.inner_radius, self.inner_radius),
             heights=(thickness / 2, height),
             thickness=thickness,
             mass=mass / 2,

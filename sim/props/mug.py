@@ -1,5 +1,7 @@
 """A mug: a straight wall around a floor, and a handle."""
 
+from itertools import pairwise
+
 import numpy as np
 
 from stringline.sim.props.prop import CONTACT, Prop
@@ -37,12 +39,12 @@ class Mug(Prop):
         """
         self._begin(name, float(np.hypot(diameter / 2 + handle, height)))
         self.radius, self.height, self.handle, self.thickness = diameter / 2, height, handle, thickness
-        # Pieces of the wall meet on a circle that is wider than their middles.
-        apothem = self.radius * np.cos(np.pi / segments)
+        # Pieces of the wall meet on a circle that is wider than their middles; they grow outwards from the ring.
+        inner = float(self.radius * np.cos(np.pi / segments) - thickness)
         add_round_floor(self.body, radius=self.radius, thickness=thickness, mass=0.3 * mass, colour=colour)
         add_ring(
             self.body,
-            radii=(apothem, apothem),
+            radii=(inner, inner),
             heights=(thickness / 2, height),
             thickness=thickness,
             mass=0.6 * mass,
@@ -56,6 +58,6 @@ class Mug(Prop):
         outside = self.radius + self.handle - size
         high, low = 0.78 * self.height, 0.26 * self.height
         corners = [(inside, high), (outside, 0.93 * high), (outside, 1.2 * low), (inside, low)]
-        for (x, z), (x_next, z_next) in zip(corners[:-1], corners[1:], strict=True):
+        for (x, z), (x_next, z_next) in pairwise(corners):
             ends = (x, 0.0, z, x_next, 0.0, z_next)
             self.body.add("geom", type="capsule", fromto=ends, size=(size,), mass=mass / 3, rgba=colour, **CONTACT)

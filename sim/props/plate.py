@@ -17,6 +17,7 @@ class Plate(Prop):
         height: float = 0.025,
         floor_diameter: float = 0.13,
         thickness: float = 0.006,
+        rim_from: float | None = None,
         mass: float = 0.2,
         segments: int = 20,
         colour: Colour = RED,
@@ -29,6 +30,8 @@ class Plate(Prop):
             height: Of the rim.
             floor_diameter: Of the flat floor.
             thickness: Of floor and rim.
+            rim_from: Height at which the inside of the rim begins, by default half the thickness. From the whole thickness on,
+                the plate stands on its floor and not on the edges of its rim.
             mass: Of the whole, kg.
             segments: Number of pieces of the rim.
             colour: RGBA.
@@ -40,7 +43,7 @@ class Plate(Prop):
         add_ring(
             self.body,
             radii=(self.floor_radius, diameter / 2),
-            heights=(thickness / 2, height),
+            heights=(thickness / 2 if rim_from is None else rim_from, height),
             thickness=thickness,
             mass=mass / 2,
             colour=colour,

@@ -28,15 +28,26 @@ def add_floor(body: mjcf.Element, *, radius: float, thickness: float, mass: floa
     body.add("geom", type="box", size=half, mass=mass, group=HIDDEN, **disc, **CONTACT)
 
 
-def add_round_floor(body: mjcf.Element, *, radius: float, thickness: float, mass: float, colour: Colour) -> None:
-    """Adds a disc as `add_floor` does, for vessels whose wall stands on its edge: no hidden corner reaches beyond the disc."""
+def add_round_floor(
+    body: mjcf.Element, *, radius: float, thickness: float, mass: float, colour: Colour, boxes: int = 1
+) -> None:
+    """Adds a disc as `add_floor` does, for vessels whose wall stands on its edge: no hidden corner reaches beyond the disc.
+
+    Args:
+        body: What to add it to.
+        radius: Of the disc, metres.
+        thickness: Along z, metres.
+        mass: In kg.
+        colour: RGBA.
+        boxes: Of how many turned squares what is met consists: more of them leave less of the disc's edge uncovered.
+    """
     disc = {"pos": (0, 0, thickness / 2), "rgba": colour}
     drawn = {"contype": 0, "conaffinity": 0, "group": DRAWN, "mass": 0}
     body.add("geom", type="cylinder", size=(radius, thickness / 2), **disc, **drawn)
     half = (radius / np.sqrt(2), radius / np.sqrt(2), thickness / 2)
-    for angle in (0.0, np.pi / 4):
+    for angle in np.arange(boxes) * np.pi / 2 / boxes:
         turn = (np.cos(angle / 2), 0, 0, np.sin(angle / 2))
-        body.add("geom", type="box", size=half, quat=turn, mass=mass / 2, group=HIDDEN, **disc, **CONTACT)
+        body.add("geom", type="box", size=half, quat=turn, mass=mass / boxes, group=HIDDEN, **disc, **CONTACT)
 
 
 def add_ring(
