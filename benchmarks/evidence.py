@@ -8,7 +8,7 @@
 A cell is a task, an encoding, coordinates, a training seed and a scale, and runs three commands that anybody can type:
 stringline-collect (once per task and scale), stringline-train, and stringline-eval on 100 seeds that no demonstration has. It
 leaves in runs/evidence/<cell> the checkpoint (at most 16 MiB), the films and the report, and appends one line to
-docs/results.jsonl: the recipe, the success of each seed, how long it took, machine and versions. Stopped, it continues where it was.
+docs/results.jsonl: recipe, success of each seed, seconds, machine and versions. Stopped, it continues where it was.
 `small` takes about a quarter of an hour on two quiet CPU cores; `large` is meant for a GPU, at most nine minutes there.
 """
 
