@@ -10,7 +10,7 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics, OutOfReachError
 from stringline.datasets.embodiments.rigid import Matrix, inverse
 from stringline.sim.experts.grasps import Grasp, backed, raised
-from stringline.sim.experts.motion import Motion, Move
+from stringline.sim.experts.motion import TOLERANCE, Motion, Move
 from stringline.sim.experts.scene import Scene
 from stringline.sim.props.prop import Prop
 
@@ -58,11 +58,11 @@ class Skills:
         yield from self.go(seconds, {arm: Move(partial(home.__getitem__, arm)) for arm in arms})
 
     def in_reach(self, arm: str, *targets: Matrix) -> bool:
-        """Says whether an arm can go through gripper poses (4, 4) one after the other, from where it is."""
+        """Says whether an arm can go through gripper poses (4, 4) one after the other, from where it is, as `go` would."""
         q = self.motion.q
         try:
             for target in targets:
-                q = self._kinematics.solve({arm: target}, q)
+                q = self._kinematics.solve({arm: target}, q, tolerance=TOLERANCE)
         except OutOfReachError:
             return False
         return True
