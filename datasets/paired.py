@@ -142,7 +142,7 @@ def mcnemar(pairs: Pairs) -> float:
     """
     fewer, discordant = min(pairs.only_first, pairs.only_second), pairs.only_first + pairs.only_second
     tail = sum(math.comb(discordant, wins) for wins in range(fewer + 1))
-    return min(1.0, 2 * tail / 2**discordant)
+    return min(1.0, 2 * tail / (1 << discordant))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

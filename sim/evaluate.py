@@ -2,45 +2,107 @@
 
 import json
 import logging
-from functools import partial
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
+from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.application import run
 from stringline.datasets.disk import write_file
-from stringline.policies.chunk_policy import ChunkPolicy
-from stringline.policies.load import checkpoint_digest, load_policy
-from stringline.sim.evaluation import Evaluation, evaluation_seeds, open_world
+from stringline.datasets.exclusive import exclusive
+from stringline.datasets.intervals import Rate
+from stringline.policies.load import find_checkpoint
+from stringline.sim.checkpoint_evaluation import CheckpointEvaluation
+from stringline.sim.evaluation import EVALUATION_SEED, evaluation_seeds
 from stringline.sim.machine import machine_kind, versions
-from stringline.sim.report import Report, choose_clips, write_report
+from stringline.sim.report import Clip, Report, choose_clips, write_report
 from stringline.sim.results import EpisodeResult, Summary
+from stringline.sim.suite_run import CellOutcome, run_suite
+from stringline.sim.suites import Suite
+from stringline.sim.tables import summaries_table
 
 logger = logging.getLogger(__name__)
 
+INCOMPLETE = 3
+SEEDS = 50
+
 
 def main() -> None:
-    """The command `stringline-eval`."""
+    """The command `stringline-eval`; its exit code is 3 when an entry of a suite could not be evaluated.
+
+    `suite=NAME` is one of the suites that ship, `suite=PATH.yaml` one of the user's own: Hydra would look for the latter among
+    the former, so it gets it under another name.
+    """
+    sys.argv = [f"suite_file={argument[6:]}" if _names_a_suite_file(argument) else argument for argument in sys.argv]
     run("eval", _evaluate)
 
 
+def _names_a_suite_file(argument: str) -> bool:
+    return argument.startswith("suite=") and argument.endswith((".yaml", ".yml"))
+
+
 def _evaluate(config: DictConfig) -> None:
+    plain = plain_settings(config)
+    suite, output = chosen_suite(plain, HydraConfig.get().overrides.task), Path(plain["output"])
+    find_checkpoint(plain["checkpoint"])  # Who mistypes it finds no empty folder.
+    output.mkdir(parents=True, exist_ok=True)
+    with exclusive(output):
+        if suite is None:
+            _evaluate_task(plain, output)
+        else:
+            _evaluate_suite(suite, plain, output)
+
+
+def plain_settings(config: DictConfig) -> dict[str, Any]:
+    """Returns a configuration as plain values.
+
+    Raises:
+        MissingMandatoryValue: A value is missing.
+    """
     settings = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(settings, dict)
-    plain = {str(key): value for key, value in settings.items()}
-    results = evaluate_checkpoint(plain)
-    summary, output = Summary.of(results), Path(plain["output"])
-    write_file(output / "summary.json", json.dumps({"settings": plain, "summary": summary.to_dict()}, indent=1).encode())
-    write_report(output / "report.html", _report(plain, results, summary))
-    logger.info("Success %s; %.1f ms per plan.", summary.rate, summary.inference_ms)
-    logger.info("Open the report: %s", (output / "report.html").resolve().as_uri())
+    return {str(key): value for key, value in settings.items()}
 
 
-def evaluate_checkpoint(settings: dict[str, Any]) -> list[EpisodeResult]:
-    """Runs what is not yet done of an evaluation.
+def chosen_suite(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> Suite | None:
+    """Returns the suite that a command line asks for, on the seeds that it asks for; None where it asks for a single task.
+
+    Args:
+        settings: With `suite` (a mapping) or `suite_file`, and `seeds` and `first_seed`, which may be None.
+        overrides: The command line, `key=value`.
+
+    Raises:
+        ValueError: There is no such suite, it is none, or the command line also changes the task.
+    """
+    plain, file = settings.get("suite"), settings.get("suite_file")
+    if plain is None and file is None:
+        return None
+    if changed := [override for override in overrides if override.lstrip("+~").startswith(("task=", "task."))]:
+        raise ValueError(
+            f"{changed[0]} is for a single task. In a suite each entry has its own settings; leave one of both away."
+        )
+    named = next((override.partition("=")[2] for override in overrides if override.startswith("suite=")), "given")
+    suite = Suite.parse(named, plain) if file is None else Suite.read(Path(file))
+    return suite.with_seeds(settings.get("seeds"), settings.get("first_seed"))
+
+
+def checkpoint_evaluation(settings: Mapping[str, Any]) -> CheckpointEvaluation:
+    """Loads the checkpoint of the settings of `configs/eval.yaml`."""
+    return CheckpointEvaluation(
+        settings["checkpoint"],
+        execute_steps=settings["execute_steps"],
+        workers=settings["workers"],
+        films=settings["films"],
+        cluster=instantiate(settings["cluster"]) if settings.get("cluster") else None,
+    )
+
+
+def evaluate_checkpoint(settings: Mapping[str, Any]) -> list[EpisodeResult]:
+    """Runs what is not yet done of an evaluation on a single task.
 
     Args:
         settings: Those of `configs/eval.yaml`, resolved.
@@ -51,52 +113,84 @@ def evaluate_checkpoint(settings: dict[str, Any]) -> list[EpisodeResult]:
     Raises:
         ValueError: The checkpoint, the task and the settings do not fit together.
     """
-    torch.set_num_threads(1)  # The simulations beside it want the other processors.
-    policy, task, output = load_policy(settings["checkpoint"]), settings["task"], Path(settings["output"])
-    evaluation = Evaluation(
-        policy,
-        partial(open_world, task["name"], time_limit_s=task["time_limit_s"], frame_hz=task["frame_hz"], **_as_trained(policy)),
-        execute_steps=settings["execute_steps"],
-        workers=settings["workers"],
-        options=task["options"],
-        films=output / "films" if settings["films"] else None,
-        cluster=instantiate(settings["cluster"]) if "cluster" in settings else None,
-    )
-    about = {
-        "task": task["name"],
-        "checkpoint": checkpoint_digest(settings["checkpoint"]),
-        "time_limit_s": task["time_limit_s"],
-        "frame_hz": task["frame_hz"],
-    }
-    return evaluation.run(evaluation_seeds(settings["seeds"], settings["first_seed"]), output / "results.jsonl", about)
+    count, first = settings["seeds"], settings["first_seed"]
+    seeds = evaluation_seeds(SEEDS if count is None else count, EVALUATION_SEED if first is None else first)
+    return checkpoint_evaluation(settings).run(settings["task"], seeds, Path(settings["output"]))
 
 
-def _as_trained(policy: ChunkPolicy) -> dict[str, Any]:
-    """Returns the cameras, their size and the rate of actions that a policy was trained with."""
-    contract = policy.contract
-    sizes = {(camera.height, camera.width) for camera in contract.cameras}
-    height, width = next(iter(sizes), (128, 128))
-    if len(sizes) > 1 or height != width:
-        raise ValueError(f"The policy sees pictures of {sorted(sizes)} pixels; tasks draw square ones of one size.")
-    return {"cameras": [camera.name for camera in contract.cameras], "image_size": height, "control_hz": contract.control_hz}
-
-
-def _report(settings: dict[str, Any], results: list[EpisodeResult], summary: Summary) -> Report:
-    task, output = settings["task"], Path(settings["output"])
+def _evaluate_task(settings: dict[str, Any], output: Path) -> None:
+    results = evaluate_checkpoint(settings)
+    summary, task = Summary.of(results), settings["task"]
+    write_file(output / "summary.json", json.dumps({"settings": settings, "summary": summary.to_dict()}, indent=1).encode())
     changed = ", ".join(f"{name} {value}" for name, value in task["options"].items()) or "none"
-    return Report(
-        title=f"{task['name'].replace('_', ' ').capitalize()}: evaluation",
+    report = Report(
+        title=f"{_title(task['name'])}: evaluation",
         headline=f"The policy succeeded in {summary.rate} of unseen starts in simulation.",
-        facts={
-            "checkpoint": str(settings["checkpoint"]),
-            "seeds": f"{results[0].seed} to {results[-1].seed}",
-            "execution": f"{settings['execute_steps']} actions between two plans",
-            "changes to the task": changed,
-            "machine": machine_kind(),
-            "versions": ", ".join(f"{name} {number}" for name, number in versions().items()),
-        },
+        facts=_facts(settings, results) | {"changes to the task": changed},
         rates={"policy": summary.rate},
         episodes={"policy": results},
         clips=choose_clips(results, output / "films"),
-        commands=[f"stringline-eval checkpoint={settings['checkpoint']} seeds={settings['seeds']} output={output}"],
+        commands=[f"stringline-eval checkpoint={settings['checkpoint']} seeds={len(results)} output={output}"],
     )
+    _tell({task["name"]: summary}, report, output)
+    logger.info(
+        "Success %s; %s ms per plan.", summary.rate, "-" if summary.inference_ms is None else f"{summary.inference_ms:.1f}"
+    )
+
+
+def _evaluate_suite(suite: Suite, settings: dict[str, Any], output: Path) -> None:
+    outcomes = run_suite(suite, checkpoint_evaluation(settings), output, settings)
+    done = {outcome.cell.name: outcome for outcome in outcomes if outcome.results}
+    failed = [outcome for outcome in outcomes if outcome.failure]
+    rows = {outcome.cell.name: outcome.summary or outcome.failure for outcome in outcomes}
+    if done:
+        _tell(rows, _suite_report(suite, settings, done, failed), output)
+    else:
+        sys.stdout.write(f"{summaries_table(rows)}\n")
+    if failed:
+        logger.error(
+            "%d of %d entries could not be evaluated: %s", len(failed), len(outcomes), ", ".join(o.cell.name for o in failed)
+        )
+        raise SystemExit(INCOMPLETE)
+
+
+def _suite_report(
+    suite: Suite, settings: Mapping[str, Any], done: Mapping[str, CellOutcome], failed: Sequence[CellOutcome]
+) -> Report:
+    everything = [result for outcome in done.values() for result in outcome.results]
+    total = Rate(sum(result.success for result in everything), len(everything))
+    clips: list[Clip] = []
+    for name, outcome in done.items():
+        clips += choose_clips(outcome.results, Path(settings["output"]) / name / "films", run=name, successes=1, failures=1)
+    return Report(
+        title=f"{_title(suite.name)}: evaluation of a suite",
+        headline=f"The policy succeeded in {total} of unseen starts of {len(done)} tasks and variations in simulation.",
+        facts=_facts(settings, everything),
+        rates={name: outcome.summary.rate for name, outcome in done.items() if outcome.summary},
+        episodes={name: outcome.results for name, outcome in done.items()},
+        clips=clips,
+        commands=[f"stringline-eval suite={suite.name} checkpoint={settings['checkpoint']} output={settings['output']}"],
+        notes=[f"{outcome.cell.name} could not be evaluated: {outcome.failure}" for outcome in failed],
+    )
+
+
+def _facts(settings: Mapping[str, Any], results: Sequence[EpisodeResult]) -> dict[str, str]:
+    seeds = [result.seed for result in results]
+    return {
+        "checkpoint": str(settings["checkpoint"]),
+        "seeds": f"{min(seeds)} to {max(seeds)}",
+        "execution": f"{settings['execute_steps']} actions between two plans",
+        "machine": machine_kind(),
+        "versions": ", ".join(f"{name} {number}" for name, number in versions().items()),
+    }
+
+
+def _title(name: str) -> str:
+    return name.replace("_", " ").capitalize()
+
+
+def _tell(rows: Mapping[str, Summary | str], report: Report, output: Path) -> None:
+    write_report(output / "report.html", report)
+    sys.stdout.write(f"{summaries_table(rows)}\n")
+    sys.stdout.flush()
+    logger.info("Open the report: %s", (output / "report.html").resolve().as_uri())

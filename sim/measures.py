@@ -37,7 +37,7 @@ def limit_hits(actions: NDArray[Any], contract: Contract, embodiment: Embodiment
     places = [joints[contract.action[column].name] for column in columns]
     targets = actions[:, columns].astype(np.float64)
     lower, upper = embodiment.lower[places] + _POSITION_SLACK_RAD, embodiment.upper[places] - _POSITION_SLACK_RAD
-    hits = ((targets <= lower) | (targets >= upper)).any(axis=1)
+    hits = (targets <= lower) | (targets >= upper)
     speeds = np.abs(np.diff(targets, axis=0)) * contract.control_hz
-    hits[1:] |= (speeds > embodiment.velocity_limits[places] * (1 + _SPEED_SLACK)).any(axis=1)
-    return float(hits.mean())
+    hits[1:] |= speeds > embodiment.velocity_limits[places] * (1 + _SPEED_SLACK)
+    return float(np.mean(hits.any(axis=1)))

@@ -1,0 +1,91 @@
+"""A checkpoint that is measured on tasks: what it was trained with decides what it sees there."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stringline.policies.chunk_policy import ChunkPolicy
+from stringline.policies.load import checkpoint_digest, load_policy
+from stringline.sim.cluster import Cluster
+from stringline.sim.evaluation import Evaluation, open_world
+from stringline.sim.results import EpisodeResult
+
+RESULTS = "results.jsonl"
+
+
+class CheckpointEvaluation:
+    """Runs a checkpoint on tasks; each task keeps its results, and continues them, in a folder of its own.
+
+    Args:
+        checkpoint: Its folder, or the name of one that ships with the package.
+        execute_steps: Control periods between two plans.
+        workers: Worlds at a time; 0 takes one per processor.
+        films: Whether to film every episode.
+        cluster: Where the worlds run; by default in processes of this machine.
+
+    Raises:
+        ValueError: There is no such checkpoint, or it cannot be read.
+    """
+
+    def __init__(
+        self,
+        checkpoint: str | Path,
+        *,
+        execute_steps: int,
+        workers: int = 2,
+        films: bool = True,
+        cluster: Cluster | None = None,
+    ) -> None:
+        torch.set_num_threads(1)  # The simulations beside it want the other processors.
+        self._policy, self._digest = load_policy(checkpoint), checkpoint_digest(checkpoint)
+        self._execute_steps, self._workers, self._films, self._cluster = execute_steps, workers, films, cluster
+
+    def run(self, task: Mapping[str, Any], seeds: Sequence[int], folder: Path) -> list[EpisodeResult]:
+        """Runs what is not yet done of one task.
+
+        Args:
+            task: As in `configs/task`: name, time_limit_s, frame_hz, options.
+            seeds: Distinct seeds.
+            folder: Where `results.jsonl` and films are kept.
+
+        Returns:
+            One result per seed, in their order.
+
+        Raises:
+            ValueError: The checkpoint, the task and the settings do not fit together.
+        """
+        settings = {"time_limit_s": task["time_limit_s"], "frame_hz": task["frame_hz"]}
+        evaluation = Evaluation(
+            self._policy,
+            partial(open_world, task["name"], **settings, **_as_trained(self._policy)),
+            execute_steps=self._execute_steps,
+            workers=self._workers,
+            options=task["options"],
+            films=folder / "films" if self._films else None,
+            cluster=self._cluster,
+        )
+        return evaluation.run(seeds, folder / RESULTS, self.about(task))
+
+    def about(self, task: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what the results of a task depend on beside the seeds."""
+        return {
+            "execute_steps": self._execute_steps,
+            "options": dict(task["options"]),
+            "task": task["name"],
+            "checkpoint": self._digest,
+            "time_limit_s": task["time_limit_s"],
+            "frame_hz": task["frame_hz"],
+        }
+
+
+def _as_trained(policy: ChunkPolicy) -> dict[str, Any]:
+    """Returns the cameras, their size and the rate of actions that a policy was trained with."""
+    contract = policy.contract
+    sizes = {(camera.height, camera.width) for camera in contract.cameras}
+    height, width = next(iter(sizes), (128, 128))
+    if len(sizes) > 1 or height != width:
+        raise ValueError(f"The policy sees pictures of {sorted(sizes)} pixels; tasks draw square ones of one size.")
+    return {"cameras": [camera.name for camera in contract.cameras], "image_size": height, "control_hz": contract.control_hz}
