@@ -1,6 +1,6 @@
 """Smooth joint targets through gripper poses that may move on the way."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,14 +70,28 @@ class Motion:
         """Yields joint targets (J,) that reach the moves' targets in that time, or later where the limits ask for it."""
         tracks = {arm: _Track(self._embodiment, self._kinematics, arm, move, self.q) for arm, move in moves.items()}
         distance = max(track.distance() for track in tracks.values())
+        for share in self._shares(seconds, distance):
+            for arm, track in tracks.items():
+                self.q[self._embodiment.hinges[arm]] = track.at(share)
+            self._move_grippers()
+            yield self.q.copy()
+
+    def go_home(self, seconds: float, arms: Sequence[str]) -> Iterator[Vector]:
+        """Yields joint targets (J,) that bring arms to where they start, hinge by hinge: from any pose, without kinematics."""
+        hinges = np.concatenate([self._embodiment.hinges[arm] for arm in arms])
+        start, way = self.q[hinges], (self._embodiment.home - self.q)[hinges]
+        for share in self._shares(seconds, float(np.abs(way).max())):
+            self.q[hinges] = start + share * way
+            self._move_grippers()
+            yield self.q.copy()
+
+    def _shares(self, seconds: float, distance: float) -> Iterator[float]:
+        """Yields the share of the way after each step, for hinges that turn by up to that distance in rad."""
         seconds = max(seconds, 1.875 * distance / self._top_speed, np.sqrt(5.774 * distance / self._top_acceleration))
         steps = int(np.ceil(seconds * self._control_hz))
         for step in range(1, steps + 1):
             u = step / steps
-            for arm, track in tracks.items():
-                self.q[self._embodiment.hinges[arm]] = track.at(u**3 * (10 - 15 * u + 6 * u**2))
-            self._move_grippers()
-            yield self.q.copy()
+            yield u**3 * (10 - 15 * u + 6 * u**2)
 
     def _move_grippers(self) -> None:
         for arm, opening in self._wanted.items():

@@ -1,11 +1,9 @@
 """Picking, carrying and placing, in closed loop: what is held is measured, and what slipped is taken again."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 
-from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics, OutOfReachError
 from stringline.datasets.embodiments.rigid import Matrix, inverse
@@ -54,8 +52,7 @@ class Skills:
 
     def go_home(self, *arms: str, seconds: float = 0.8) -> Iterator[Vector]:
         """Moves arms to where they start."""
-        home = ALOHA.forward_kinematics(ALOHA.home)
-        yield from self.go(seconds, {arm: Move(partial(home.__getitem__, arm)) for arm in arms})
+        yield from self.motion.go_home(seconds * self.pace, arms)
 
     def in_reach(self, arm: str, *targets: Matrix) -> bool:
         """Says whether an arm can go through gripper poses (4, 4) one after the other, from where it is, as `go` would."""
