@@ -1,0 +1,78 @@
+"""Plain data with NumPy arrays in it as msgpack bytes, laid out as openpi's servers and clients lay it out.
+
+An array is the map {b"__ndarray__": true, b"data": its bytes in C order, b"dtype": such as "<f4", b"shape": list}, a scalar
+{b"__npgeneric__": true, b"data": number, b"dtype": str}. Nothing is ever executed: unlike pickle, bytes of a stranger are data.
+"""
+
+import math
+from typing import Any
+
+import msgpack
+import numpy as np
+from numpy.typing import NDArray
+
+KINDS = "biuf"  # Booleans, integers, floats: no objects, no structures.
+
+
+def pack(value: object) -> bytes:
+    """Returns the bytes of nested maps, lists, text, numbers and arrays.
+
+    Raises:
+        ValueError: Something in it is of another kind.
+    """
+    try:
+        packed: bytes = msgpack.packb(value, default=_plain)
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"This cannot be sent: {error}.") from error
+    return packed
+
+
+def unpack(data: bytes) -> Any:
+    """Returns what `pack` was given; arrays are read-only views of the bytes.
+
+    Raises:
+        ValueError: The bytes are no such data; what they claim about an array is checked before it is made.
+    """
+    try:
+        return msgpack.unpackb(data, object_hook=_array, strict_map_key=False)
+    except (msgpack.UnpackException, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ValueError(f"A message of {len(data)} bytes cannot be read: {error or type(error).__name__}.") from error
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.ndarray):
+        _check_kind(value.dtype)
+        return {b"__ndarray__": True, b"data": value.tobytes(), b"dtype": value.dtype.str, b"shape": value.shape}
+    if isinstance(value, np.generic):
+        _check_kind(value.dtype)
+        return {b"__npgeneric__": True, b"data": value.item(), b"dtype": value.dtype.str}
+    raise TypeError(f"{type(value).__name__} is no map, list, text, number or array")
+
+
+def _array(found: dict[Any, Any]) -> Any:
+    if b"__ndarray__" in found:
+        return _made(found[b"data"], _dtype(found[b"dtype"]), found[b"shape"])
+    if b"__npgeneric__" in found:
+        return _dtype(found[b"dtype"]).type(found[b"data"])
+    return found
+
+
+def _made(data: object, dtype: np.dtype[Any], shape: object) -> NDArray[Any]:
+    if not isinstance(data, bytes) or not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+        raise ValueError("an array needs bytes and a shape of whole numbers")
+    if math.prod(shape) * dtype.itemsize != len(data):
+        raise ValueError(f"an array {tuple(shape)} of {dtype} has {math.prod(shape) * dtype.itemsize} bytes; got {len(data)}")
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _dtype(name: object) -> np.dtype[Any]:
+    if not isinstance(name, str):
+        raise TypeError(f"a type of numbers is named by text; got {type(name).__name__}")
+    dtype = np.dtype(name)
+    _check_kind(dtype)
+    return dtype
+
+
+def _check_kind(dtype: np.dtype[Any]) -> None:
+    if dtype.kind not in KINDS:
+        raise ValueError(f"an array of {dtype} is not allowed; allowed: booleans, integers and floats")

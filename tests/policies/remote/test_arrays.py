@@ -1,0 +1,75 @@
+"""What is packed comes back, and bytes of strangers are refused in words."""
+
+from contextlib import suppress
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from stringline.policies.remote.arrays import pack, unpack
+
+NUMBERS = arrays.arrays(
+    st.sampled_from([np.bool_, np.uint8, np.uint16, np.int32, np.int64, np.float32, np.float64]),
+    arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5),
+)
+
+
+@given(st.dictionaries(st.text(max_size=8), NUMBERS | st.text() | st.integers(-(2**63), 2**63 - 1) | st.none(), max_size=4))
+def test_everything_comes_back(value: dict[str, object]) -> None:
+    found = unpack(pack(value))
+    assert found.keys() == value.keys()
+    for key, expected in value.items():
+        if isinstance(expected, np.ndarray):
+            assert (found[key].dtype, found[key].shape) == (expected.dtype, expected.shape)
+            assert found[key].tobytes() == expected.tobytes()
+        else:
+            assert found[key] == expected
+
+
+def test_slices_and_scalars_come_back() -> None:
+    picture = np.arange(24).reshape(2, 3, 4)[:, ::-1, ::2]
+    found = unpack(pack([picture, np.float32(0.1), {"deep": [np.arange(3)]}]))
+    np.testing.assert_array_equal(found[0], picture)
+    assert found[1] == np.float32(0.1)
+    np.testing.assert_array_equal(found[2]["deep"][0], np.arange(3))
+
+
+def test_the_layout_is_openpis() -> None:
+    layout = {b"__ndarray__": True, b"data": b"\x01\x00\x02\x00", b"dtype": "<u2", b"shape": [2]}
+    assert pack(np.array([1, 2], "<u2")) == msgpack.packb(layout)
+    scalar = {b"__npgeneric__": True, b"data": 0.5, b"dtype": "<f4"}
+    assert pack(np.float32(0.5)) == msgpack.packb(scalar)
+
+
+@pytest.mark.parametrize(
+    ("claim", "words"),
+    [
+        ({b"data": b"1234", b"dtype": "<f4", b"shape": [2]}, "has 8 bytes; got 4"),
+        ({b"data": b"1234", b"dtype": "<f4", b"shape": [2**62, 2**62]}, "bytes; got 4"),
+        ({b"data": b"1234", b"dtype": "<f4", b"shape": [-1]}, "a shape of whole numbers"),
+        ({b"data": b"12345678", b"dtype": "|O", b"shape": [1]}, "an array of object is not allowed"),
+        ({b"data": b"12345678", b"dtype": "i4,i4", b"shape": [1]}, "not allowed"),
+        ({b"data": b"1234", b"dtype": 4, b"shape": [1]}, "named by text"),
+        ({b"data": b"1234", b"dtype": "<q9", b"shape": [1]}, "cannot be read"),
+        ({b"data": "1234", b"dtype": "<f4", b"shape": [1]}, "needs bytes"),
+        ({b"dtype": "<f4"}, "cannot be read"),
+    ],
+)
+def test_a_false_claim_about_an_array_is_refused(claim: dict[bytes, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        unpack(msgpack.packb({b"__ndarray__": True} | claim))
+
+
+@given(st.binary(max_size=200))
+def test_bytes_of_strangers_are_data_or_refused(data: bytes) -> None:
+    with suppress(ValueError):
+        unpack(data)
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, np.array([object()]), np.zeros(2, complex), 2**80])
+def test_what_is_no_data_is_not_sent(value: object) -> None:
+    with pytest.raises(ValueError, match=r"cannot be sent|not allowed"):
+        pack(value)

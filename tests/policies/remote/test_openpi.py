@@ -1,0 +1,133 @@
+"""An openpi server is spoken to in its own words; the one here follows its public description, not our client."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from websockets.sync.server import Server, ServerConnection, serve
+
+from stringline.datasets.contract import Array
+from stringline.policies.remote.openpi import OpenpiPolicy
+from stringline.policies.remote.protocol import RemoteError
+
+Answer = Callable[[dict[str, Any]], dict[str, Any] | str]
+
+
+def packed(value: object) -> bytes:
+    def plain(array: object) -> object:
+        assert isinstance(array, np.ndarray)
+        return {b"__ndarray__": True, b"data": array.tobytes(), b"dtype": array.dtype.str, b"shape": array.shape}
+
+    result: bytes = msgpack.packb(value, default=plain)
+    return result
+
+
+def unpacked(data: bytes) -> Any:
+    def made(found: dict[Any, Any]) -> Any:
+        if b"__ndarray__" not in found:
+            return found
+        return np.ndarray(buffer=found[b"data"], dtype=np.dtype(found[b"dtype"]), shape=found[b"shape"])
+
+    return msgpack.unpackb(data, object_hook=made)
+
+
+@pytest.fixture
+def openpi() -> Iterator[Callable[[Answer], str]]:
+    servers: list[tuple[Server, threading.Thread]] = []
+
+    def start(answer: Answer) -> str:
+        def converse(connection: ServerConnection) -> None:
+            connection.send(packed({"policy": "test"}))
+            for data in connection:
+                assert isinstance(data, bytes)
+                reply = answer(unpacked(data))
+                connection.send(reply if isinstance(reply, str) else packed(reply))
+
+        server = serve(converse, "127.0.0.1", 0, compression=None, max_size=None)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        servers.append((server, thread))
+        return f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
+
+    yield start
+    for server, thread in servers:
+        server.shutdown()
+        thread.join(10)
+
+
+def policy(address: str, **options: Any) -> OpenpiPolicy:
+    return OpenpiPolicy(
+        address, **{"prompt": "hand over the banana", "state_gripper": "opening", "action_gripper": "opening"} | options
+    )
+
+
+def observation(now: float = 2.0) -> dict[str, Array]:
+    random = np.random.default_rng(0)
+    seen: dict[str, Array] = {"time": np.asarray(now), "joints/position": random.uniform(size=14).astype(np.float32)}
+    for camera in ("overhead", "table", "wrist_left", "wrist_right"):
+        seen[f"rgb/{camera}"] = random.integers(0, 256, (6, 8, 3)).astype(np.uint8)
+    return seen
+
+
+def test_it_is_asked_in_its_words_and_its_answer_comes_in_ours(openpi: Callable[[Answer], str]) -> None:
+    questions: list[dict[str, Any]] = []
+    actions = np.random.default_rng(1).normal(size=(50, 14))
+
+    def answer(question: dict[str, Any]) -> dict[str, Any]:
+        questions.append(question)
+        return {"actions": actions, "server_timing": {"infer_ms": 1.0}}
+
+    session = policy(openpi(answer)).session(0)
+    assert session.about == {"policy": "test"}
+    seen = observation()
+    chunk = session.plan(seen)
+    session.close()
+    (question,) = questions
+    assert question["prompt"] == "hand over the banana"
+    np.testing.assert_array_equal(question["state"], seen["joints/position"])
+    assert sorted(question["images"]) == ["cam_high", "cam_left_wrist", "cam_low", "cam_right_wrist"]
+    np.testing.assert_array_equal(question["images"]["cam_low"], seen["rgb/table"].transpose(2, 0, 1))
+    np.testing.assert_array_equal(chunk.action, actions.astype(np.float32))
+    np.testing.assert_allclose(chunk.time, 2.0 + np.arange(50) / 50)
+
+
+def test_grippers_are_converted_both_ways(openpi: Callable[[Answer], str]) -> None:
+    def answer(question: dict[str, Any]) -> dict[str, Any]:
+        return {"actions": np.stack([question["state"]] * 2)}
+
+    session = policy(openpi(answer), state_gripper="closing", action_gripper="closing").session(0)
+    seen = observation()
+    np.testing.assert_allclose(session.plan(seen).action[0], seen["joints/position"], atol=1e-6)
+    session.close()
+    other = policy(openpi(answer), state_gripper="closing").session(0)
+    found, q = other.plan(seen).action[0], seen["joints/position"]
+    other.close()
+    np.testing.assert_allclose(found[[6, 13]], 1 - q[[6, 13]], atol=1e-6)
+    np.testing.assert_allclose(np.delete(found, [6, 13]), np.delete(q, [6, 13]))
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        ("Traceback: out of memory", "failed: Traceback: out of memory"),
+        ({"actions": np.zeros((50, 7))}, r"actions \(50, 7\); expected are \(T, 14\)"),
+        ({"action": np.zeros((50, 14))}, "actions NoneType"),
+    ],
+)
+def test_what_it_cannot_answer_is_said(openpi: Callable[[Answer], str], reply: dict[str, Any] | str, words: str) -> None:
+    session = policy(openpi(lambda _: reply)).session(0)
+    with pytest.raises(RemoteError, match=words):
+        session.plan(observation())
+    session.close()
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(ValueError, match="There is no state_gripper 'openning'"):
+        policy("ws://127.0.0.1:9", state_gripper="openning")
+    with pytest.raises(ValueError, match="Did you mean 'cam_high'"):
+        policy("ws://127.0.0.1:9", cameras={"cam_hihg": "overhead"})
+    with pytest.raises(RemoteError, match="No policy server at"):
+        policy("ws://127.0.0.1:9", timeout_s=2).session(0)
