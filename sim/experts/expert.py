@@ -8,7 +8,11 @@ import numpy as np
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.names import unknown_name
 from stringline.sim.environment import TaskEnvironment
+from stringline.sim.experts.bowl_on_rack import BowlOnRackExpert
+from stringline.sim.experts.glass_on_rack import GlassOnRackExpert
 from stringline.sim.experts.hand_over_banana import HandOverBananaExpert
+from stringline.sim.tasks.bowl_on_rack import BowlOnRack
+from stringline.sim.tasks.glass_on_rack import GlassOnRack
 from stringline.sim.tasks.hand_over_banana import HandOverBanana
 
 
@@ -27,7 +31,11 @@ class Expert(Protocol):
         ...
 
 
-EXPERTS: Mapping[str, Callable[[], Expert]] = {HandOverBanana.name: HandOverBananaExpert}
+EXPERTS: Mapping[str, Callable[[], Expert]] = {
+    BowlOnRack.name: BowlOnRackExpert,
+    GlassOnRack.name: GlassOnRackExpert,
+    HandOverBanana.name: HandOverBananaExpert,
+}
 
 
 def make_expert(task: str) -> Expert:

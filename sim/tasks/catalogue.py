@@ -3,10 +3,16 @@
 from collections.abc import Callable, Mapping
 
 from stringline.datasets.names import unknown_name
+from stringline.sim.tasks.bowl_on_rack import BowlOnRack
+from stringline.sim.tasks.glass_on_rack import GlassOnRack
 from stringline.sim.tasks.hand_over_banana import HandOverBanana
 from stringline.sim.tasks.tabletop import TabletopTask
 
-TASKS: Mapping[str, Callable[[float], TabletopTask]] = {HandOverBanana.name: HandOverBanana}
+TASKS: Mapping[str, Callable[[float], TabletopTask]] = {
+    BowlOnRack.name: BowlOnRack,
+    GlassOnRack.name: GlassOnRack,
+    HandOverBanana.name: HandOverBanana,
+}
 
 
 def make_task(name: str, control_hz: float = 50.0) -> TabletopTask:

@@ -1,0 +1,125 @@
+"""What experts do that stand a dish in the rack's bay: pinch its rim, carry it level, let go just above the floor."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
+from stringline.datasets.embodiments.rigid import Matrix, inverse, pose, rotation_about
+from stringline.sim.experts.grasps import UP, Grasp, backed, raised
+from stringline.sim.experts.motion import between
+from stringline.sim.experts.scripted import ScriptedExpert
+from stringline.sim.experts.skills import OPENING, SETTLING, Skills
+from stringline.sim.tasks.dish_task import DishTask
+
+TaskT = TypeVar("TaskT", bound=DishTask)
+ARM = "right"  # The bay is on its side.
+PACES = (0.9, 2.1)  # Long ways take what the joints' limits ask for; only slower paces show in the length of an episode.
+ATTEMPTS = 4
+LIFT_M = 0.085  # The dish's foot passes 3 cm above the rack's wall.
+ABOVE_M = 0.055  # It comes down from that far above where it is let go.
+DROP_M = 0.004  # It is let go that far above the rack's floor.
+RETREAT_M = 0.08
+ROOM_M = 0.03  # Between rim and wall or tines, for a finger and what the grip is off.
+TURNS_DEG = (-60.0, -30.0, 0.0, 30.0, 60.0)  # A round dish may be turned on the way, so that the arm reaches.
+SPOTS = 3
+# Outermost points of pads, fingers and palm at an opening of 0.7, in the gripper's frame, metres.
+GRIPPER_OUTLINE = np.array(
+    [(x, y * side, 0.0) for x, y in ((0.015, 0.029), (-0.005, 0.044), (-0.11, 0.085)) for side in (-1, 1)]
+)
+
+
+class StandInBayExpert(ScriptedExpert[TaskT]):
+    """The right arm takes the dish by its rim and stands it in the bay; what was dropped is taken again.
+
+    Grasp, spot in the bay and turn are drawn among those in reach, so approach directions and goals vary.
+
+    Args:
+        paces: See `ScriptedExpert`.
+    """
+
+    def __init__(self, paces: tuple[float, float] = PACES) -> None:
+        super().__init__(paces)
+
+    @abstractmethod
+    def grasps(self, task: TaskT) -> Sequence[Grasp]:
+        """Returns the ways to take the dish."""
+
+    def script(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
+        """Yields joint targets (14,)."""
+        for _ in range(ATTEMPTS):
+            if not skills.scene.holds(ARM, task.dish):
+                yield from skills.pick(ARM, task.dish, [self._grasp(task, skills)], lift=LIFT_M, attempts=1)
+            if skills.scene.holds(ARM, task.dish):
+                yield from _stand_down(task, skills)
+            if task.on_rack(inverse(skills.scene.pose(task.rack)) @ skills.scene.pose(task.dish)):
+                return
+
+    def _grasp(self, task: TaskT, skills: Skills) -> Grasp:
+        """Draws a grasp from which some spot in the bay is in reach.
+
+        Raises:
+            OutOfReachError: There is none.
+        """
+        T_base_dish, grasps = skills.scene.pose(task.dish), self.grasps(task)
+        for index in skills.rng.permutation(len(grasps)):
+            grasp = grasps[int(index)]
+            at = T_base_dish @ grasp.T_prop_gripper
+            way = (backed(at, grasp.hover), at, raised(at, LIFT_M))
+            T_gripper_dish = inverse(grasp.T_prop_gripper)
+            beside = clear_of_rack(task, inverse(skills.scene.pose(task.rack)) @ at)
+            if beside and skills.in_reach(ARM, *way) and _spot(task, skills, T_gripper_dish, taken=way) is not None:
+                return grasp
+        raise OutOfReachError(f"None of {len(grasps)} ways for the {ARM} arm to put {task.dish.name} onto the rack.")
+
+
+def clear_of_rack(task: DishTask, T_rack_gripper: Matrix) -> bool:
+    """Says whether an open gripper at a pose (4, 4) in the rack's frame stays beside the rack or above its wall."""
+    points = GRIPPER_OUTLINE @ T_rack_gripper[:3, :3].T + T_rack_gripper[:3, 3]
+    over = (np.abs(points[:, :2]) < task.rack.half + 0.005).all(axis=1)
+    return not bool((over & (points[:, 2] < task.rack.wall + 0.01)).any())
+
+
+def _stand_down(task: DishTask, skills: Skills) -> Iterator[Vector]:
+    """Brings the dish that is held over the bay on a line, so that no link dips into the rack, lowers it and lets go.
+
+    Raises:
+        OutOfReachError: No spot is in reach for the dish as it is held.
+    """
+    T_rack_dish = _spot(task, skills, skills.scene.in_gripper(ARM, task.dish), taken=())
+    if T_rack_dish is None:
+        raise OutOfReachError(f"No spot in the rack's bay is in reach for {task.dish.name} as it is held.")
+    goal = partial(_in_rack, task, skills, T_rack_dish)
+    yield from skills.carry(ARM, task.dish, lambda: raised(goal(), ABOVE_M), seconds=1.1, straight=True)
+    if skills.scene.holds(ARM, task.dish):
+        yield from skills.carry(ARM, task.dish, goal, seconds=0.6, straight=True)
+    if skills.scene.holds(ARM, task.dish):
+        yield from skills.wait(SETTLING)
+        yield from skills.grip(ARM, 1.0, OPENING)
+        yield from skills.back_off(ARM, RETREAT_M)
+
+
+def _spot(task: DishTask, skills: Skills, T_gripper_dish: Matrix, taken: Sequence[Matrix]) -> Matrix | None:
+    """Draws where in the bay to let go, `T_rack_dish` (4, 4), in reach after the way `taken`; None where nothing is."""
+    rim = float(np.hypot(task.rim_points[:, 0], task.rim_points[:, 1]).max()) + ROOM_M
+    low, high = task.rack.bay
+    facing = inverse(skills.scene.pose(task.rack)) @ skills.scene.pose(task.dish)
+    yaw = float(np.arctan2(facing[1, 0], facing[0, 0]))
+    for _ in range(SPOTS):
+        spot = (*skills.rng.uniform(low + rim, high - rim), task.rack.floor + DROP_M)
+        for turn in skills.rng.permutation(TURNS_DEG):
+            T_rack_dish = pose(spot, rotation_about(UP, yaw + np.radians(turn)))
+            let_go = _in_rack(task, skills, T_rack_dish) @ inverse(T_gripper_dish)
+            T_start = taken[-1] if taken else skills.scene.gripper(ARM)
+            over = [between(T_start, raised(let_go, ABOVE_M), share) for share in np.linspace(0.125, 1.0, 8)]
+            if skills.in_reach(ARM, *taken, *over, let_go, backed(let_go, RETREAT_M)):
+                return T_rack_dish
+    return None
+
+
+def _in_rack(task: DishTask, skills: Skills, T_rack_dish: Matrix) -> Matrix:
+    return np.asarray(skills.scene.pose(task.rack) @ T_rack_dish)
