@@ -33,6 +33,10 @@ class AlohaRobot(composer.Robot):
         """In the order of the joints."""
         return self._actuators
 
+    def shapes(self, arm: str) -> list[mjcf.Element]:
+        """Returns all shapes of one arm, from its foot to its fingers."""
+        return list(self._root.find("body", f"{arm}/base_link").find_all("geom"))
+
     def after_compile(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Looks up where the joints are in the compiled model; doing so in each step would cost more than the physics."""
         model = physics.model

@@ -1,13 +1,16 @@
 """A task as a gymnasium environment, with calls below it that do not draw what nobody looks at.
 
 Observations are those of the contract: `rgb/overhead`, `joints/position`, `T_base_gripper/left` and so on.
+`stringline.sim.registration` makes them known to `gymnasium.make`.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import gymnasium
+import mujoco
 import numpy as np
 from dm_control import mjcf
 from numpy.typing import NDArray
@@ -15,13 +18,18 @@ from numpy.typing import NDArray
 from stringline.datasets.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.embodiments.rigid import Matrix
 from stringline.datasets.validation import validate_action
-from stringline.sim.rendering import DEPTH_UNIT_M, Renderer, intrinsics
+from stringline.sim.cameras import Cameras
+from stringline.sim.delays import Delayed, delay_steps
+from stringline.sim.rendering import Rendering
+from stringline.sim.segments import segments
+from stringline.sim.spaces import action_space, observation_space
 from stringline.sim.tasks.tabletop import TabletopTask
 
+logger = logging.getLogger(__name__)
+
 ALL_CAMERAS = ("overhead", "wrist_left", "wrist_right", "table")
-TO_CONTRACT = np.diag([1.0, -1.0, -1.0])  # MuJoCo's cameras look along -z with y up.
+PROBLEMS = tuple(mujoco.mjtWarning.__members__)[:-1]  # In the order of MuJoCo's counters; the last counts the others.
 
 
 @dataclass(frozen=True)
@@ -32,61 +40,90 @@ class StepResult:
         success: Whether the task is done now.
         stage: The furthest stage of this episode.
         time: Seconds since the episode began.
-        expired: Whether the time limit has passed.
+        expired: Whether the episode is cut off: its time is up, or it is unstable.
+        unstable: Whether the physics has blown up in this episode, which then counts as failed.
     """
 
     success: bool
     stage: int
     time: float
     expired: bool
+    unstable: bool = False
 
 
 class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
     """One task with its cameras; an episode is a function of its seed and the actions.
 
+    Pictures are first drawn where they are first asked for, so an environment can be made in one process and used in one that
+    is forked from it; a process that has drawn must not be forked (`AsyncVectorEnv(..., context="spawn")`).
+
     Args:
         task: What is on the table and what counts.
         cameras: Which ones `observe` draws.
-        image_size: Rows and columns of the pictures.
+        image_size: Rows and columns of the pictures: one number for both, or two.
         control_hz: Actions per second.
         frame_hz: Pictures per second: `observe` draws again only when a new frame is due.
         time_limit_s: When an episode is cut off.
+        image_delay_s: How long a frame takes from its capture until `observe` shows it, a multiple of the control period.
+            Frames carry their capture times (`time/<camera>`) and the geometry of then. Until one has arrived, that of the
+            episode's beginning is shown.
+        joint_delay_s: The same for joints and gripper poses, which always belong together: they are those of that long ago.
+        segmentation: Whether observations hold `segmentation/<camera>` (H, W) uint8, the segment that each pixel shows; the
+            names of the numbers are in `segments`.
+        rendering: `fast`, or `pretty` for films: two by two samples per pixel, and things cast shadows. It takes ten times
+            longer and changes colours only.
+        render_mode: `rgb_array`, or None where `render` is not to draw.
+
+    Attributes:
+        segments: What the numbers of segmentations mean: `nothing`, `table`, `left` and `right` for the arms, then the things
+            of the task in a fixed order.
+
+    Raises:
+        ValueError: An argument is unknown or out of range.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012 - gymnasium's own annotation.
-    render_mode = "rgb_array"
 
     def __init__(
         self,
         task: TabletopTask,
         *,
         cameras: Sequence[str] = ALL_CAMERAS,
-        image_size: int = 128,
+        image_size: int | Sequence[int] = 128,
         control_hz: float = 50.0,
         frame_hz: float = 12.5,
         time_limit_s: float = 15.0,
+        image_delay_s: float = 0.0,
+        joint_delay_s: float = 0.0,
+        segmentation: bool = False,
+        rendering: Rendering = "fast",
+        render_mode: str | None = "rgb_array",
     ) -> None:
         every = control_hz / frame_hz
         if every < 1 or abs(every - round(every)) > 1e-9:
             raise ValueError(f"frame_hz is {frame_hz}; it must divide control_hz ({control_hz}).")
-        self.task, self.time_limit_s = task, time_limit_s
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(f"render_mode is {render_mode!r}; allowed: 'rgb_array' and None.")
+        size = _size(image_size)
+        self.task, self.time_limit_s, self.render_mode = task, time_limit_s, render_mode
+        self.metadata = self.metadata | {"render_fps": control_hz}
         task.control_timestep = 1.0 / control_hz
-        self.contract: Contract = ALOHA.contract(
-            [Camera(name, image_size, image_size, "simulated") for name in cameras], control_hz
-        )
+        self.contract: Contract = ALOHA.contract([Camera(name, *size, "simulated") for name in cameras], control_hz)
         self._frame_every, self._substeps = round(every), task.physics_steps_per_control_step
+        self._frames = Delayed[dict[str, Array]](delay_steps("image_delay_s", image_delay_s, control_hz))
+        self._measured = Delayed[dict[str, Array]](delay_steps("joint_delay_s", joint_delay_s, control_hz))
         self._random = np.random.RandomState(0)
         self.physics = mjcf.Physics.from_mjcf_model(task.root_entity.mjcf_model)
         for entity in task.root_entity.iter_entities():
             entity.after_compile(self.physics, self._random)
         task.after_compile(self.physics, self._random)
-        self._camera_ids = {name: _camera_id(self.physics, name) for name in cameras}
-        fovy = {mount.name: mount.fovy_deg for mount in ALOHA.cameras}
-        self._intrinsics = {name: intrinsics(image_size, image_size, fovy[name]) for name in cameras}
-        self._renderer = Renderer(self.physics.model.ptr, image_size, image_size)
-        self._step, self._frames = 0, dict[str, Array]()
-        self.observation_space = _observation_space(self.contract)
-        self.action_space = gymnasium.spaces.Box(ALOHA.lower.astype(np.float32), ALOHA.upper.astype(np.float32))
+        parts = segments(task, self.physics)
+        self.segments = parts.names
+        self._cameras = Cameras(self.physics, cameras, size, parts, segmentation=segmentation, rendering=rendering)
+        self._problems: NDArray[np.int32] = self.physics.data.warning.number  # MuJoCo's counters themselves.
+        self._step, self._unstable = 0, False
+        self.observation_space = observation_space(self.contract, len(parts.names) if segmentation else None)
+        self.action_space = action_space()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -111,27 +148,36 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         self._random = np.random.RandomState(self.np_random.integers(2**32))
         with self.physics.reset_context():
             self.task.initialize_episode(self.physics, self._random)
-        self._step = 0
+        self._problems[:] = 0
+        self._step, self._unstable = 0, False
         self._frames.clear()
+        self._measured.clear()
 
     def advance(self, action: Array) -> StepResult:
         """Applies one action (14,), absolute joint targets in rad and openings, for one control period.
+
+        An episode whose physics blows up is logged and reported as unstable and expired, and does not move any more; the next
+        one is not affected.
 
         Raises:
             ValueError: It has another length or is not finite.
         """
         targets: Vector = np.asarray(action, dtype=np.float64)
         validate_action(targets, self.contract)
-        self.task.before_step(self.physics, targets, self._random)
-        self.physics.step(self._substeps)
+        self._capture()
         self._step += 1
-        self.task.after_step(self.physics, self._random)
+        if not self._unstable:
+            self.task.before_step(self.physics, targets, self._random)
+            self._move()
+            if not self._unstable:
+                self.task.after_step(self.physics, self._random)
         return self._result()
 
     @property
     def frame_due(self) -> bool:
         """Whether the cameras deliver a new frame at this step."""
-        return self._step % self._frame_every == 0
+        captured = self._step - self._frames.steps
+        return self._step == 0 or (captured > 0 and captured % self._frame_every == 0)
 
     @property
     def time(self) -> float:
@@ -146,82 +192,83 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         """
         observation = self.state()
         if cameras:
-            if self.frame_due or not self._frames:
-                self._frames = self._draw()
-            observation |= self._frames
+            since_due = self._step % self._frame_every
+            if not since_due or self._frames.captured is None or self._frames.captured < self._step - since_due:
+                self._frames.put(self._step, self._cameras.frame(self.time))
+            observation |= self._frames.at(self._step)
         return observation
 
     def state(self) -> dict[str, Array]:
-        """Returns time, joints and gripper poses of one observation."""
-        robot, q = self.task.robot, self.task.robot.positions(self.physics)
-        poses = {f"T_base_gripper/{arm}": T.astype(np.float32) for arm, T in ALOHA.forward_kinematics(q).items()}
-        return {
-            "time": np.asarray(self.time),
-            "joints/position": q.astype(np.float32),
-            "joints/velocity": robot.velocities(self.physics).astype(np.float32),
-            "joints/effort": robot.efforts(self.physics).astype(np.float32),
-            **poses,
-        }
+        """Returns time, joints and gripper poses of one observation, not to be changed."""
+        self._measured.put(self._step, self._measure())
+        return {"time": np.asarray(self.time), **self._measured.at(self._step)}
 
-    def render(self) -> NDArray[np.uint8]:
-        """Returns the picture (H, W, 3) of the first camera, or of the overhead one where there is none."""
-        self._renderer.update(self.physics.data.ptr)
-        name = self.contract.cameras[0].name if self.contract.cameras else "overhead"
-        return self._renderer.picture(_camera_id(self.physics, name))[0]
+    def render(self) -> NDArray[np.uint8] | None:
+        """Returns what the first camera, or the overhead one where there is none, sees now (H, W, 3)."""
+        return None if self.render_mode is None else self._cameras.picture()
 
     def close(self) -> None:
         """Gives the graphics and the physics back."""
-        self._renderer.close()
+        self._cameras.close()
         self.physics.free()
 
     def _observation(self) -> dict[str, Array]:
         """Returns one that its receiver may change, as gymnasium wants it."""
         return {key: value.copy() for key, value in self.observe().items()}
 
-    def _draw(self) -> dict[str, Array]:
-        found: dict[str, Array] = {}
-        if self._camera_ids:
-            self._renderer.update(self.physics.data.ptr)
-        for name, number in self._camera_ids.items():
-            found[f"rgb/{name}"], found[f"depth/{name}"] = self._renderer.picture(number)
-            found[f"time/{name}"] = np.asarray(self.time)
-            found[f"intrinsics/{name}"] = self._intrinsics[name]
-            found[f"T_base_camera/{name}"] = self._camera_pose(number).astype(np.float32)
-        return found
+    def _capture(self) -> None:
+        """Keeps what will arrive later; without delays nobody asks for what has not been looked at."""
+        if self._measured.steps:
+            self._measured.put(self._step, self._measure())
+        if self._frames.steps and self._step % self._frame_every == 0 and self._frames.captured != self._step:
+            self._frames.put(self._step, self._cameras.frame(self.time))
 
-    def _camera_pose(self, number: int) -> Matrix:
-        result = np.eye(4)
-        result[:3, :3] = self.physics.data.cam_xmat[number].reshape(3, 3) @ TO_CONTRACT
-        result[:3, 3] = self.physics.data.cam_xpos[number]
-        return result
+    def _measure(self) -> dict[str, Array]:
+        robot, q = self.task.robot, self.task.robot.positions(self.physics)
+        return {
+            "joints/position": q.astype(np.float32),
+            "joints/velocity": robot.velocities(self.physics).astype(np.float32),
+            "joints/effort": robot.efforts(self.physics).astype(np.float32),
+            **{f"T_base_gripper/{arm}": T.astype(np.float32) for arm, T in ALOHA.forward_kinematics(q).items()},
+        }
+
+    def _move(self) -> None:
+        """Moves the physics by one control period, and back to a sound state if it does not survive that."""
+        model, data = self.physics.model.ptr, self.physics.data.ptr
+        # dm_control's own order: positions, contacts and cameras are those of the end, and its checks would raise.
+        mujoco.mj_step2(model, data)
+        mujoco.mj_step(model, data, self._substeps - 1)
+        mujoco.mj_step1(model, data)
+        if self._problems.any():
+            self._unstable = True
+            kinds = ", ".join(name for name, count in zip(PROBLEMS, self._problems, strict=False) if count)
+            logger.warning(
+                "The physics of %s became unstable (%s) %.2f s into the episode of seed %s, which counts as failed.",
+                self.task.name,
+                kinds,
+                self.time,
+                self.np_random_seed,
+            )
+            self.physics.reset()
 
     def _result(self) -> StepResult:
-        return StepResult(self.task.success, self.task.stage, self.time, self.time >= self.time_limit_s - 1e-9)
+        expired = self._unstable or self.time >= self.time_limit_s - 1e-9
+        return StepResult(self.task.success and not self._unstable, self.task.stage, self.time, expired, self._unstable)
 
     def _info(self, result: StepResult) -> dict[str, Any]:
-        return {"success": result.success, "stage": result.stage, "stages": self.task.stages, "time": result.time}
+        return {
+            "success": result.success,
+            "stage": result.stage,
+            "stages": self.task.stages,
+            "time": result.time,
+            "unstable": result.unstable,
+        }
 
 
-def _camera_id(physics: mjcf.Physics, name: str) -> int:
-    """Cameras of an attached model bear its name in front: `aloha/left/wrist_left`."""
-    for number in range(physics.model.ncam):
-        if physics.model.id2name(number, "camera").split("/")[-1] == name:
-            return number
-    raise ValueError(f"The model has no camera {name!r}.")
-
-
-def _observation_space(contract: Contract) -> gymnasium.Space[dict[str, Array]]:
-    def numbers(*shape: int, kind: type[np.floating[Any]] = np.float32) -> gymnasium.spaces.Box:
-        return gymnasium.spaces.Box(-np.inf, np.inf, shape, kind)
-
-    spaces: dict[str, gymnasium.Space[Any]] = {"time": numbers(kind=np.float64)}
-    spaces |= {f"joints/{kind}": numbers(len(contract.joints)) for kind in ("position", "velocity", "effort")}
-    spaces |= {f"T_base_gripper/{arm}": numbers(4, 4) for arm in contract.arms}
-    for camera in contract.cameras:
-        size = (camera.height, camera.width)
-        spaces[f"rgb/{camera.name}"] = gymnasium.spaces.Box(0, 255, (*size, 3), np.uint8)
-        spaces[f"depth/{camera.name}"] = gymnasium.spaces.Box(0, round(65.535 / DEPTH_UNIT_M), size, np.uint16)
-        spaces[f"time/{camera.name}"] = numbers(kind=np.float64)
-        spaces[f"intrinsics/{camera.name}"] = numbers(3, 3)
-        spaces[f"T_base_camera/{camera.name}"] = numbers(4, 4)
-    return cast("gymnasium.Space[dict[str, Array]]", gymnasium.spaces.Dict(spaces))
+def _size(image_size: int | Sequence[int]) -> tuple[int, int]:
+    """Returns rows and columns."""
+    if isinstance(image_size, int):
+        return image_size, image_size
+    if len(image_size) != 2:
+        raise ValueError(f"image_size is {image_size!r}; allowed: one number, or rows and columns.")
+    return image_size[0], image_size[1]

@@ -59,9 +59,12 @@ class TaskPlant:
         if self._world.frame_due:
             self._draw()
 
-    def _describe(self, *, success: bool, stage: int, time: float, expired: bool) -> dict[str, bool | int | float | str]:
+    def _describe(
+        self, *, success: bool, stage: int, time: float, expired: bool, unstable: bool = False
+    ) -> dict[str, bool | int | float | str]:
         name = self._world.task.stages[stage]
-        return {"success": success, "stage": stage, "stage_name": name, "time": time, "expired": expired}
+        outcome: dict[str, bool | int | float | str] = {"success": success, "stage": stage, "stage_name": name, "time": time}
+        return outcome | {"expired": expired, "unstable": unstable}
 
     def _draw(self) -> None:
         seen = self._world.observe()

@@ -1,6 +1,8 @@
 """The simulated world shows what the contract says, where the kinematics says it is, and the same for the same seed."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import cast
 
 import numpy as np
 import pytest
@@ -11,7 +13,10 @@ from numpy.typing import NDArray
 from stringline.datasets.contract import Array
 from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
 from stringline.datasets.validation import validate_observation
+from stringline.policies.chunk import ActionChunk
 from stringline.sim.environment import ALL_CAMERAS, TaskEnvironment
+from stringline.sim.rendering import RENDERINGS, Rendering
+from stringline.sim.rollout import roll_out
 from stringline.sim.tasks.catalogue import make_task
 from stringline.sim.tasks.hand_over_banana import HandOverBanana
 
@@ -44,7 +49,7 @@ def test_observations_fit_the_contract(world: TaskEnvironment) -> None:
     observation, info = world.reset(seed=0)
     validate_observation(observation, world.contract)
     assert world.observation_space.contains(observation)
-    assert info == {"success": False, "stage": 0, "stages": world.task.stages, "time": 0.0}
+    assert info == {"success": False, "stage": 0, "stages": world.task.stages, "time": 0.0, "unstable": False}
     assert "rgb/overhead" not in world.observe(cameras=False)
 
 
@@ -158,11 +163,129 @@ def test_actions_that_mean_nothing_are_refused(world: TaskEnvironment, action: A
         world.advance(action)
 
 
+def absurd_speed(world: TaskEnvironment) -> None:
+    world.physics.data.qvel[:] = 1e8
+
+
+def absurd_place(world: TaskEnvironment) -> None:
+    world.physics.data.qpos[-7:-4] = 1e11
+
+
+def no_number(world: TaskEnvironment) -> None:
+    world.physics.data.qpos[3] = np.nan
+
+
+@pytest.mark.parametrize("disturb", [absurd_speed, absurd_place, no_number])
+def test_an_unstable_episode_is_failed_and_the_next_one_clean(
+    world: TaskEnvironment, disturb: Callable[[TaskEnvironment], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    world.reset(seed=8)
+    expected = [world.step(wave(step)) for step in range(3)][-1]
+    world.reset(seed=8)
+    disturb(world)
+    info: dict[str, object] = {}
+    for step in range(5):
+        observation, reward, terminated, truncated, info = world.step(wave(step))
+        assert (reward, terminated, truncated, info["success"], info["unstable"]) == (0.0, False, True, False, True)
+        validate_observation(observation, world.contract)
+        assert world.observation_space.contains(observation)
+    assert info["time"] == pytest.approx(0.1)
+    messages = [record.getMessage() for record in caplog.records if record.name.startswith("stringline")]
+    assert len(messages) == 1
+    assert re.fullmatch(
+        r"The physics of hand_over_banana became unstable \(.*mjWARN_BADQ.*\) 0.02 s into the episode of seed 8, "
+        r"which counts as failed.",
+        messages[0],
+    )
+    world.reset(seed=8)
+    again = [world.step(wave(step)) for step in range(3)][-1]
+    assert not again[3]
+    assert not again[4]["unstable"]
+    for key, value in expected[0].items():
+        np.testing.assert_array_equal(value, again[0][key], err_msg=key)
+
+
+def test_an_unstable_episode_ends_a_rollout(world: TaskEnvironment) -> None:
+    def plan(observation: Mapping[str, Array]) -> ActionChunk:
+        if observation["time"] > 0.1:
+            absurd_speed(world)
+        times = (float(observation["time"]) + 0.02 * np.arange(5)).astype(np.float64)
+        return ActionChunk(time=times, action=np.tile(START_POSE.astype(np.float32), (5, 1)))
+
+    done = roll_out(world, plan, 0, execute_steps=5)
+    assert (done.success, done.time_s) == (False, pytest.approx(0.22))
+
+
+def test_segmentation_says_what_a_pixel_shows() -> None:
+    world = TaskEnvironment(make_task(TASK), image_size=(60, 80), segmentation=True)
+    observation, _ = world.reset(seed=5)
+    assert world.segments == ("nothing", "table", "left", "right", "banana", "bowl")
+    assert world.observation_space.contains(observation)
+    assert isinstance(world.task, HandOverBanana)
+    for camera in ALL_CAMERAS:
+        shown = observation[f"segmentation/{camera}"]
+        assert shown.shape == (60, 80)
+        near = observation[f"depth/{camera}"] > 0
+        assert (shown[near] > 0).all()
+        visible = shown[near]
+        place = points(observation, camera)
+        assert np.abs(place[visible == world.segments.index("table"), 2]).max(initial=0) < 0.003
+        assert (place[visible == world.segments.index("left"), 0] < 0).all()
+        assert (place[visible == world.segments.index("right"), 0] > 0).all()
+        for prop in (world.task.banana, world.task.bowl):
+            middle = world.task.pose(world.physics, prop)[:3, 3]
+            distance = np.linalg.norm(place[visible == world.segments.index(prop.name)] - middle, axis=1)
+            assert distance.max(initial=0) < prop.reach + 0.03, (camera, prop.name)
+    counts = np.bincount(observation["segmentation/overhead"].ravel(), minlength=6)
+    assert (counts > 20).all()  # All are in view, and so is the floor beside the table.
+    world.close()
+
+
+def test_pretty_pictures_differ_in_their_colours_only() -> None:
+    seen: list[dict[str, Array]] = []
+    for rendering in RENDERINGS:
+        world = TaskEnvironment(
+            make_task(TASK), image_size=(48, 64), cameras=("overhead", "table"), segmentation=True, rendering=rendering
+        )
+        seen.append(world.reset(seed=2)[0])
+        world.close()
+    fast, pretty = seen
+    for key, value in fast.items():
+        if not key.startswith("rgb/"):
+            np.testing.assert_array_equal(value, pretty[key], err_msg=key)
+    dark, table = (pretty["rgb/overhead"].astype(int) - fast["rgb/overhead"]).sum(axis=2), fast["segmentation/overhead"] == 1
+    assert (dark[table] < -30).sum() > 10  # Shadows fall on the table,
+    assert np.abs(dark).mean() < 12  # and the rest looks the same.
+
+
+def test_pictures_need_not_be_square() -> None:
+    world = TaskEnvironment(make_task(TASK), image_size=(48, 64), cameras=("table",))
+    observation, _ = world.reset(seed=0)
+    validate_observation(observation, world.contract)
+    square = TaskEnvironment(make_task(TASK), image_size=48, cameras=("table",))
+    np.testing.assert_array_equal(square.reset(seed=0)[0]["depth/table"], observation["depth/table"][:, 8:-8])
+    picture = world.render()
+    assert picture is not None
+    np.testing.assert_array_equal(picture, observation["rgb/table"])
+    for env in (world, square):
+        env.close()
+
+
 def test_arguments_that_mean_nothing_are_refused(world: TaskEnvironment) -> None:
     with pytest.raises(ValueError, match="There is no task 'hand_over_bannana'. Did you mean 'hand_over_banana'"):
         make_task("hand_over_bannana")
     with pytest.raises(ValueError, match=r"frame_hz is 15.0; it must divide control_hz"):
         TaskEnvironment(make_task(TASK), frame_hz=15.0)
+    with pytest.raises(ValueError, match="There is no camera 'overheat'. Did you mean 'overhead'"):
+        TaskEnvironment(make_task(TASK), cameras=("overheat",))
+    with pytest.raises(ValueError, match="There is no way of rendering 'prety'. Did you mean 'pretty'"):
+        TaskEnvironment(make_task(TASK), rendering=cast("Rendering", "prety"))
+    with pytest.raises(ValueError, match="A picture of 2000x128 was asked for; allowed: 1x1 to 1024x1024"):
+        TaskEnvironment(make_task(TASK), image_size=(2000, 128))
+    with pytest.raises(ValueError, match=r"image_size is \[1, 2, 3\]; allowed: one number, or rows and columns"):
+        TaskEnvironment(make_task(TASK), image_size=[1, 2, 3])
+    with pytest.raises(ValueError, match="render_mode is 'human'; allowed: 'rgb_array' and None"):
+        TaskEnvironment(make_task(TASK), render_mode="human")
     with pytest.raises(ValueError, match="There is no task option 'table_hight'. Did you mean 'table_height'"):
         world.reset(seed=0, options={"table_hight": 0.02})
     with pytest.raises(ValueError, match=r"table_height is 0.5 m; allowed"):

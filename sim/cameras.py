@@ -1,0 +1,93 @@
+"""The cameras of a world: what they show, by the keys of the contract."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from dm_control import mjcf
+from numpy.typing import NDArray
+
+from stringline.datasets.contract import Array
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.rigid import Matrix
+from stringline.datasets.names import unknown_name
+from stringline.sim.rendering import Renderer, Rendering, intrinsics
+from stringline.sim.segments import Segments
+
+TO_CONTRACT = np.diag([1.0, -1.0, -1.0])  # MuJoCo's cameras look along -z with y up.
+
+
+class Cameras:
+    """Draws what the robot's cameras see.
+
+    Args:
+        physics: The compiled world.
+        names: Which of the embodiment's cameras.
+        size: Rows and columns of the pictures.
+        segments: What the shapes of the world belong to.
+        segmentation: Whether `frame` holds segmentations.
+        rendering: `fast`, or `pretty` for films.
+
+    Raises:
+        ValueError: There is no such camera, size or way of rendering.
+    """
+
+    def __init__(
+        self,
+        physics: mjcf.Physics,
+        names: Sequence[str],
+        size: tuple[int, int],
+        segments: Segments,
+        *,
+        segmentation: bool = False,
+        rendering: Rendering = "fast",
+    ) -> None:
+        fovy = {mount.name: mount.fovy_deg for mount in ALOHA.cameras}
+        for name in names:
+            if name not in fovy:
+                raise unknown_name("camera", name, fovy)
+        self._physics, self._segmentation = physics, segmentation
+        self._numbers = {name: _number(physics, name) for name in names}
+        self._shown = _number(physics, names[0] if names else "overhead")
+        self._intrinsics = {name: intrinsics(*size, fovy[name]) for name in names}
+        self._renderer = Renderer(
+            physics.model.ptr,
+            *size,
+            rendering=rendering,
+            casters=segments.things,
+            segments=segments.of_geom if segmentation else None,
+        )
+
+    def frame(self, time: float) -> dict[str, Array]:
+        """Returns pictures and geometry of all cameras, captured now, which is `time`."""
+        found: dict[str, Array] = {}
+        if self._numbers:
+            self._renderer.update(self._physics.data.ptr)
+        for name, number in self._numbers.items():
+            found[f"rgb/{name}"], found[f"depth/{name}"] = self._renderer.picture(number)
+            if self._segmentation:
+                found[f"segmentation/{name}"] = self._renderer.segmentation(number)
+            found[f"time/{name}"] = np.asarray(time)
+            found[f"intrinsics/{name}"] = self._intrinsics[name]
+            found[f"T_base_camera/{name}"] = self._pose(number).astype(np.float32)
+        return found
+
+    def picture(self) -> NDArray[np.uint8]:
+        """Returns what the first camera sees now (H, W, 3), or the overhead one where there is none."""
+        self._renderer.update(self._physics.data.ptr)
+        return self._renderer.picture(self._shown)[0]
+
+    def close(self) -> None:
+        """Gives the graphics back."""
+        self._renderer.close()
+
+    def _pose(self, number: int) -> Matrix:
+        result = np.eye(4)
+        result[:3, :3] = self._physics.data.cam_xmat[number].reshape(3, 3) @ TO_CONTRACT
+        result[:3, 3] = self._physics.data.cam_xpos[number]
+        return result
+
+
+def _number(physics: mjcf.Physics, name: str) -> int:
+    """Cameras of an attached model bear its name in front: `aloha/left/wrist_left`."""
+    names = [physics.model.id2name(number, "camera").split("/")[-1] for number in range(physics.model.ncam)]
+    return names.index(name)
