@@ -56,13 +56,18 @@ class Skills:
 
     def in_reach(self, arm: str, *targets: Matrix) -> bool:
         """Says whether an arm can go through gripper poses (4, 4) one after the other, from where it is, as `go` would."""
-        q = self.motion.q
+        return self.joints_along(arm, *targets) is not None
+
+    def joints_along(self, arm: str, *targets: Matrix) -> list[Vector] | None:
+        """Returns the joints (14,) at gripper poses (4, 4) that follow one another from where it is; None if one is too far."""
+        q, found = self.motion.q, list[Vector]()
         try:
             for target in targets:
                 q = self._kinematics.solve({arm: target}, q, tolerance=TOLERANCE)
+                found.append(q)
         except OutOfReachError:
-            return False
-        return True
+            return None
+        return found
 
     def choose(self, arm: str, prop: Prop, grasps: Sequence[Grasp]) -> Grasp | None:
         """Returns one of the grasps that are in reach with the way to them, drawn at random; None where none is."""
