@@ -32,17 +32,20 @@ SEEDS = 50
 
 
 def main() -> None:
-    """The command `stringline-eval`; its exit code is 3 when an entry of a suite could not be evaluated.
-
-    `suite=NAME` is one of the suites that ship, `suite=PATH.yaml` one of the user's own: Hydra would look for the latter among
-    the former, so it gets it under another name.
-    """
-    sys.argv = [f"suite_file={argument[6:]}" if _names_a_suite_file(argument) else argument for argument in sys.argv]
+    """The command `stringline-eval`; its exit code is 3 when an entry of a suite could not be evaluated."""
+    sys.argv = with_suite_file(sys.argv)
     run("eval", _evaluate)
 
 
-def _names_a_suite_file(argument: str) -> bool:
-    return argument.startswith("suite=") and argument.endswith((".yaml", ".yml"))
+def with_suite_file(arguments: Sequence[str]) -> list[str]:
+    """Returns a command line in which `suite=PATH.yaml` is `suite_file=PATH.yaml`.
+
+    `suite=NAME` is one of the suites that ship, a choice of a group; Hydra would look for a path among those.
+    """
+    return [
+        f"suite_file={argument[6:]}" if argument.startswith("suite=") and argument.endswith((".yaml", ".yml")) else argument
+        for argument in arguments
+    ]
 
 
 def _evaluate(config: DictConfig) -> None:
@@ -159,6 +162,7 @@ def _suite_report(
 ) -> Report:
     everything = [result for outcome in done.values() for result in outcome.results]
     total = Rate(sum(result.success for result in everything), len(everything))
+    named = settings["suite_file"] or suite.name
     clips: list[Clip] = []
     for name, outcome in done.items():
         clips += choose_clips(outcome.results, Path(settings["output"]) / name / "films", run=name, successes=1, failures=1)
@@ -169,7 +173,7 @@ def _suite_report(
         rates={name: outcome.summary.rate for name, outcome in done.items() if outcome.summary},
         episodes={name: outcome.results for name, outcome in done.items()},
         clips=clips,
-        commands=[f"stringline-eval suite={suite.name} checkpoint={settings['checkpoint']} output={settings['output']}"],
+        commands=[f"stringline-eval suite={named} checkpoint={settings['checkpoint']} output={settings['output']}"],
         notes=[f"{outcome.cell.name} could not be evaluated: {outcome.failure}" for outcome in failed],
     )
 

@@ -1,16 +1,17 @@
 """Tables as text, for a terminal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from stringline.sim.results import Summary
 
 
-def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns columns as wide as their widest entry, the first two to the left and numbers to the right.
+def text_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, words: Collection[int] = (0, 1)) -> str:
+    """Returns columns as wide as their widest entry.
 
     Args:
         head: Names of the columns.
         rows: Entries; a row of two has a text in place of everything after its first entry.
+        words: Columns that stand to the left; the others stand to the right, as numbers do.
     """
     whole = [list(head), *(list(row) for row in rows if len(row) == len(head))]
     first = max(len(row[0]) for row in [head, *rows])
@@ -19,11 +20,11 @@ def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     def line(row: Sequence[str]) -> str:
         if len(row) != len(head):
             return f"{row[0]:<{first}}  {row[1]}".rstrip()
-        cells = [
-            f"{cell:<{width}}" if column < 2 else f"{cell:>{width}}"
+        aligned = [
+            f"{cell:<{width}}" if column in words else f"{cell:>{width}}"
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
-        return "  ".join(cells).rstrip()
+        return "  ".join(aligned).rstrip()
 
     return "\n".join(line(row) for row in [head, *rows])
 
