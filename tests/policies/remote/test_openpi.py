@@ -58,9 +58,9 @@ def openpi() -> Iterator[Callable[[Answer], str]]:
         thread.join(10)
 
 
-def policy(address: str, **options: Any) -> OpenpiPolicy:
+def policy(address: str, *, state_gripper: str = "opening", action_gripper: str = "opening") -> OpenpiPolicy:
     return OpenpiPolicy(
-        address, **{"prompt": "hand over the banana", "state_gripper": "opening", "action_gripper": "opening"} | options
+        address, prompt="hand over the banana", state_gripper=state_gripper, action_gripper=action_gripper, timeout_s=5
     )
 
 
@@ -128,6 +128,8 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(ValueError, match="There is no state_gripper 'openning'"):
         policy("ws://127.0.0.1:9", state_gripper="openning")
     with pytest.raises(ValueError, match="Did you mean 'cam_high'"):
-        policy("ws://127.0.0.1:9", cameras={"cam_hihg": "overhead"})
+        OpenpiPolicy(
+            "ws://127.0.0.1:9", prompt="", state_gripper="opening", action_gripper="opening", cameras={"cam_hihg": "table"}
+        )
     with pytest.raises(RemoteError, match="No policy server at"):
-        policy("ws://127.0.0.1:9", timeout_s=2).session(0)
+        policy("ws://127.0.0.1:9").session(0)

@@ -149,11 +149,11 @@ def test_a_mistake_is_answered_in_words_and_the_connection_goes_on(
     with connect(running(Drift()).address, proxy=None) as raw:
         raw.recv()
         raw.send(message)
-        answer = unpack(bytes(raw.recv(timeout=5)))
+        answer = unpack(raw.recv(timeout=5, decode=False))
         assert (answer["type"], answer["kind"]) == ("error", "mistake")
         assert re.search(words, answer["message"])
         raw.send(pack({"type": "begin", "seed": 3}))
-        assert unpack(bytes(raw.recv(timeout=5))) == {"type": "begun"}
+        assert unpack(raw.recv(timeout=5, decode=False)) == {"type": "begun"}
 
 
 def test_an_observation_that_lacks_what_the_policy_reads_is_a_mistake(running: Callable[..., Running]) -> None:
@@ -251,3 +251,22 @@ def test_the_command_serves_the_shipped_checkpoint(tmp_path: Path) -> None:
         server.send_signal(2)
         assert server.wait(20) == 130
         server.stderr.close()
+
+
+def test_the_policy_of_ones_own_that_the_page_shows_is_served() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "remote.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0]
+    shown = code.replace("port=8765", "port=0, started=lambda port: print(port, flush=True)")
+    server = subprocess.Popen([sys.executable, "-c", shown], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        remote = RemotePolicy(f"ws://127.0.0.1:{int(server.stdout.readline())}")
+        seen = observation(0, 3.0)
+        with remote.session(0) as session:
+            chunk = session.plan(seen)
+        np.testing.assert_array_equal(chunk.action, np.tile(seen["joints/position"], (50, 1)))
+        np.testing.assert_allclose(chunk.time, 3.0 + np.arange(50) / 50)
+    finally:
+        server.terminate()
+        server.wait(10)
+        server.stdout.close()

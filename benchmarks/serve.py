@@ -1,0 +1,119 @@
+"""What serving a policy costs over asking it directly.
+
+    python benchmarks/serve.py --json serve.json
+
+Names: serve/direct (milliseconds per plan in this process), serve/<clients> for 1, 2, 4 and 8 clients at once (milliseconds per plan
+over all of them; peer `direct`, ratio of times), serve/round_trip (a policy that answers at once: what the wire alone costs).
+The server is a process of its own on this machine, the policy the shipped checkpoint, an observation that of its task.
+"""
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+
+from stringline.datasets.contract import Contract, Observation
+from stringline.policies.chunk import ActionChunk
+from stringline.policies.load import load_policy
+from stringline.policies.remote.client import RemotePolicy
+from stringline.policies.remote.server import serve
+from stringline.sim.evaluation import open_world
+
+# This folder holds a file named like Python's own package `encodings`, which a child process would import instead.
+sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
+
+CLIENTS = (1, 2, 4, 8)
+TASK = CHECKPOINT = "hand_over_banana"
+
+
+class Prompt:
+    """A policy that answers at once."""
+
+    def __init__(self, contract: Contract) -> None:
+        """Keeps the contract."""
+        self.contract = contract
+
+    def session(self, seed: int) -> "Prompt":
+        """Begins an episode."""
+        return self
+
+    def plan(self, observation: Observation) -> ActionChunk:
+        """Stays."""
+        return ActionChunk(float(observation["time"]) + np.arange(48) / 50, np.tile(observation["joints/position"], (48, 1)))
+
+
+def host(prompt: bool, port: Connection) -> None:
+    """Serves until it is ended."""
+    policy = load_policy(CHECKPOINT)
+    serve(Prompt(policy.contract) if prompt else policy, port=0, queue=16, started=port.send)
+
+
+def plans_per_client(address: str, observation: Observation, seed: int, count: int) -> list[float]:
+    """Returns how long each plan of one client took, seconds."""
+    took = []
+    with RemotePolicy(address, timeout_s=120).session(seed) as session:
+        for _ in range(count):
+            start = time.perf_counter()
+            session.plan(observation)
+            took.append(time.perf_counter() - start)
+    return took
+
+
+def served(prompt: bool, observation: Observation, clients: tuple[int, ...], count: int) -> dict[int, float]:
+    """Returns milliseconds per plan over all clients, by their number; for the prompt policy the median of a single one."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    server = context.Process(target=host, args=(prompt, there), daemon=True)
+    server.start()
+    address, found = f"ws://127.0.0.1:{here.recv()}", {}
+    plans_per_client(address, observation, 0, 3)
+    for number in clients:
+        start = time.perf_counter()
+        with ThreadPoolExecutor(number) as pool:
+            took = list(pool.map(lambda seed: plans_per_client(address, observation, seed, count), range(number)))
+        whole = (time.perf_counter() - start) / (number * count)
+        found[number] = 1e3 * (statistics.median(took[0]) if prompt else whole)
+    server.terminate()
+    server.join(10)
+    return found
+
+
+def main() -> None:
+    """Prints the table and, if asked, writes it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--plans", type=int, default=30, help="per client")
+    given = parser.parse_args()
+    world = open_world(TASK)
+    world.begin(0)
+    observation = world.observe()
+    world.close()
+    session = load_policy(CHECKPOINT).session(0)
+    session.plan(observation)
+    took = []
+    for _ in range(given.plans):
+        start = time.perf_counter()
+        session.plan(observation)
+        took.append(time.perf_counter() - start)
+    direct = 1e3 * statistics.mean(took)
+    entries: list[dict[str, object]] = [{"name": "serve/direct", "value": direct, "unit": "ms", "peer": None, "ratio": None}]
+    for clients, value in served(False, observation, CLIENTS, given.plans).items():
+        entries.append({"name": f"serve/{clients}", "value": value, "unit": "ms", "peer": "direct", "ratio": value / direct})
+    wire = served(True, observation, (1,), 10 * given.plans)[1]
+    entries.append({"name": "serve/round_trip", "value": wire, "unit": "ms", "peer": None, "ratio": None})
+    for entry in entries:
+        ratio = f"   {entry['ratio']:.3f} x {entry['peer']}" if entry["ratio"] else ""
+        print(f"{entry['name']:20s} {entry['value']:8.2f} {entry['unit']}{ratio}", flush=True)
+    if given.json is not None:
+        given.json.write_text(json.dumps(entries, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
