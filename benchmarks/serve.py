@@ -2,7 +2,7 @@
 
     python benchmarks/serve.py --json serve.json
 
-Names: serve/direct (milliseconds per plan in this process), serve/<clients> for 1, 2, 4 and 8 clients at once (milliseconds per plan
+Names: serve/direct (milliseconds per plan in this process), serve/<clients> for 1, 2, 4 and 8 clients at once (ms per plan
 over all of them; peer `direct`, ratio of times), serve/round_trip (a policy that answers at once: what the wire alone costs).
 The server is a process of its own on this machine, the policy the shipped checkpoint, an observation that of its task.
 """
