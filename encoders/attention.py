@@ -121,6 +121,18 @@ class PositionalAttention(nn.Module):
         keys, values = self._project(memory, places, 1, 3)
         return KeyValues(keys=keys, values=values, places=places)
 
+    def weights(self, x: Tensor, places: Places, *, present: Tensor | None = None) -> Tensor:
+        """Returns how much each token attends to each, (B, heads, N, N) with rows that add up to one: for people to look at.
+
+        Args:
+            x: (B, N, dim), the tokens.
+            places: Theirs.
+            present: (B, N) bool, which of them exist; None: all.
+        """
+        q, k = self._project(x, places, 0, 2)
+        every = torch.eye(k.shape[-2], dtype=k.dtype, device=k.device).expand(*k.shape[:-2], -1, -1)
+        return attend(q, k, every, places.logit_factor(places), present)
+
     @torch.no_grad()
     def fold_(self, basis: Tensor | None) -> None:
         """Folds a basis into the weights for good; from then on use places without one.

@@ -102,6 +102,17 @@ def test_normalised_queries_and_keys_are_turned_afterwards(
         torch.testing.assert_close(layer(x, places), expected, rtol=0, atol=1e-11)
 
 
+def test_the_weights_that_are_shown_are_those_that_attend(spatial_encoding: PositionEncoding, draw: Draw) -> None:
+    attention = _attention(spatial_encoding, values=False)
+    x, places = draw(2, 5, attention.qkv.in_features), spatial_encoding.prepare(draw(2, 5, spatial_encoding.axes))
+    weights = attention.weights(x, places)
+    torch.testing.assert_close(weights.sum(dim=-1), torch.ones_like(weights[..., 0]))
+    dim = attention.qkv.in_features
+    values = torch.nn.functional.linear(x, attention.qkv.weight[2 * dim :], attention.qkv.bias[2 * dim :])
+    values = values.unflatten(-1, (attention.heads, -1)).transpose(1, 2)
+    torch.testing.assert_close(attention.out((weights @ values).transpose(1, 2).flatten(2)), attention(x, places))
+
+
 def test_what_was_remembered_serves_many_queries(spatial_encoding: PositionEncoding, draw: Draw) -> None:
     layer, memory, r_memory = _attention(spatial_encoding, values=True), draw(2, 5, 32), draw(2, 5, 3)
     known = layer.remember(memory, spatial_encoding.prepare(r_memory))
