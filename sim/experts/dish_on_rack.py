@@ -19,14 +19,14 @@ from stringline.sim.tasks.dish_task import DishTask
 TaskT = TypeVar("TaskT", bound=DishTask)
 ARM = "right"  # The bay is on its side.
 PACES = (0.9, 2.1)  # Long ways take what the joints' limits ask for; only slower paces show in the length of an episode.
-ATTEMPTS = 4
+ATTEMPTS = 6
 LIFT_M = 0.085  # The dish's foot passes 3 cm above the rack's wall.
 ABOVE_M = 0.055  # It comes down from that far above where it is let go.
 DROP_M = 0.004  # It is let go that far above the rack's floor.
 RETREAT_M = 0.08
 ROOM_M = 0.03  # Between rim and wall or tines, for a finger and what the grip is off.
-TURNS_DEG = (-60.0, -30.0, 0.0, 30.0, 60.0)  # A round dish may be turned on the way, so that the arm reaches.
-SPOTS = 3
+TURNS_DEG = range(-90, 91, 30)  # A round dish may be turned on the way, so that the arm reaches.
+SPOTS = 6
 # Outermost points of pads, fingers and palm at an opening of 0.7, in the gripper's frame, metres.
 GRIPPER_OUTLINE = np.array(
     [(x, y * side, 0.0) for x, y in ((0.015, 0.029), (-0.005, 0.044), (-0.11, 0.085)) for side in (-1, 1)]
@@ -87,20 +87,22 @@ def clear_of_rack(task: DishTask, T_rack_gripper: Matrix) -> bool:
 def _stand_down(task: DishTask, skills: Skills) -> Iterator[Vector]:
     """Brings the dish that is held over the bay on a line, so that no link dips into the rack, lowers it and lets go.
 
-    Raises:
-        OutOfReachError: No spot is in reach for the dish as it is held.
+    Where no spot is in reach for the dish as it is held, it is set back onto the table, to be taken in another way.
     """
     T_rack_dish = _spot(task, skills, skills.scene.in_gripper(ARM, task.dish), taken=())
     if T_rack_dish is None:
-        raise OutOfReachError(f"No spot in the rack's bay is in reach for {task.dish.name} as it is held.")
-    goal = partial(_in_rack, task, skills, T_rack_dish)
-    yield from skills.carry(ARM, task.dish, lambda: raised(goal(), ABOVE_M), seconds=1.1, straight=True)
-    if skills.scene.holds(ARM, task.dish):
+        yield from skills.rise(ARM, skills.scene.table + DROP_M - task.lowest(skills.scene.pose(task.dish)))
+    else:
+        goal = partial(_in_rack, task, skills, T_rack_dish)
+        yield from skills.carry(ARM, task.dish, lambda: raised(goal(), ABOVE_M), seconds=1.1, straight=True)
+        if not skills.scene.holds(ARM, task.dish):
+            return
         yield from skills.carry(ARM, task.dish, goal, seconds=0.6, straight=True)
-    if skills.scene.holds(ARM, task.dish):
-        yield from skills.wait(SETTLING)
-        yield from skills.grip(ARM, 1.0, OPENING)
-        yield from skills.back_off(ARM, RETREAT_M)
+        if not skills.scene.holds(ARM, task.dish):
+            return
+    yield from skills.wait(SETTLING)
+    yield from skills.grip(ARM, 1.0, OPENING)
+    yield from skills.back_off(ARM, RETREAT_M)
 
 
 def _spot(task: DishTask, skills: Skills, T_gripper_dish: Matrix, taken: Sequence[Matrix]) -> Matrix | None:
@@ -115,8 +117,11 @@ def _spot(task: DishTask, skills: Skills, T_gripper_dish: Matrix, taken: Sequenc
             T_rack_dish = pose(spot, rotation_about(UP, yaw + np.radians(turn)))
             let_go = _in_rack(task, skills, T_rack_dish) @ inverse(T_gripper_dish)
             T_start = taken[-1] if taken else skills.scene.gripper(ARM)
-            over = [between(T_start, raised(let_go, ABOVE_M), share) for share in np.linspace(0.125, 1.0, 8)]
-            if skills.in_reach(ARM, *taken, *over, let_go, backed(let_go, RETREAT_M)):
+            above = raised(let_go, ABOVE_M)
+            over = [between(T_start, above, share) for share in np.linspace(0.125, 1.0, 8)]
+            # The joints are computed both for the end of the line and along it.
+            ends = skills.in_reach(ARM, *taken, above)
+            if ends and skills.in_reach(ARM, *taken, *over, let_go, backed(let_go, RETREAT_M)):
                 return T_rack_dish
     return None
 

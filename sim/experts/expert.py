@@ -9,11 +9,17 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.names import unknown_name
 from stringline.sim.environment import TaskEnvironment
 from stringline.sim.experts.bowl_on_rack import BowlOnRackExpert
+from stringline.sim.experts.fmb_1 import Fmb1Expert
+from stringline.sim.experts.fmb_2 import Fmb2Expert
 from stringline.sim.experts.glass_on_rack import GlassOnRackExpert
 from stringline.sim.experts.hand_over_banana import HandOverBananaExpert
+from stringline.sim.experts.plate_on_rack import PlateOnRackExpert
 from stringline.sim.tasks.bowl_on_rack import BowlOnRack
+from stringline.sim.tasks.fmb_1 import Fmb1
+from stringline.sim.tasks.fmb_2 import Fmb2
 from stringline.sim.tasks.glass_on_rack import GlassOnRack
 from stringline.sim.tasks.hand_over_banana import HandOverBanana
+from stringline.sim.tasks.plate_on_rack import PlateOnRack
 
 
 class Expert(Protocol):
@@ -33,8 +39,11 @@ class Expert(Protocol):
 
 EXPERTS: Mapping[str, Callable[[], Expert]] = {
     BowlOnRack.name: BowlOnRackExpert,
+    Fmb1.name: Fmb1Expert,
+    Fmb2.name: Fmb2Expert,
     GlassOnRack.name: GlassOnRackExpert,
     HandOverBanana.name: HandOverBananaExpert,
+    PlateOnRack.name: PlateOnRackExpert,
 }
 
 

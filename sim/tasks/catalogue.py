@@ -4,14 +4,20 @@ from collections.abc import Callable, Mapping
 
 from stringline.datasets.names import unknown_name
 from stringline.sim.tasks.bowl_on_rack import BowlOnRack
+from stringline.sim.tasks.fmb_1 import Fmb1
+from stringline.sim.tasks.fmb_2 import Fmb2
 from stringline.sim.tasks.glass_on_rack import GlassOnRack
 from stringline.sim.tasks.hand_over_banana import HandOverBanana
+from stringline.sim.tasks.plate_on_rack import PlateOnRack
 from stringline.sim.tasks.tabletop import TabletopTask
 
 TASKS: Mapping[str, Callable[[float], TabletopTask]] = {
     BowlOnRack.name: BowlOnRack,
+    Fmb1.name: Fmb1,
+    Fmb2.name: Fmb2,
     GlassOnRack.name: GlassOnRack,
     HandOverBanana.name: HandOverBanana,
+    PlateOnRack.name: PlateOnRack,
 }
 
 

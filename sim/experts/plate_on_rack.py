@@ -1,0 +1,163 @@
+"""A scripted expert that stands the plate in a slot of the rack.
+
+The left arm comes in low, one finger below the plate's rim and one above, pads along the rim's slope. It lifts the plate, turns
+it on edge in front of the rack, brings it over a slot, lowers it between the tines and lets go.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
+from stringline.datasets.embodiments.rigid import Matrix, inverse, pose
+from stringline.sim.experts.dish_on_rack import PACES, clear_of_rack
+from stringline.sim.experts.grasps import UP, Grasp, backed, raised
+from stringline.sim.experts.motion import between
+from stringline.sim.experts.rims import rim_grasps
+from stringline.sim.experts.scripted import ScriptedExpert
+from stringline.sim.experts.skills import OPENING, SETTLING, Skills
+from stringline.sim.tasks.plate_on_rack import PlateOnRack
+
+ARM = "left"  # The slots are on its side.
+ATTEMPTS = 5
+OPENED = 0.3  # A gap of 17 mm: a wider one would put the lower finger into the table.
+ABOVE_RIM_M = 0.002  # The gripper comes that much above the rim's middle, for the same reason.
+HOVER_M, LIFT_M, RETREAT_M = 0.05, 0.10, 0.06
+DROP_M = 0.003
+OVER_TINES_M = 0.02
+IN_FRONT_M = 0.12
+ELEVATIONS_DEG = (0.0, 20.0, 40.0, 60.0)  # Where the gripper holds the plate on edge: 0 at its front, 90 at its top.
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """One way to stand the plate: in which slot and where along it, to which side it faces, how high the grip ends up."""
+
+    y: float
+    x: float
+    facing: float
+    elevation: float
+
+
+class PlateOnRackExpert(ScriptedExpert[PlateOnRack]):
+    """Takes the plate from any side in reach; slot, facing and where the grip ends up are drawn among those in reach.
+
+    Args:
+        paces: See `ScriptedExpert`.
+    """
+
+    task_class = PlateOnRack
+
+    def __init__(self, paces: tuple[float, float] = PACES) -> None:
+        super().__init__(paces)
+
+    def script(self, task: PlateOnRack, skills: Skills) -> Iterator[Vector]:
+        """Yields joint targets (14,)."""
+        for _ in range(ATTEMPTS):
+            if not skills.scene.holds(ARM, task.dish):
+                yield from skills.pick(ARM, task.dish, [_choose_grasp(task, skills)], lift=LIFT_M, attempts=1)
+            if skills.scene.holds(ARM, task.dish):
+                yield from _stand_up(task, skills)
+            if task.on_rack(inverse(skills.scene.pose(task.rack)) @ skills.scene.pose(task.dish)):
+                return
+
+
+def _grasps(task: PlateOnRack) -> list[Grasp]:
+    plate = task.plate
+    slope = np.arctan2(plate.height - plate.thickness, plate.diameter / 2 - plate.floor_radius)
+    radius = plate.diameter / 2 + plate.thickness / 2 * np.sin(slope)
+    height = plate.height - plate.thickness / 2 * np.cos(slope)
+    return rim_grasps(
+        radius,
+        height + ABOVE_RIM_M,
+        azimuths_deg=range(-180, 180, 15),
+        pitches_deg=(np.degrees(slope) + 2.0,),
+        opening=OPENED,
+        hover=HOVER_M,
+    )
+
+
+def _choose_grasp(task: PlateOnRack, skills: Skills) -> Grasp:
+    """Draws a grasp from which some slot is in reach.
+
+    Raises:
+        OutOfReachError: There is none.
+    """
+    T_base_plate, T_base_rack, grasps = skills.scene.pose(task.dish), skills.scene.pose(task.rack), _grasps(task)
+    for index in skills.rng.permutation(len(grasps)):
+        grasp = grasps[int(index)]
+        at = T_base_plate @ grasp.T_prop_gripper
+        way = (backed(at, grasp.hover), at, raised(at, LIFT_M))
+        if not clear_of_rack(task, inverse(T_base_rack) @ at) or not skills.in_reach(ARM, *way):
+            continue
+        if _choose_slot(task, skills, inverse(grasp.T_prop_gripper), way) is not None:
+            return grasp
+    raise OutOfReachError(f"None of {len(grasps)} ways for the {ARM} arm to stand {task.dish.name} in the rack.")
+
+
+def _choose_slot(task: PlateOnRack, skills: Skills, T_gripper_plate: Matrix, taken: Sequence[Matrix]) -> Matrix | None:
+    """Draws where to let go, `T_rack_plate` (4, 4), in reach after the way `taken`; None where nothing is."""
+    radial = -inverse(T_gripper_plate)[:3, 0] * (1, 1, 0)
+    slots = [
+        _Slot(y, skills.rng.uniform(-0.02, 0.02), facing, np.radians(elevation))
+        for y in task.rack.slots
+        for facing in (-1.0, 1.0)
+        for elevation in ELEVATIONS_DEG
+    ]
+    T_start = taken[-1] if taken else skills.scene.gripper(ARM)
+    for index in skills.rng.permutation(len(slots)):
+        T_rack_plate = standing(task, slots[int(index)], radial / np.linalg.norm(radial))
+        down, over, front = (_on_the_way(task, skills, T_rack_plate, step) @ inverse(T_gripper_plate) for step in range(3))
+        if not skills.in_reach(ARM, *taken, front, over, down, backed(down, RETREAT_M)):
+            continue
+        line = [between(T_start, front, share) for share in np.linspace(0.125, 1.0, 8)]
+        if skills.in_reach(ARM, *taken, *line, over, down):
+            return T_rack_plate
+    return None
+
+
+def standing(task: PlateOnRack, slot: _Slot, radial: Vector) -> Matrix:
+    """Returns the pose `T_rack_plate` (4, 4) of the plate on edge, just above the rack's floor.
+
+    Args:
+        task: Whose plate and rack.
+        slot: Where.
+        radial: (3,), of the grip in the plate's frame, a unit vector.
+    """
+    grip = np.array([np.cos(slot.elevation), 0.0, np.sin(slot.elevation)])
+    face = np.array([0.0, slot.facing, 0.0])
+    wanted = np.stack([grip, np.cross(face, grip), face], axis=1)
+    given = np.stack([radial, np.cross(UP, radial), UP], axis=1)
+    radius = float(np.hypot(*task.rim_points[0, :2]))
+    # The origin is in the plane of the plate's foot; the middle of its thickness goes into the middle of the slot.
+    middle = np.array([slot.x, slot.y - slot.facing * task.plate.height / 2, task.rack.floor + radius + DROP_M])
+    return pose(middle, wanted @ given.T)
+
+
+def _on_the_way(task: PlateOnRack, skills: Skills, T_rack_plate: Matrix, step: int) -> Matrix:
+    """Returns the plate's pose (4, 4) in the base frame: in the slot (0), above it (1), in front of the rack (2)."""
+    above = task.rack.height - task.rack.floor + OVER_TINES_M
+    shift = [(0.0, 0.0, 0.0), (0.0, 0.0, above), (IN_FRONT_M, 0.0, above)][step]
+    return np.asarray(skills.scene.pose(task.rack) @ pose(shift) @ T_rack_plate)
+
+
+def _stand_up(task: PlateOnRack, skills: Skills) -> Iterator[Vector]:
+    """Turns the plate that is held on edge, lowers it into a slot and lets go.
+
+    Raises:
+        OutOfReachError: No slot is in reach for the plate as it is held.
+    """
+    T_rack_plate = _choose_slot(task, skills, skills.scene.in_gripper(ARM, task.dish), taken=())
+    if T_rack_plate is None:
+        raise OutOfReachError(f"No slot is in reach for {task.dish.name} as it is held.")
+    for step, seconds in ((2, 1.4), (1, 0.7), (0, 0.8)):
+        goal = partial(_on_the_way, task, skills, T_rack_plate, step)
+        yield from skills.carry(ARM, task.dish, goal, seconds=seconds, straight=True)
+        if not skills.scene.holds(ARM, task.dish):
+            return
+    yield from skills.wait(SETTLING)
+    yield from skills.grip(ARM, OPENED, OPENING)
+    yield from skills.back_off(ARM, RETREAT_M)
