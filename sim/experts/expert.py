@@ -13,12 +13,14 @@ from stringline.sim.experts.fmb_1 import Fmb1Expert
 from stringline.sim.experts.fmb_2 import Fmb2Expert
 from stringline.sim.experts.glass_on_rack import GlassOnRackExpert
 from stringline.sim.experts.hand_over_banana import HandOverBananaExpert
+from stringline.sim.experts.mug_on_plate import MugOnPlateExpert
 from stringline.sim.experts.plate_on_rack import PlateOnRackExpert
 from stringline.sim.tasks.bowl_on_rack import BowlOnRack
 from stringline.sim.tasks.fmb_1 import Fmb1
 from stringline.sim.tasks.fmb_2 import Fmb2
 from stringline.sim.tasks.glass_on_rack import GlassOnRack
 from stringline.sim.tasks.hand_over_banana import HandOverBanana
+from stringline.sim.tasks.mug_on_plate import MugOnPlate
 from stringline.sim.tasks.plate_on_rack import PlateOnRack
 
 
@@ -43,6 +45,7 @@ EXPERTS: Mapping[str, Callable[[], Expert]] = {
     Fmb2.name: Fmb2Expert,
     GlassOnRack.name: GlassOnRackExpert,
     HandOverBanana.name: HandOverBananaExpert,
+    MugOnPlate.name: MugOnPlateExpert,
     PlateOnRack.name: PlateOnRackExpert,
 }
 

@@ -8,6 +8,7 @@ from stringline.sim.tasks.fmb_1 import Fmb1
 from stringline.sim.tasks.fmb_2 import Fmb2
 from stringline.sim.tasks.glass_on_rack import GlassOnRack
 from stringline.sim.tasks.hand_over_banana import HandOverBanana
+from stringline.sim.tasks.mug_on_plate import MugOnPlate
 from stringline.sim.tasks.plate_on_rack import PlateOnRack
 from stringline.sim.tasks.tabletop import TabletopTask
 
@@ -17,6 +18,7 @@ TASKS: Mapping[str, Callable[[float], TabletopTask]] = {
     Fmb2.name: Fmb2,
     GlassOnRack.name: GlassOnRack,
     HandOverBanana.name: HandOverBanana,
+    MugOnPlate.name: MugOnPlate,
     PlateOnRack.name: PlateOnRack,
 }
 
