@@ -1,0 +1,82 @@
+"""Bringing a held thing exactly somewhere, and keeping the gripper off what is there."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.embodiments.rigid import Matrix, inverse
+from stringline.sim.experts.motion import Move
+from stringline.sim.experts.skills import SETTLING, Skills
+from stringline.sim.props.peg import Peg
+from stringline.sim.tasks.judgement import in_frame
+
+ARM = "right"
+CORRECTIONS = 6
+PLAY = 0.001  # Metres that a corner may be off, sideways.
+WINDUP = 0.03  # Metres that the commanded gripper may be off the measured one before the commands start anew from that.
+# Outer corners of open pads and fingers in the frame of the gripper, metres.
+TIPS = np.array(
+    [(x, y, z) for y in (-0.052, 0.052) for x, z in ((0.0154, 0.0125), (0.0154, -0.0125), (-0.0038, 0.017), (-0.0038, -0.011))]
+)
+# Capsules of the arm that must keep off things: all but the foot, the shoulder, and the fingers, whose tips are known better.
+WATCHED = [index for index, mount in enumerate(ALOHA.capsule_mounts) if mount.link > 0 and not mount.per_opening.any()]
+CLEARANCE = 0.004
+
+
+def nudge(skills: Skills, peg: Peg, T_base_goal: Matrix, seconds: float) -> Iterator[Vector]:
+    """Moves the gripper's target by what the peg is off its goal (4, 4), whatever the steady errors of the joints are."""
+    commanded, measured = ALOHA.forward_kinematics(skills.motion.q)[ARM], skills.scene.gripper(ARM)
+    wound_up = np.linalg.norm(commanded[:3, 3] - measured[:3, 3]) > WINDUP
+    T_target = T_base_goal @ inverse(skills.scene.pose(peg)) @ (measured if wound_up else commanded)
+    yield from skills.go(seconds, {ARM: Move(lambda: T_target, straight=True)})
+
+
+def align(skills: Skills, peg: Peg, T_base_goal: Matrix) -> Iterator[Vector]:
+    """Moves the peg until its corners are where they should be, sideways to a millimetre."""
+    for _ in range(CORRECTIONS):
+        yield from nudge(skills, peg, T_base_goal, 0.35)
+        yield from skills.wait(SETTLING)
+        if not skills.scene.holds(ARM, peg) or sideways_error(skills.scene.pose(peg), T_base_goal, peg) < PLAY:
+            break
+
+
+def sideways_error(T_base_peg: Matrix, T_base_goal: Matrix, peg: Peg) -> float:
+    """Returns how far the corner that is farthest off is off its place along x or y, metres."""
+    corners, wanted = (in_frame(np.eye(4), T, peg.corners) for T in (T_base_peg, T_base_goal))
+    return float(np.abs(corners - wanted)[:, :2].max())
+
+
+def lowest_tip(T_base_gripper: Matrix) -> float:
+    """Returns the height of the lowest point of an open gripper's fingers, metres."""
+    return float(T_base_gripper[2, 3]) - tip_depth(T_base_gripper)
+
+
+def tip_depth(T_base_gripper: Matrix) -> float:
+    """Returns how far the open fingers reach below the gripper's frame, metres; only its rotation matters."""
+    return float(-(TIPS @ T_base_gripper[2, :3]).min())
+
+
+def clear_of(q: Vector, table: float, T_base_block: Matrix | None = None, size: ArrayLike = (0.0, 0.0, 0.0)) -> bool:
+    """Says whether the arm, without its fingers, keeps 4 mm off the table and off a block that stands on its origin.
+
+    Args:
+        q: Joints (14,).
+        table: Height of the table top, metres.
+        T_base_block: (4, 4), of the block, if there is one.
+        size: (3,) full lengths of the block, metres.
+    """
+    capsules = [capsule for capsule in ALOHA.capsules(q) if capsule.arm == ARM]
+    for capsule in (capsules[index] for index in WATCHED):
+        points = capsule.start + np.linspace(0.0, 1.0, 9)[:, None] * (capsule.end - capsule.start)
+        if points[:, 2].min() < table + capsule.radius + CLEARANCE:
+            return False
+        if T_base_block is not None:
+            half = np.asarray(size) / 2
+            centred = in_frame(T_base_block, np.eye(4), points) - (0.0, 0.0, half[2])
+            outside = np.linalg.norm(np.maximum(np.abs(centred) - half, 0.0), axis=1)
+            if outside.min() < capsule.radius + CLEARANCE:
+                return False
+    return True

@@ -1,0 +1,179 @@
+"""What the experts for both recesses share: take the peg, bring it over the recess, correct by what is measured, lower it.
+
+The pose of the peg in the gripper and the steady errors of the joints are unknown beforehand. Over the recess the gripper's
+target is moved by what the peg is measured to be off, until that is less than the play; then the peg is pressed down softly.
+Where it sticks it is lifted and lowered again beside where that was, and where it slipped in the gripper it is laid down and
+taken anew.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.embodiments.rigid import Matrix, inverse, pose, rotation_about
+from stringline.sim.experts.fitting import ARM, align, clear_of, lowest_tip, nudge
+from stringline.sim.experts.grasps import Grasp, backed, raised
+from stringline.sim.experts.motion import Move
+from stringline.sim.experts.scripted import ScriptedExpert
+from stringline.sim.experts.skills import OPENING, SETTLING, Done, Skills
+from stringline.sim.tasks.footprints import gap
+from stringline.sim.tasks.recess_task import RecessTask
+
+ROUNDS = 6  # How often the whole is tried.
+LOWERINGS, PRESSES = 3, 3
+PRESS = 0.003  # The arm's joints stick; it aims that far below the floor, metres.
+DROP = 0.0015  # A peg that far off the floor is let go, metres.
+HOVER, NEAR = 0.05, 0.004  # Metres of the peg over the rim while travelling, and while correcting.
+SIDE = 0.001  # How far beside its goal a peg that stuck is lowered again, metres.
+TIP_CLEARANCE = 0.001
+PACES = (0.8, 1.9)  # Wide, since half of an episode goes by at the speed of the joints and of the gripper.
+FALL = 0.03  # From no higher than that a peg is let fall onto the table, metres.
+SPOTS = 12  # How many places to lay the peg down are considered.
+
+RecessT = TypeVar("RecessT", bound=RecessTask)
+
+
+class RecessExpert(ScriptedExpert[RecessT]):
+    """Tries again from wherever the peg is, until the task is done.
+
+    Attributes:
+        lift: How high the peg is taken off the table, metres: so high that it can be turned there.
+    """
+
+    lift: float
+
+    def __init__(self, paces: tuple[float, float] = PACES) -> None:
+        super().__init__(paces)
+
+    @abstractmethod
+    def grasps(self, task: RecessT) -> Sequence[Grasp]:
+        """Returns ways to take the peg as it lies with its own z axis up."""
+
+    def script(self, task: RecessT, skills: Skills) -> Iterator[Vector]:
+        """Yields joint targets (14,)."""
+        for _ in range(ROUNDS):
+            if task.reached(skills.scene.env.physics):
+                break
+            if not skills.scene.holds(ARM, task.peg):
+                yield from self._take(task, skills)
+            if not skills.scene.holds(ARM, task.peg):
+                continue
+            goal = self._goal(task, skills)
+            if goal is None:
+                yield from self._lay_down(task, skills)
+            elif (yield from self._insert(task, skills, goal)):
+                yield from self._leave(skills)
+        yield from skills.go_home(ARM)
+
+    def _take(self, task: RecessT, skills: Skills) -> Iterator[Vector]:
+        """Picks the peg up in a way in which it can be inserted; where there is none, in any way."""
+        T_base_peg = skills.scene.pose(task.peg)
+        turns = task.peg.symmetries()
+        heights = (T_base_peg[:3, :3] @ turns)[:, 2, 2]  # Of the tip of each equal frame's z axis.
+        turned = [
+            Grasp(pose(rotation=turn) @ grasp.T_prop_gripper, grasp.closed, grasp.opening, grasp.hover)
+            for grasp in self.grasps(task)
+            for turn in turns[heights > heights.max() - 0.1]
+        ]
+        order = (turned[int(index)] for index in skills.rng.permutation(len(turned)))
+        useful = next((grasp for grasp in order if self._serves(task, skills, T_base_peg, grasp)), None)
+        yield from skills.pick(ARM, task.peg, [useful] if useful else turned, lift=self.lift, attempts=1)
+
+    def _serves(self, task: RecessT, skills: Skills, T_base_peg: Matrix, grasp: Grasp) -> bool:
+        """Says whether the peg can be taken so, and inserted when it is."""
+        at = T_base_peg @ grasp.T_prop_gripper
+        taking = [backed(at, grasp.hover), at, raised(at, self.lift)]
+        way = skills.joints_along(ARM, *taking)
+        free = way is not None and clear_of(way[1], skills.scene.table)
+        return bool(free and self._goals(task, skills, inverse(grasp.T_prop_gripper), taking))
+
+    def _goal(self, task: RecessT, skills: Skills) -> Matrix | None:
+        """Returns which of the equal goals `T_board_peg` (4, 4) is reached with the least turning, None where none is."""
+        goals = self._goals(task, skills, skills.scene.in_gripper(ARM, task.peg))
+        rotation = (inverse(skills.scene.pose(task.board)) @ skills.scene.pose(task.peg))[:3, :3]
+        return max(goals, key=lambda goal: float(np.trace(goal[:3, :3].T @ rotation)), default=None)
+
+    def _goals(self, task: RecessT, skills: Skills, T_gripper_peg: Matrix, before: Sequence[Matrix] = ()) -> list[Matrix]:
+        """Returns the goals that are in reach with the peg so in the gripper and nothing in the way, after poses `before`."""
+        T_base_board = skills.scene.pose(task.board)
+        top = T_base_board[2, 3] + task.board.height
+        found = []
+        for goal in task.goals:
+            T_base_gripper = T_base_board @ goal @ inverse(T_gripper_peg)
+            if lowest_tip(T_base_gripper) < top + TIP_CLEARANCE:
+                continue
+            over = raised(T_base_gripper, task.board.recess.depth + HOVER)
+            way = skills.joints_along(ARM, *before, over, T_base_gripper)
+            if way and clear_of(way[-1], skills.scene.table, T_base_board, task.board.size):
+                found.append(goal)
+        return found
+
+    def _insert(self, task: RecessT, skills: Skills, goal: Matrix) -> Done:
+        """Brings the peg into the recess, deep enough to let it go."""
+        scene, depth = skills.scene, task.board.recess.depth
+
+        def at(height: float, offset: Vector) -> Matrix:
+            return pose((*offset, height)) @ scene.pose(task.board) @ goal
+
+        offset = np.zeros(2)
+        yield from skills.carry(ARM, task.peg, lambda: at(depth + HOVER, offset), seconds=1.2)
+        yield from skills.wait(SETTLING)
+        for _ in range(LOWERINGS):
+            if not scene.holds(ARM, task.peg) or not self._goals(task, skills, scene.in_gripper(ARM, task.peg)):
+                return False
+            yield from align(skills, task.peg, at(depth + NEAR, offset))
+            for _ in range(PRESSES):
+                yield from nudge(skills, task.peg, at(-PRESS, offset), 0.6)
+                yield from skills.wait(SETTLING)
+                if task.depth(scene.env.physics) > depth - DROP:
+                    return True
+            if task.depth(scene.env.physics) > depth / 2:
+                return True
+            offset = skills.rng.uniform(-SIDE, SIDE, 2)
+        return False
+
+    def _leave(self, skills: Skills) -> Iterator[Vector]:
+        """Lets go, and moves away backwards or upwards, as far as the arm can."""
+        yield from skills.grip(ARM, 1.0, OPENING)
+        T = skills.scene.gripper(ARM)
+        ways = [backed(T, 0.09), raised(T, 0.08), backed(T, 0.05), raised(T, 0.05)]
+        T_away = next((way for way in ways if skills.in_reach(ARM, way)), T)
+        yield from skills.go(0.5, {ARM: Move(lambda: T_away, straight=True)})
+
+    def _lay_down(self, task: RecessT, skills: Skills) -> Iterator[Vector]:
+        """Lays the peg somewhere on the table; where there is no such place, lets it fall."""
+        T_down = self._bed(task, skills)
+        if T_down is None:
+            yield from skills.grip(ARM, 1.0, OPENING)
+        else:
+            yield from skills.place(ARM, task.peg, lambda: T_down, above=self.lift)
+
+    def _bed(self, task: RecessT, skills: Skills) -> Matrix | None:
+        """Returns a pose for the peg on the table, or a little higher where the tips of the pads would not let it lie."""
+        T_peg_gripper = inverse(skills.scene.in_gripper(ARM, task.peg))
+        rotation = skills.scene.pose(task.peg)[:3, :3]
+        for _ in range(SPOTS):
+            spot = self._spot(task, skills)
+            beds = [spot @ pose(rotation=turn) for turn in task.peg.symmetries()]
+            for bed in sorted(beds, key=lambda T: -float(np.trace(T[:3, :3].T @ rotation))):
+                above = skills.scene.table + TIP_CLEARANCE - lowest_tip(bed @ T_peg_gripper)
+                T_down = raised(bed, max(0.0, above) + 0.001)
+                at = T_down @ T_peg_gripper
+                way = skills.joints_along(ARM, raised(at, self.lift), at)
+                if above < FALL and way and clear_of(way[-1], skills.scene.table):
+                    return T_down
+        return None
+
+    def _spot(self, task: RecessT, skills: Skills) -> Matrix:
+        """Returns a pose on the table, drawn like that of the start, with room around it if there is any."""
+        board = np.array(task.board.size[:2]) / 2
+        for _ in range(SPOTS):
+            x, y, yaw = (skills.rng.uniform(*limits) for limits in (task.peg_x, task.peg_y, task.peg_yaw_deg))
+            height = skills.scene.table + task.peg.half[2]
+            spot = pose((x, y, height), rotation_about((0.0, 0.0, 1.0), np.radians(yaw)))
+            if gap(spot, task.peg.half[:2], skills.scene.pose(task.board), board) > task.least_gap:
+                break
+        return spot
