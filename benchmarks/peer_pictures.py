@@ -1,0 +1,30 @@
+"""Draws gym_aloha's TransferCube on request and says what it took; `simulation.py` runs this in a process of its own.
+
+dm_control, which draws for gym_aloha, does not expect other OpenGL contexts in its process: beside one it draws into that.
+"""
+
+import json
+import sys
+import time
+
+import gym_aloha  # noqa: F401 - Importing it registers its environments.
+import gymnasium
+import numpy as np
+
+
+def main() -> None:
+    """Draws one picture for each line that arrives, and answers with its seconds of processor and by the clock."""
+    env = gymnasium.make("gym_aloha/AlohaTransferCube-v0", disable_env_checker=True)
+    env.reset(seed=0)
+    first = np.asarray(env.render())
+    for _ in sys.stdin:
+        processor, wall = time.process_time(), time.perf_counter()
+        picture = np.asarray(env.render())
+        took = {"processor": time.process_time() - processor, "wall": time.perf_counter() - wall}
+        assert np.array_equal(picture, first)
+        print(json.dumps(took | {"shape": picture.shape}), flush=True)
+    env.close()
+
+
+if __name__ == "__main__":
+    main()

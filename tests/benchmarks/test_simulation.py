@@ -1,0 +1,37 @@
+"""The benchmark of the simulation measures what its docstring lists."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TASKS = ["hand_over_banana", "bowl_on_rack"]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "benchmarks/simulation.py", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / ".src")}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_it_writes_a_line_for_each_task_and_the_worst(tmp_path: Path) -> None:
+    found = tmp_path / "simulation.json"
+    done = run("--only", "step", "--tasks", *TASKS, "--rounds", "1", "--steps", "4", "--json", str(found))
+    assert done.returncode == 0, done.stderr
+    lines = {line["name"]: line for line in json.loads(found.read_text())}
+    steps = [f"step/4x128_rgbd/{task}" for task in TASKS]
+    assert sorted(lines) == sorted(["step/4x128_rgbd", *steps, *(f"physics/{task}" for task in TASKS)])
+    assert lines["step/4x128_rgbd"]["value"] == max(lines[name]["value"] for name in steps)
+    assert f"step/4x128_rgbd/{lines['step/4x128_rgbd']['task']}" in steps
+    for line in lines.values():
+        assert {"name", "value", "unit", "peer", "ratio"} <= set(line)
+        assert line["value"] > 0
+        assert line["name"] in done.stdout
+
+
+def test_an_unknown_task_is_answered_with_the_nearest() -> None:
+    done = run("--tasks", "hand_over_bannana")
+    assert done.returncode == 2
+    assert "There is no task 'hand_over_bannana'. Did you mean 'hand_over_banana'" in done.stderr
