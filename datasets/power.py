@@ -65,9 +65,11 @@ def seeds_needed(pairs: Pairs, power: float = 0.8, level: float = 0.05) -> int |
     if pairs.only_first == pairs.only_second:
         return None
     first, second = pairs.only_first / pairs.count, pairs.only_second / pairs.count
-    low, high = 0, MOST_SEEDS
-    if paired_power(high, first, second, level) < power:
-        return None
+    low, high = 0, 8
+    while paired_power(high, first, second, level) < power:
+        if high == MOST_SEEDS:
+            return None
+        low, high = high, min(2 * high, MOST_SEEDS)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if paired_power(middle, first, second, level) >= power else (middle, high)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import combinations
 from operator import add
 from pathlib import Path
@@ -44,7 +44,7 @@ class Row:
     corrected: float
     family: int
 
-    @property
+    @cached_property
     def interval(self) -> Interval:
         """95 % interval of the difference, second less first; it is not widened for the number of rows."""
         return difference_interval(self.pairs)
@@ -56,7 +56,7 @@ class Row:
             return None
         return self.second if self.pairs.difference > 0 else self.first
 
-    @property
+    @cached_property
     def needed(self) -> int | None:
         """About how many seeds make a verdict likely, were the differences to go on as observed; None if that says nothing.
 

@@ -1,9 +1,11 @@
 """The command that measures a checkpoint, from its command line to its report."""
 
+import errno
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,13 @@ import torch
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
+import stringline.sim.results
+from stringline.datasets.application import MISTAKE
 from stringline.datasets.contract import Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.statistics import Statistics, statistics_of
 from stringline.policies.load import build_policy, save_policy
+from stringline.sim import compare, evaluate
 from stringline.sim.evaluate import evaluate_checkpoint
 
 ROOT = Path(__file__).parents[2]
@@ -94,3 +99,121 @@ def test_options_change_the_world(checkpoint: Path, tmp_path: Path) -> None:
         evaluate_checkpoint(settings(checkpoint, task | {"options": {"table_hight": 0.05}}, tmp_path / "wrong"))
     with pytest.raises(ValueError, match="nowhere"):
         evaluate_checkpoint(settings(Path("nowhere"), task, tmp_path / "wrong"))
+
+
+SUITE = """\
+cells:
+  - {task: hand_over_banana, seeds: 2, time_limit_s: 0.4}
+  - {task: no_such_task, seeds: 2}
+  - {task: hand_over_banana, variation: raised, options: {table_height: 0.05}, seeds: [7], time_limit_s: 0.4}
+"""
+
+Attempt = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Attempt:
+    """Runs a command within this process; returns its exit code, its output and what it wrote to standard error."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(SUITE)
+
+    def attempt(main: Callable[[], None], *arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["stringline-it", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return attempt
+
+
+def test_a_suite(checkpoint: Path, tmp_path: Path, attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fills loses nothing; what fails is named and stops nothing else; a finished suite is not run again."""
+    arguments = ["suite=mine.yaml", f"checkpoint={checkpoint}", "output=out", "execute_steps=8", "workers=1", "films=false"]
+    written: list[int] = []
+
+    def write_once(descriptor: int, data: memoryview) -> None:
+        written.append(os.write(descriptor, data))
+        if len(written) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stringline.sim.results, "write_all", write_once)
+        code, _, errors = attempt(evaluate.main, *arguments)
+    assert code == MISTAKE
+    assert "The disk is full" in errors
+    plain = tmp_path / "out" / "hand_over_banana" / "results.jsonl"
+    first = plain.read_text().splitlines()
+    assert [json.loads(line).get("seed") for line in first] == [None, 1_000_000]
+
+    code, table, errors = attempt(evaluate.main, *arguments)
+    assert code == evaluate.INCOMPLETE
+    assert "no_such_task             FAILED: There is no task 'no_such_task'." in table
+    assert table.count("0/2 = 0 % [0, 66]") == table.count("0/1 = 0 % [0, 79]") == 1
+    assert "1 of 3 entries could not be evaluated: no_such_task" in errors
+    assert plain.read_text().splitlines()[:2] == first
+    raised = tmp_path / "out" / "hand_over_banana.raised" / "results.jsonl"
+    assert json.loads(raised.read_text().splitlines()[0])["about"]["options"] == {"table_height": 0.05}
+    cells = json.loads((tmp_path / "out" / "summary.json").read_text())["cells"]
+    assert [cell["name"] for cell in cells] == ["hand_over_banana", "no_such_task", "hand_over_banana.raised"]
+    assert ["failure" in cell for cell in cells] == [False, True, False]
+    assert "no_such_task could not be evaluated" in (tmp_path / "out" / "report.html").read_text()
+
+    before = {path: path.read_bytes() for path in (plain, raised)}
+    with monkeypatch.context() as patch:
+        patch.setattr("stringline.sim.cluster.LocalCluster.open", None)  # No world is wanted.
+        assert attempt(evaluate.main, *arguments)[1] == table
+    assert {path: path.read_bytes() for path in before} == before
+    code, _, errors = attempt(evaluate.main, *[*arguments[:3], "execute_steps=4"])
+    assert code == MISTAKE
+    assert "execute_steps: 8 there, 4 here" in errors
+
+
+def test_what_is_wrong_with_a_suite_is_said_at_once(checkpoint: Path, tmp_path: Path, attempt: Attempt) -> None:
+    """Before anything is loaded or written."""
+    for arguments, answer in (
+        (["suite=aloah12"], "There is no suite 'aloah12'. Did you mean 'aloha12'?"),
+        (["suite=nothing.yaml"], "There is no suite file 'nothing.yaml'."),
+        (["suite=mine.yaml", "task.time_limit_s=3"], "task.time_limit_s=3 is for a single task."),
+        (["suite=mine.yaml", "seeds=2"], "hand_over_banana.raised has a list of 1 seeds"),
+        (["checkpoint=hand_over_bananna"], "Did you mean 'hand_over_banana'?"),
+    ):
+        code, _, errors = attempt(evaluate.main, f"checkpoint={checkpoint}", *arguments)
+        assert (code, answer in errors) == (MISTAKE, True), errors
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+def test_compares_an_evaluation_and_a_checkpoint(checkpoint: Path, tmp_path: Path, attempt: Attempt) -> None:
+    """A checkpoint is measured on the way, the same one twice never differs, and what is written can be read."""
+    quick = ["task.time_limit_s=0.4", "execute_steps=8", "workers=1", "films=false", "seeds=2"]
+    assert attempt(evaluate.main, f"checkpoint={checkpoint}", "output=a", *quick)[0] == 0
+    code, table, errors = attempt(compare.main, "a", f"{checkpoint}", "names=[before,after]", *quick)
+    assert code == 0, errors
+    assert "first: before, second: after" in table
+    assert "they never differ" in table
+    rows = json.loads((tmp_path / "runs" / "compare" / "compare.json").read_text())["rows"]
+    assert [(row["seeds"], row["both"], row["neither"], row["p"]) for row in rows] == [(2, 0, 2, 1.0)]
+    assert "they never differ" in (tmp_path / "runs" / "compare" / "compare.html").read_text()
+    (tmp_path / "empty").mkdir()
+    for arguments, answer in (
+        (["a"], "Got 1 to compare and 1 names; allowed: two or more"),
+        (["a", "b"], "b is no finished evaluation"),
+        (["a", "empty"], "empty is neither a finished evaluation (results.jsonl) nor a checkpoint"),
+        (["a", "a"], "between two or more different evaluations"),
+        (["a", "a", "checkpoint=x"], "Name checkpoints one after the other"),
+    ):
+        code, _, errors = attempt(compare.main, *arguments)
+        assert (code, answer in errors) == (MISTAKE, True), errors
+
+
+def test_names_of_what_is_compared() -> None:
+    """What tells the paths apart, and arguments of flags are no paths."""
+    assert compare.short_names(["runs/a/checkpoint", "./runs/b/checkpoint/"]) == ["a", "b"]
+    assert compare.short_names(["runs/a", "runs/a/again"]) == ["a", "a/again"]
+    assert compare.short_names(["hand_over_banana", "runs/x"]) == ["hand_over_banana", "runs/x"]
+    arguments = ["stringline-compare", "it's", "--cfg", "job", "b", "seeds=2"]
+    assert compare.with_compared(arguments) == ["stringline-compare", r"runs=['it\'s','b']", "--cfg", "job", "seeds=2"]
+    assert compare.with_compared(["stringline-compare", "--help"]) == ["stringline-compare", "--help"]
