@@ -11,9 +11,7 @@ from stringline.policies.chunk_policy import ChunkPolicy
 from stringline.policies.load import checkpoint_digest, load_policy
 from stringline.sim.cluster import Cluster
 from stringline.sim.evaluation import Evaluation, open_world
-from stringline.sim.results import EpisodeResult
-
-RESULTS = "results.jsonl"
+from stringline.sim.results import RESULTS, EpisodeResult
 
 
 class CheckpointEvaluation:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stringline.sim.checkpoint_evaluation import RESULTS
-from stringline.sim.results import EpisodeResult, read_results
+from stringline.sim.results import RESULTS, EpisodeResult, read_results
 
 # What is measured, rather than what it is measured on.
 MEASURED = ("checkpoint", "execute_steps", "wire")

@@ -14,6 +14,8 @@ from stringline.datasets.intervals import Rate
 
 logger = logging.getLogger(__name__)
 
+RESULTS = "results.jsonl"  # The name of the file in the folder of an evaluation.
+
 
 @dataclass(frozen=True)
 class EpisodeResult:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from stringline.datasets.disk import FULL_DISK, write_file
-from stringline.sim.checkpoint_evaluation import RESULTS, CheckpointEvaluation
-from stringline.sim.results import EpisodeResult, OtherEvaluationError, Summary, difference, read_results
+from stringline.sim.checkpoint_evaluation import CheckpointEvaluation
+from stringline.sim.results import RESULTS, EpisodeResult, OtherEvaluationError, Summary, difference, read_results
 from stringline.sim.suites import Cell, Suite
 
 logger = logging.getLogger(__name__)
