@@ -77,6 +77,7 @@ def collect(
         for outcome in outcomes:
             progress.update(int(outcome.success or (recipe.keep_failures and not outcome.lost)))
     collection.remove_repeats()
+    store.remove_leftovers()
     logger.info(
         "%s holds %d episodes of %r; %d of %d attempts succeeded.",
         path,
@@ -176,11 +177,12 @@ def _collect(config: DictConfig) -> None:
 def _outcomes(collection: Collection, episodes: int, workers: int, cluster: Cluster) -> Generator[Outcome, None, None]:
     """Makes the attempts that are missing, writes them down, and yields them as they end."""
     recipe, path = collection.recipe, collection.store.path.absolute()
-    running, losses, missing = dict[WorkerFace, int](), Losses(), len(collection.next_seeds(episodes))
-    if not missing:
+    running, idle, losses = dict[WorkerFace, int](), set[WorkerFace](), Losses()
+    if not (missing := len(collection.next_seeds(episodes))):
         return
     with shared(path) as folder, cluster.open(partial(open_world_beside, folder, recipe), workers, missing) as pool:
         for worker, message in pool.messages():
+            (idle.discard if isinstance(message, Lost) else idle.add)(worker)
             if isinstance(message, Returned):
                 assert isinstance(message.result, Outcome)
                 yield collection.add(message.result)
@@ -190,9 +192,10 @@ def _outcomes(collection: Collection, episodes: int, workers: int, cluster: Clus
             waiting = [seed for seed in collection.next_seeds(episodes) if seed not in running.values()]
             if collection.tried > ATTEMPTS_PER_EPISODE * episodes + 10:
                 raise ValueError(f"The expert succeeded in {collection.successes} of {collection.tried} attempts; giving up.")
-            if waiting and not isinstance(message, Lost):
-                running[worker] = waiting[0]
-                worker.send(Attempt(recipe, path, waiting[0]))
+            while waiting and idle:  # One that had nothing to do may take over from one that was lost.
+                free, seed = idle.pop(), waiting.pop(0)
+                running[free] = seed
+                free.send(Attempt(recipe, path, seed))
             if not waiting and not running:
                 return
 

@@ -141,7 +141,7 @@ class Evaluation:
         return [results[seed] for seed in seeds]
 
     def _results(self, pending: deque[int]) -> Generator[EpisodeResult, None, None]:
-        running: dict[WorkerFace, _Episode] = {}
+        running, idle = dict[WorkerFace, _Episode](), set[WorkerFace]()
         stages, losses = tuple[str, ...](), Losses()
         if not pending:
             return
@@ -150,6 +150,7 @@ class Evaluation:
                 if isinstance(message, Asked):
                     worker.send(_answer(running[worker], message))
                     continue
+                (idle.discard if isinstance(message, Lost) else idle.add)(worker)
                 if isinstance(message, Ready):
                     self._check(message.contract)
                     stages = message.stages
@@ -161,9 +162,10 @@ class Evaluation:
                             pending.appendleft(episode.job.seed)
                         else:
                             yield _unfinished(episode.job.seed, message.reason, stages)
-                if pending and not isinstance(message, Lost):
-                    running[worker] = self._begin(pending.popleft())
-                    worker.send(running[worker].job)
+                while pending and idle:  # One that had nothing to do may take over from one that was lost.
+                    free = idle.pop()
+                    running[free] = self._begin(pending.popleft())
+                    free.send(running[free].job)
                 if not pending and not running:
                     return
 

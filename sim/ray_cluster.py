@@ -5,8 +5,8 @@ whatever machine simulates, and nothing but the package need be installed elsewh
 chunk per plan: 330 kB for four RGB-D cameras at 128 pixels.
 
 Ray pickles what it sends, and whoever reaches its ports can run anything. It belongs inside one trusted cluster; a cluster that
-is started here listens on loopback alone. (Ray's own `_node_ip_address="127.0.0.1"` does not bring that about on Linux: there Ray
-takes the machine's outer address for it, and listens on all of them.)
+is started here listens on loopback alone. (Ray's own `_node_ip_address="127.0.0.1"` does not bring that about on Linux: there
+Ray takes the machine's outer address for it, and listens on all of them.)
 """
 
 import logging

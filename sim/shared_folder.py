@@ -1,18 +1,16 @@
 """Sees to it that processes that write into one folder see the same folder, on whatever machines they are."""
 
+import fcntl
 import platform
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from stringline.datasets.disk import write_file
-
 PATIENCE_S = 10.0  # A network file system may show a new file a little later.
 _PREFIX = ".shared-"
-_FORGOTTEN_S = 86400.0  # Processes that are killed leave their mark behind.
 
 
 @dataclass(frozen=True)
@@ -48,12 +46,19 @@ class SharedFolder:
 @contextmanager
 def shared(path: Path, patience_s: float = PATIENCE_S) -> Iterator[SharedFolder]:
     """Marks a folder for the time of a `with` block."""
-    for mark in path.glob(f"{_PREFIX}*"):
-        if time.time() - mark.stat().st_mtime > _FORGOTTEN_S:
+    _remove_forgotten(path)
+    mark = path / f"{_PREFIX}{uuid.uuid4().hex}"
+    with mark.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield SharedFolder(path, mark.name, patience_s)
+        finally:
             mark.unlink(missing_ok=True)
-    folder = SharedFolder(path, f"{_PREFIX}{uuid.uuid4().hex}", patience_s)
-    write_file(path / folder.mark, b"")
-    try:
-        yield folder
-    finally:
-        (path / folder.mark).unlink(missing_ok=True)
+
+
+def _remove_forgotten(path: Path) -> None:
+    """Removes the marks of processes that were killed: nobody holds their lock."""
+    for mark in path.glob(f"{_PREFIX}*"):
+        with suppress(FileNotFoundError, BlockingIOError), mark.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            mark.unlink()

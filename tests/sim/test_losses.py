@@ -1,0 +1,172 @@
+"""Processes that are really killed, in the middle of what they do: nothing is lost, nothing is done twice."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.sim.test_evaluation import WORLD, Wander, outcome
+from tests.sim.worlds import Deaths, mortal_world
+
+from stringline.datasets.contract import Contract
+from stringline.datasets.edit import take_over
+from stringline.datasets.journal import trash_of
+from stringline.datasets.store import EpisodeStore, episode_name
+from stringline.sim.collect import collect
+from stringline.sim.collection import Collection, Recipe
+from stringline.sim.evaluation import Evaluation
+from stringline.sim.results import EpisodeResult
+
+ROOT = Path(__file__).parents[2]
+SEEDS = list(range(20, 26))
+# Nobody succeeds in a second, so these are quick to record.
+SHORT = Recipe(cameras=("overhead",), image_size=16, frame_hz=5.0, time_limit_s=1.0, keep_failures=True)
+
+EVALUATE = """
+import sys
+from pathlib import Path
+from stringline.sim.evaluation import Evaluation
+from tests.sim.test_evaluation import WORLD, Wander
+from tests.sim.test_losses import SEEDS
+world = WORLD()
+Evaluation(Wander(world.contract), WORLD, execute_steps=10, workers=2).run(SEEDS, Path(sys.argv[1]))
+"""
+COLLECT = """
+import sys
+from stringline.sim.collect import collect
+from tests.sim.test_losses import SHORT
+collect(SHORT, sys.argv[1], 5, workers=2)
+"""
+
+
+@pytest.fixture(scope="module")
+def serial() -> tuple[Contract, list[EpisodeResult]]:
+    """What the world offers, and the outcomes of an undisturbed evaluation by one worker."""
+    world = WORLD()
+    world.close()
+    return world.contract, Evaluation(Wander(world.contract), WORLD, execute_steps=10, workers=1).run(SEEDS)
+
+
+def files(path: Path) -> dict[tuple[int, str], bytes]:
+    """Every byte of every episode in a store, by seed and file; a seed that is there twice would be an error."""
+    found: dict[tuple[int, str], bytes] = {}
+    for episode in EpisodeStore.open(path).episodes():
+        for file in (file for file in episode.path.rglob("*") if file.is_file()):
+            key = (episode.attributes.seed, str(file.relative_to(episode.path)))
+            assert key not in found
+            found[key] = file.read_bytes()
+    return found
+
+
+def kill_when(code: str, path: Path, moment: Callable[[], bool]) -> None:
+    """Starts a driver, kills it at a moment, and sees its workers die with it."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / ".src"), str(ROOT)])}
+    driver = subprocess.Popen([sys.executable, "-c", code, str(path)], cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 60
+    while not moment():
+        assert driver.poll() is None, "it ended before it could be killed"
+        assert time.monotonic() < end
+        time.sleep(0.002)
+    workers = psutil.Process(driver.pid).children()
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    assert psutil.wait_procs(workers, timeout=5)[1] == []
+
+
+def test_episodes_whose_process_dies_are_run_again_and_given_up_in_the_end(
+    serial: tuple[Contract, list[EpisodeResult]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One is killed once, one ends by a segmentation fault every time, the others do not notice."""
+    contract, expected = serial
+    world = partial(mortal_world, Deaths(tmp_path, by_kill={21: 1}, by_fault={23: 99}))
+    with caplog.at_level(logging.WARNING):
+        got = Evaluation(Wander(contract), world, execute_steps=10, workers=2).run(SEEDS, tmp_path / "results.jsonl")
+    given_up = got.pop(3)
+    assert outcome(got) == outcome(expected[:3] + expected[4:])
+    assert (given_up.seed, given_up.success, given_up.stage, given_up.plans) == (23, False, 0, 0)
+    assert given_up.trouble == "A simulation process was ended by SIGSEGV."
+    assert json.loads((tmp_path / "results.jsonl").read_text().splitlines()[-1]).keys() >= {"seed", "trouble"}
+    assert [len((tmp_path / f"begun-{seed}").read_text()) for seed in SEEDS] == [1, 2, 1, 3, 1, 1]
+    assert "Seed 21: A simulation process was ended by SIGKILL; memory may have run out: use fewer workers." in caplog.text
+    assert (
+        "Seed 23: A simulation process was ended by SIGSEGV. That happened 3 times; the episode counts as failed."
+        in caplog.text
+    )
+
+
+def test_a_killed_evaluation_continues(serial: tuple[Contract, list[EpisodeResult]], tmp_path: Path) -> None:
+    """Killed before the first result, and after some: each result is there once, as if nothing had happened."""
+    file, before = tmp_path / "results.jsonl", list[str]()
+
+    def has_lines(count: int) -> bool:
+        return file.exists() and len(file.read_text().splitlines()) > count
+
+    for count in (0, 3):
+        kill_when(EVALUATE, file, partial(has_lines, count))
+        lines = file.read_text().splitlines()
+        assert lines[: len(before)] == before
+        before = lines
+    contract, expected = serial
+    last = Wander(contract)
+    assert outcome(Evaluation(last, WORLD, execute_steps=10, workers=1).run(SEEDS, file)) == outcome(expected)
+    seeds = [json.loads(line)["seed"] for line in file.read_text().splitlines()[1:]]
+    assert sorted(seeds) == SEEDS
+    assert set(last.sessions).isdisjoint(json.loads(line)["seed"] for line in before[1:])
+
+
+def test_a_killed_collection_continues(tmp_path: Path) -> None:
+    """Killed while an episode is being written; then a worker is killed while it writes one."""
+    collect(SHORT, tmp_path / "undisturbed", 5, workers=1)
+    path = tmp_path / "disturbed"
+
+    def writing() -> bool:
+        return any(path.glob(".open-*"))
+
+    kill_when(COLLECT, path, lambda: writing() and len(EpisodeStore.open(path)) > 0)
+
+    def kill_a_worker() -> None:
+        while not writing():
+            time.sleep(0.002)
+        for child in psutil.Process().children():
+            child.send_signal(signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_a_worker)
+    killer.start()
+    collection = collect(SHORT, path, 5, workers=1)
+    killer.join()
+    assert [outcome.seed for outcome in collection.outcomes] == [0, 1, 2, 3, 4]
+    assert collection.outcomes == Collection(EpisodeStore.open(tmp_path / "undisturbed"), SHORT).outcomes
+    assert files(path) == files(tmp_path / "undisturbed")
+    assert [entry.name for entry in path.iterdir() if entry.name.startswith((".open-", ".shared-"))] == []
+
+
+def test_an_episode_that_was_stored_twice_is_moved_to_the_trash(tmp_path: Path) -> None:
+    """A worker that was given up for dead may have lived on; two different episodes of a seed are nobody's to remove."""
+    path = tmp_path / "store"
+    collect(SHORT, path, 2, workers=1)
+    store, before = EpisodeStore.open(path), files(path)
+    episode = store.episodes()[0]
+    twin = episode_name(SHORT.task, 0)
+    take_over(episode, path, twin, episode.attributes)
+    take_over(episode, path, changed := episode_name(SHORT.task, 0), replace(episode.attributes, extra={}))
+    assert len(store) == 4
+    Collection(store, SHORT)
+    assert len(store) == 3
+    assert changed in store.names()
+    assert len([entry for entry in trash_of(path).iterdir() if entry.name in (twin, episode.name)]) == 1
+    assert len(before) > 10
+
+
+def test_workers_that_can_not_even_begin_end_the_evaluation(serial: tuple[Contract, list[EpisodeResult]]) -> None:
+    with pytest.raises(RuntimeError, match=r"ended with exit code 9\. So did others; none could build its world"):
+        Evaluation(Wander(serial[0]), partial(os._exit, 9), execute_steps=10, workers=2).run([1, 2])

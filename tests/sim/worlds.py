@@ -1,0 +1,60 @@
+"""Worlds that tests send to other processes."""
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from stringline.sim.environment import TaskEnvironment
+from stringline.sim.evaluation import open_world
+from stringline.sim.tasks.catalogue import make_task
+
+
+@dataclass(frozen=True)
+class Deaths:
+    """Which seeds end their process when they begin: by seed, how often, counted in files of a folder, and how."""
+
+    folder: Path
+    by_kill: Mapping[int, int]
+    by_fault: Mapping[int, int]
+
+    def begin(self, seed: int | None) -> None:
+        assert seed is not None
+        with (self.folder / f"begun-{seed}").open("a") as file:
+            file.write("x")
+        begun = (self.folder / f"begun-{seed}").stat().st_size
+        if begun <= self.by_kill.get(seed, 0):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if begun <= self.by_fault.get(seed, 0):
+            ctypes.string_at(0)
+
+
+class MortalWorld(TaskEnvironment):
+    """The world of a task, in which some episodes end the process."""
+
+    deaths: Deaths
+
+    def begin(self, seed: int | None = None, options: Mapping[str, float] | None = None) -> None:
+        self.deaths.begin(seed)
+        super().begin(seed, options)
+
+
+def mortal_world(deaths: Deaths) -> MortalWorld:
+    """A small one."""
+    task = make_task("hand_over_banana", 50.0)
+    world = MortalWorld(task, cameras=("overhead",), image_size=32, time_limit_s=0.6)
+    world.deaths = deaths
+    return world
+
+
+def world_after_meeting(folder: Path, count: int) -> TaskEnvironment:
+    """Waits for others that are being built, so that all of them have work to do."""
+    world = open_world("hand_over_banana", cameras=("overhead",), image_size=32, time_limit_s=0.6)
+    (folder / f"met-{os.getpid()}").touch()
+    end = time.monotonic() + 60
+    while len(list(folder.glob("met-*"))) < count and time.monotonic() < end:
+        time.sleep(0.02)
+    return world
