@@ -27,7 +27,7 @@ RETREAT_M = 0.08
 ROOM_M = 0.03  # Between rim and wall or tines, for a finger and what the grip is off.
 TURNS_DEG = range(-90, 91, 30)  # A round dish may be turned on the way, so that the arm reaches.
 SPOTS = 6
-# Outermost points of pads, fingers and palm at an opening of 0.7, in the gripper's frame, metres.
+# Outermost points of pads, fingers, palm and camera at an opening of 0.7, in the gripper's frame, metres.
 GRIPPER_OUTLINE = np.array(
     [(x, y * side, 0.0) for x, y in ((0.015, 0.029), (-0.005, 0.044), (-0.11, 0.085)) for side in (-1, 1)]
 )
@@ -81,7 +81,8 @@ def clear_of_rack(task: DishTask, T_rack_gripper: Matrix) -> bool:
     """Says whether an open gripper at a pose (4, 4) in the rack's frame stays beside the rack or above its wall."""
     points = GRIPPER_OUTLINE @ T_rack_gripper[:3, :3].T + T_rack_gripper[:3, 3]
     over = (np.abs(points[:, :2]) < task.rack.half + 0.005).all(axis=1)
-    return not bool((over & (points[:, 2] < task.rack.wall + 0.01)).any())
+    top = np.where(points[:, 1] < task.rack.bay[0, 1], task.rack.height, task.rack.wall) + 0.01
+    return not bool((over & (points[:, 2] < top)).any())
 
 
 def _stand_down(task: DishTask, skills: Skills) -> Iterator[Vector]:
@@ -91,18 +92,27 @@ def _stand_down(task: DishTask, skills: Skills) -> Iterator[Vector]:
     """
     T_rack_dish = _spot(task, skills, skills.scene.in_gripper(ARM, task.dish), taken=())
     if T_rack_dish is None:
-        yield from skills.rise(ARM, skills.scene.table + DROP_M - task.lowest(skills.scene.pose(task.dish)))
-    else:
-        goal = partial(_in_rack, task, skills, T_rack_dish)
-        yield from skills.carry(ARM, task.dish, lambda: raised(goal(), ABOVE_M), seconds=1.1, straight=True)
-        if not skills.scene.holds(ARM, task.dish):
-            return
+        yield from set_back(ARM, task, skills)
+        return
+    goal = partial(_in_rack, task, skills, T_rack_dish)
+    yield from skills.carry(ARM, task.dish, lambda: raised(goal(), ABOVE_M), seconds=1.1, straight=True)
+    if skills.scene.holds(ARM, task.dish):
         yield from skills.carry(ARM, task.dish, goal, seconds=0.6, straight=True)
-        if not skills.scene.holds(ARM, task.dish):
-            return
+    if skills.scene.holds(ARM, task.dish):
+        yield from let_go(ARM, skills)
+
+
+def set_back(arm: str, task: DishTask, skills: Skills, opening: float = 1.0) -> Iterator[Vector]:
+    """Lowers the dish that an arm holds until it is just above the table, and lets go."""
+    yield from skills.rise(arm, skills.scene.table + DROP_M - task.lowest(skills.scene.pose(task.dish)))
+    yield from let_go(arm, skills, opening)
+
+
+def let_go(arm: str, skills: Skills, opening: float = 1.0) -> Iterator[Vector]:
+    """Opens a gripper once it is at rest, and backs off."""
     yield from skills.wait(SETTLING)
-    yield from skills.grip(ARM, 1.0, OPENING)
-    yield from skills.back_off(ARM, RETREAT_M)
+    yield from skills.grip(arm, opening, OPENING)
+    yield from skills.back_off(arm, RETREAT_M)
 
 
 def _spot(task: DishTask, skills: Skills, T_gripper_dish: Matrix, taken: Sequence[Matrix]) -> Matrix | None:

@@ -13,23 +13,32 @@ import numpy as np
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 from stringline.datasets.embodiments.rigid import Matrix, inverse, pose
-from stringline.sim.experts.dish_on_rack import PACES, clear_of_rack
+from stringline.sim.experts.dish_on_rack import RETREAT_M, clear_of_rack, let_go, set_back
 from stringline.sim.experts.grasps import UP, Grasp, backed, raised
-from stringline.sim.experts.motion import between
+from stringline.sim.experts.motion import Move, between
 from stringline.sim.experts.rims import rim_grasps
 from stringline.sim.experts.scripted import ScriptedExpert
-from stringline.sim.experts.skills import OPENING, SETTLING, Skills
+from stringline.sim.experts.skills import CLOSING, SETTLING, Skills
 from stringline.sim.tasks.plate_on_rack import PlateOnRack
 
 ARM = "left"  # The slots are on its side.
-ATTEMPTS = 5
-OPENED = 0.3  # A gap of 17 mm: a wider one would put the lower finger into the table.
-ABOVE_RIM_M = 0.002  # The gripper comes that much above the rim's middle, for the same reason.
-HOVER_M, LIFT_M, RETREAT_M = 0.05, 0.10, 0.06
+PACES = (0.9, 1.7)
+ATTEMPTS = 6
+OPENED = 0.4  # A gap of 23 mm: a wider one would put the lower finger into the table.
+ABOVE_RIM_M = 0.003  # The gripper comes that much above the rim's middle, for the same reason,
+SHORT_M = 0.002  # and stops that far short of it.
+HOVER_M, LIFT_M = 0.05, 0.10
 DROP_M = 0.003
 OVER_TINES_M = 0.02
 IN_FRONT_M = 0.12
-ELEVATIONS_DEG = (0.0, 20.0, 40.0, 60.0)  # Where the gripper holds the plate on edge: 0 at its front, 90 at its top.
+ELEVATIONS_DEG = (
+    0.0,
+    15.0,
+    30.0,
+    45.0,
+    60.0,
+    75.0,
+)  # Where the gripper holds the plate on edge: 0 at its front, 90 at its top.
 
 
 @dataclass(frozen=True)
@@ -56,13 +65,35 @@ class PlateOnRackExpert(ScriptedExpert[PlateOnRack]):
 
     def script(self, task: PlateOnRack, skills: Skills) -> Iterator[Vector]:
         """Yields joint targets (14,)."""
-        for _ in range(ATTEMPTS):
-            if not skills.scene.holds(ARM, task.dish):
-                yield from skills.pick(ARM, task.dish, [_choose_grasp(task, skills)], lift=LIFT_M, attempts=1)
-            if skills.scene.holds(ARM, task.dish):
-                yield from _stand_up(task, skills)
+        for attempt in range(ATTEMPTS):
+            try:
+                yield from _try(task, skills)
+            except OutOfReachError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                # From where arm and plate are now, another grasp or another slot may be in reach.
             if task.on_rack(inverse(skills.scene.pose(task.rack)) @ skills.scene.pose(task.dish)):
                 return
+
+
+def _try(task: PlateOnRack, skills: Skills) -> Iterator[Vector]:
+    if not skills.scene.holds(ARM, task.dish):
+        yield from _take(task, skills, _choose_grasp(task, skills))
+        yield from skills.rise(ARM, LIFT_M)
+    if skills.scene.holds(ARM, task.dish):
+        yield from _stand_up(task, skills)
+
+
+def _take(task: PlateOnRack, skills: Skills, grasp: Grasp) -> Iterator[Vector]:
+    """Closes the gripper on the rim; by how much the drives miss is measured on the way, for there are only 3 mm to spare."""
+    at = skills.scene.pose(task.dish) @ grasp.T_prop_gripper
+    skills.motion.grip(ARM, OPENED)
+    yield from skills.go(1.0, {ARM: Move(lambda: backed(at, HOVER_M))})
+    yield from skills.wait(2 * SETTLING)
+    aim = pose(backed(at, HOVER_M)[:3, 3] - skills.scene.gripper(ARM)[:3, 3]) @ at
+    yield from skills.go(0.6, {ARM: Move(lambda: aim, straight=True)})
+    yield from skills.wait(SETTLING)
+    yield from skills.grip(ARM, grasp.closed, CLOSING)
 
 
 def _grasps(task: PlateOnRack) -> list[Grasp]:
@@ -75,6 +106,7 @@ def _grasps(task: PlateOnRack) -> list[Grasp]:
         height + ABOVE_RIM_M,
         azimuths_deg=range(-180, 180, 15),
         pitches_deg=(np.degrees(slope) + 2.0,),
+        depth=-SHORT_M,
         opening=OPENED,
         hover=HOVER_M,
     )
@@ -91,7 +123,8 @@ def _choose_grasp(task: PlateOnRack, skills: Skills) -> Grasp:
         grasp = grasps[int(index)]
         at = T_base_plate @ grasp.T_prop_gripper
         way = (backed(at, grasp.hover), at, raised(at, LIFT_M))
-        if not clear_of_rack(task, inverse(T_base_rack) @ at) or not skills.in_reach(ARM, *way):
+        beside = all(clear_of_rack(task, inverse(T_base_rack) @ T) for T in way[:2])
+        if not beside or not skills.in_reach(ARM, *way):
             continue
         if _choose_slot(task, skills, inverse(grasp.T_prop_gripper), way) is not None:
             return grasp
@@ -113,10 +146,14 @@ def _choose_slot(task: PlateOnRack, skills: Skills, T_gripper_plate: Matrix, tak
         down, over, front = (_on_the_way(task, skills, T_rack_plate, step) @ inverse(T_gripper_plate) for step in range(3))
         if not skills.in_reach(ARM, *taken, front, over, down, backed(down, RETREAT_M)):
             continue
-        line = [between(T_start, front, share) for share in np.linspace(0.125, 1.0, 8)]
-        if skills.in_reach(ARM, *taken, *line, over, down):
+        lines = (*_line(T_start, front), *_line(front, over), *_line(over, down))
+        if skills.in_reach(ARM, *taken, *lines):
             return T_rack_plate
     return None
+
+
+def _line(start: Matrix, goal: Matrix) -> list[Matrix]:
+    return [between(start, goal, share) for share in np.linspace(0.125, 1.0, 8)]
 
 
 def standing(task: PlateOnRack, slot: _Slot, radial: Vector) -> Matrix:
@@ -147,17 +184,22 @@ def _on_the_way(task: PlateOnRack, skills: Skills, T_rack_plate: Matrix, step: i
 def _stand_up(task: PlateOnRack, skills: Skills) -> Iterator[Vector]:
     """Turns the plate that is held on edge, lowers it into a slot and lets go.
 
+    Where no slot is in reach for the plate as it is held, it is set back onto the table, to be taken in another way.
+
     Raises:
-        OutOfReachError: No slot is in reach for the plate as it is held.
+        OutOfReachError: The plate slipped so far on the way that the slot is out of reach.
     """
     T_rack_plate = _choose_slot(task, skills, skills.scene.in_gripper(ARM, task.dish), taken=())
     if T_rack_plate is None:
-        raise OutOfReachError(f"No slot is in reach for {task.dish.name} as it is held.")
+        yield from set_back(ARM, task, skills, OPENED)
+    else:
+        yield from _into(task, skills, T_rack_plate)
+
+
+def _into(task: PlateOnRack, skills: Skills, T_rack_plate: Matrix) -> Iterator[Vector]:
     for step, seconds in ((2, 1.4), (1, 0.7), (0, 0.8)):
         goal = partial(_on_the_way, task, skills, T_rack_plate, step)
         yield from skills.carry(ARM, task.dish, goal, seconds=seconds, straight=True)
         if not skills.scene.holds(ARM, task.dish):
             return
-    yield from skills.wait(SETTLING)
-    yield from skills.grip(ARM, OPENED, OPENING)
-    yield from skills.back_off(ARM, RETREAT_M)
+    yield from let_go(ARM, skills, OPENED)

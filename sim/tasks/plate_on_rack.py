@@ -19,8 +19,8 @@ class PlateOnRack(DishTask):
     aloha_sim's for any dish, mirrored, because the slots are on the left. Success: the plate is tilted by at least 45 degrees,
     its lowest point within 6 mm of the rack's floor, all of it within the rack's outline, and all of it below the tines' tips
     between the same two rows (to within 4 mm of their middles); touched by no arm, all at rest, for 0.5 s. The plate's size
-    (diameter 210, height 25 mm) is aloha_sim's; its rim is steeper and thicker than that of `Plate` by default, so that thick
-    fingers get hold of it on the bare table. The task exists in no public simulation.
+    (diameter 210, height 25 mm) is aloha_sim's; its rim is steeper than that of `Plate` by default, so that
+    there is room for a finger below it on the bare table. The task exists in no public simulation.
     """
 
     name: ClassVar[str] = "plate_on_rack"
@@ -30,9 +30,9 @@ class PlateOnRack(DishTask):
 
     def __init__(self, control_hz: float = 50.0) -> None:
         # The rim's inner edge is at 201 mm, its outer one at 210 mm.
-        self.plate = Plate(diameter=0.201, floor_diameter=0.15, thickness=0.008, rim_from=0.008, mass=0.1)
+        self.plate = Plate(diameter=0.201, floor_diameter=0.155, thickness=0.007, rim_from=0.007, mass=0.08)
         radius = DIAMETER_M / 2
-        lip = circle(radius, self.plate.height - 0.0065)
+        lip = circle(radius, self.plate.height - 0.0055)
         edges = (circle(self.plate.diameter / 2, self.plate.height), lip, circle(self.plate.floor_radius, 0.0))
         self.edges = np.concatenate(edges)
         super().__init__(control_hz, self.plate, lip)

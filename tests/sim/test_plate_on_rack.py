@@ -90,7 +90,7 @@ def test_a_slot_has_bounds(task: PlateOnRack, lean_deg: float, shift: float, rai
     lean = rotation_about(X, np.radians(lean_deg))
     T_rack_plate = in_slot(task, 1)
     foot = np.array([0.0, T_rack_plate[1, 3], task.rack.floor])
-    T_rack_plate = pose(foot + (0, shift, raised)) @ pose(rotation=lean) @ pose(-foot) @ T_rack_plate
+    T_rack_plate = pose(foot) @ pose((0.0, shift, raised)) @ pose(rotation=lean) @ pose(-foot) @ T_rack_plate
     T_rack_plate[2, 3] += task.rack.floor - (task.edges @ T_rack_plate[2, :3] + T_rack_plate[2, 3]).min() + raised
     assert task.on_rack(T_rack_plate) is on_rack
 
