@@ -9,19 +9,27 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.names import unknown_name
 from stringline.sim.environment import TaskEnvironment
 from stringline.sim.experts.bowl_on_rack import BowlOnRackExpert
+from stringline.sim.experts.double_insertion import DoubleInsertionExpert
 from stringline.sim.experts.fmb_1 import Fmb1Expert
 from stringline.sim.experts.fmb_2 import Fmb2Expert
+from stringline.sim.experts.fruit_bowl import FruitBowlExpert
 from stringline.sim.experts.glass_on_rack import GlassOnRackExpert
 from stringline.sim.experts.hand_over_banana import HandOverBananaExpert
 from stringline.sim.experts.mug_on_plate import MugOnPlateExpert
 from stringline.sim.experts.plate_on_rack import PlateOnRackExpert
+from stringline.sim.experts.single_insertion import SingleInsertionExpert
+from stringline.sim.experts.storage_bin import StorageBinExpert
 from stringline.sim.tasks.bowl_on_rack import BowlOnRack
+from stringline.sim.tasks.double_insertion import DoubleInsertion
 from stringline.sim.tasks.fmb_1 import Fmb1
 from stringline.sim.tasks.fmb_2 import Fmb2
+from stringline.sim.tasks.fruit_bowl import FruitBowl
 from stringline.sim.tasks.glass_on_rack import GlassOnRack
 from stringline.sim.tasks.hand_over_banana import HandOverBanana
 from stringline.sim.tasks.mug_on_plate import MugOnPlate
 from stringline.sim.tasks.plate_on_rack import PlateOnRack
+from stringline.sim.tasks.single_insertion import SingleInsertion
+from stringline.sim.tasks.storage_bin import StorageBin
 
 
 class Expert(Protocol):
@@ -41,12 +49,16 @@ class Expert(Protocol):
 
 EXPERTS: Mapping[str, Callable[[], Expert]] = {
     BowlOnRack.name: BowlOnRackExpert,
+    DoubleInsertion.name: DoubleInsertionExpert,
     Fmb1.name: Fmb1Expert,
     Fmb2.name: Fmb2Expert,
+    FruitBowl.name: FruitBowlExpert,
     GlassOnRack.name: GlassOnRackExpert,
     HandOverBanana.name: HandOverBananaExpert,
     MugOnPlate.name: MugOnPlateExpert,
     PlateOnRack.name: PlateOnRackExpert,
+    SingleInsertion.name: SingleInsertionExpert,
+    StorageBin.name: StorageBinExpert,
 }
 
 

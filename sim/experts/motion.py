@@ -93,6 +93,17 @@ class Motion:
             u = step / steps
             yield u**3 * (10 - 15 * u + 6 * u**2)
 
+    def step(self, arm: str, T_base_gripper: Matrix) -> Vector:
+        """Returns the joint targets (J,) of the next control period, with one arm there at once: for paths in small steps.
+
+        Raises:
+            OutOfReachError: The pose (4, 4) is out of reach.
+        """
+        hinges = self._embodiment.hinges[arm]
+        self.q[hinges] = self._kinematics.solve({arm: T_base_gripper}, self.q, tolerance=TOLERANCE)[hinges]
+        self._move_grippers()
+        return self.q.copy()
+
     def _move_grippers(self) -> None:
         for arm, opening in self._wanted.items():
             place, most = self._embodiment.grippers[arm], GRIPPER_SPEED / self._control_hz

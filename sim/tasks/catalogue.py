@@ -4,22 +4,30 @@ from collections.abc import Callable, Mapping
 
 from stringline.datasets.names import unknown_name
 from stringline.sim.tasks.bowl_on_rack import BowlOnRack
+from stringline.sim.tasks.double_insertion import DoubleInsertion
 from stringline.sim.tasks.fmb_1 import Fmb1
 from stringline.sim.tasks.fmb_2 import Fmb2
+from stringline.sim.tasks.fruit_bowl import FruitBowl
 from stringline.sim.tasks.glass_on_rack import GlassOnRack
 from stringline.sim.tasks.hand_over_banana import HandOverBanana
 from stringline.sim.tasks.mug_on_plate import MugOnPlate
 from stringline.sim.tasks.plate_on_rack import PlateOnRack
+from stringline.sim.tasks.single_insertion import SingleInsertion
+from stringline.sim.tasks.storage_bin import StorageBin
 from stringline.sim.tasks.tabletop import TabletopTask
 
 TASKS: Mapping[str, Callable[[float], TabletopTask]] = {
     BowlOnRack.name: BowlOnRack,
+    DoubleInsertion.name: DoubleInsertion,
     Fmb1.name: Fmb1,
     Fmb2.name: Fmb2,
+    FruitBowl.name: FruitBowl,
     GlassOnRack.name: GlassOnRack,
     HandOverBanana.name: HandOverBanana,
     MugOnPlate.name: MugOnPlate,
     PlateOnRack.name: PlateOnRack,
+    SingleInsertion.name: SingleInsertion,
+    StorageBin.name: StorageBin,
 }
 
 
