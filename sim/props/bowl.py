@@ -1,5 +1,8 @@
 """A bowl: a flat floor and a ring of slanted wall segments."""
 
+import numpy as np
+
+from stringline.datasets.embodiments.rigid import Matrix
 from stringline.sim.props.prop import Prop
 from stringline.sim.props.vessel import Colour, add_floor, add_ring
 
@@ -36,6 +39,7 @@ class Bowl(Prop):
         self._begin(name, diameter / 2)
         self.height, self.thickness = height, thickness
         self.rim_radius, floor_radius = diameter / 2 - thickness, floor_diameter / 2
+        self.floor_radius = floor_radius
         add_floor(self.body, radius=floor_radius, thickness=thickness, mass=mass * 2 / 3, colour=colour)
         add_ring(
             self.body,
@@ -46,3 +50,10 @@ class Bowl(Prop):
             colour=colour,
             segments=segments,
         )
+
+    def contains(self, points: Matrix) -> bool:
+        """Says whether points (N, 3) in its frame, metres, are within its slanted wall, above its floor and below its rim."""
+        rise = (points[:, 2] - self.thickness) / (self.height - self.thickness)
+        radius = self.floor_radius + rise * (self.rim_radius + self.thickness - self.floor_radius)
+        within = np.hypot(points[:, 0], points[:, 1]) < radius - self.thickness
+        return bool(((rise > 0) & (rise < 1) & within).all())
