@@ -15,6 +15,7 @@ from stringline.sim.experts.fmb_2 import Fmb2Expert
 from stringline.sim.experts.fruit_bowl import FruitBowlExpert
 from stringline.sim.experts.glass_on_rack import GlassOnRackExpert
 from stringline.sim.experts.hand_over_banana import HandOverBananaExpert
+from stringline.sim.experts.hand_over_pen import HandOverPenExpert
 from stringline.sim.experts.mug_on_plate import MugOnPlateExpert
 from stringline.sim.experts.plate_on_rack import PlateOnRackExpert
 from stringline.sim.experts.single_insertion import SingleInsertionExpert
@@ -26,6 +27,7 @@ from stringline.sim.tasks.fmb_2 import Fmb2
 from stringline.sim.tasks.fruit_bowl import FruitBowl
 from stringline.sim.tasks.glass_on_rack import GlassOnRack
 from stringline.sim.tasks.hand_over_banana import HandOverBanana
+from stringline.sim.tasks.hand_over_pen import HandOverPen
 from stringline.sim.tasks.mug_on_plate import MugOnPlate
 from stringline.sim.tasks.plate_on_rack import PlateOnRack
 from stringline.sim.tasks.single_insertion import SingleInsertion
@@ -55,6 +57,7 @@ EXPERTS: Mapping[str, Callable[[], Expert]] = {
     FruitBowl.name: FruitBowlExpert,
     GlassOnRack.name: GlassOnRackExpert,
     HandOverBanana.name: HandOverBananaExpert,
+    HandOverPen.name: HandOverPenExpert,
     MugOnPlate.name: MugOnPlateExpert,
     PlateOnRack.name: PlateOnRackExpert,
     SingleInsertion.name: SingleInsertionExpert,

@@ -10,6 +10,7 @@ from stringline.sim.tasks.fmb_2 import Fmb2
 from stringline.sim.tasks.fruit_bowl import FruitBowl
 from stringline.sim.tasks.glass_on_rack import GlassOnRack
 from stringline.sim.tasks.hand_over_banana import HandOverBanana
+from stringline.sim.tasks.hand_over_pen import HandOverPen
 from stringline.sim.tasks.mug_on_plate import MugOnPlate
 from stringline.sim.tasks.plate_on_rack import PlateOnRack
 from stringline.sim.tasks.single_insertion import SingleInsertion
@@ -24,6 +25,7 @@ TASKS: Mapping[str, Callable[[float], TabletopTask]] = {
     FruitBowl.name: FruitBowl,
     GlassOnRack.name: GlassOnRack,
     HandOverBanana.name: HandOverBanana,
+    HandOverPen.name: HandOverPen,
     MugOnPlate.name: MugOnPlate,
     PlateOnRack.name: PlateOnRack,
     SingleInsertion.name: SingleInsertion,
