@@ -1,6 +1,7 @@
 """What every command does around its work: reads its configuration through Hydra, and answers a user's mistake in one line.
 
 A command neither changes the working directory nor makes Hydra's `outputs/` folder; what it writes is for its task to say.
+With `--multirun` Hydra keeps what it was asked for, and the logs of a cluster's jobs, in `multirun/<date>/<time>`.
 """
 
 import logging
@@ -26,6 +27,7 @@ STOPPED = "Stopped. Run the same command to continue."
 FULL_ERROR = "HYDRA_FULL_ERROR"
 QUIET_HYDRA = (
     "hydra.run.dir=.",
+    "hydra.sweep.subdir=.",
     "hydra.output_subdir=null",
     "hydra/job_logging=none",
     "hydra/hydra_logging=none",
@@ -53,7 +55,7 @@ def run(config_name: str, task: Task, *, folder: Path | None = None, stopped: st
     debug = "--debug" in sys.argv or os.environ.get(FULL_ERROR) == "1"
     where = folder or Path(stringline.__file__).parent / "configs"
     command = _Command(Configuration(where.absolute(), config_name, Path(sys.argv[0]).name), arguments, debug, stopped)
-    start_logging(logging.DEBUG if debug else logging.INFO)
+    command.start_logging()
     if {"--help", "-h"} & set(arguments):
         command.guarded(lambda: sys.stdout.write(command.configuration.help(command.overrides) + "\n"))
     else:
@@ -85,13 +87,22 @@ class _Command:
         """Its `key=value` arguments."""
         return [argument for argument in self.arguments if not argument.startswith("-") and "=" in argument]
 
+    def start_logging(self) -> None:
+        """Sends the log to standard error."""
+        start_logging(logging.DEBUG if self.debug else logging.INFO)
+
     def through_hydra(self, task: Task) -> None:
         """Lets Hydra read the configuration and call the task; errors are answered before it prints its own words."""
-        sys.argv = [sys.argv[0], *QUIET_HYDRA, *self.arguments]
+        # Hydra's parser wants all values in one piece, so flags such as --multirun come behind them.
+        values = [argument for argument in self.arguments if argument.startswith("~") or argument in self.overrides]
+        flags = [argument for argument in self.arguments if argument not in values]
+        sys.argv = [sys.argv[0], *QUIET_HYDRA, *values, *flags]
         asked = os.environ.get(FULL_ERROR)
         configuration = self.configuration
 
         def guarded_task(settings: DictConfig) -> None:
+            if logging.getLogger("stringline").level == logging.NOTSET:  # In a job of a cluster this is a new process.
+                self.start_logging()
             with _environment(FULL_ERROR, asked):
                 self.guarded(lambda: task(settings))
 

@@ -75,6 +75,15 @@ def test_nothing_is_left_behind(attempt: Attempt) -> None:
     assert list(Path.cwd().iterdir()) == []
 
 
+@pytest.mark.parametrize("arguments", [("--multirun", "loaves=1,3", "name=x"), ("loaves=1,3", "-m", "name=x")])
+def test_many_runs_take_one_value_each_and_keep_what_was_asked_for(attempt: Attempt, arguments: tuple[str, ...]) -> None:
+    seen: list[DictConfig] = []
+    code, _, error = attempt(seen.append, *arguments)
+    assert code == 0, error
+    assert [(settings.loaves, settings.name) for settings in seen] == [(1, "x"), (3, "x")]
+    assert [path.name for path in Path.cwd().rglob("*") if path.is_file()] == ["multirun.yaml"]
+
+
 @pytest.mark.parametrize(
     ("argument", "answers"),
     [

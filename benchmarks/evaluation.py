@@ -1,0 +1,165 @@
+"""What our runner costs beside bare stepping, and how many episodes per minute any number of workers gives.
+
+    python benchmarks/evaluation.py --json evaluation.json
+    python benchmarks/evaluation.py --episodes 10 --seconds 15 --workers 1 2 4 --ray 1 2
+
+The world is that of the hand-over with four RGB-D cameras at 128 pixels. The policy moves the arms a little about where they
+are and takes no time to speak of; what it takes is measured and left out.
+
+Names:
+    runner_overhead  share: the time of an episode in an evaluation by our runner with one worker process, over bare stepping of
+        the same world, with the same actions and the same pictures, in one process; minus 1. Episodes of both are interleaved,
+        and both worlds exist before the clock starts; the median over episodes; peer `none`.
+    runner_start  seconds until the worker process has built its world; peer `none`.
+    episodes_per_minute/<workers>  processes, from the first episode's begin on; peer `1`, ratio of rates.
+    episodes_per_minute/ray_<n>  the same by n actors of a Ray cluster of this machine, where Ray is installed.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+# The script's folder holds a file that is named like a package of the standard library; processes that are started with our
+# sys.path must not find it.
+sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
+
+import numpy as np  # noqa: E402
+from numpy.typing import NDArray  # noqa: E402
+
+from stringline.datasets.contract import Contract, Observation  # noqa: E402
+from stringline.datasets.disk import write_file  # noqa: E402
+from stringline.policies.chunk import ActionChunk, Session  # noqa: E402
+from stringline.sim.cluster import Cluster, LocalCluster  # noqa: E402
+from stringline.sim.environment import TaskEnvironment  # noqa: E402
+from stringline.sim.evaluation import Evaluation, evaluation_seeds, open_world  # noqa: E402
+from stringline.sim.ray_cluster import RayCluster  # noqa: E402
+from stringline.sim.rollout import due_actions  # noqa: E402
+
+EXECUTE_STEPS, CHUNK = 24, 48
+Row = dict[str, object]
+
+
+class Still:
+    """Moves at random about where the arms are; remembers when episodes began, its own time, and what will be executed.
+
+    Args:
+        contract: Of the world.
+        between: Called between two episodes, with the seed and the actions of the one that has ended; it costs nothing.
+    """
+
+    def __init__(self, contract: Contract, between: Callable[[int, list[NDArray[np.float64]]], None] | None = None) -> None:
+        self.contract, self._between = contract, between
+        self.first, self.begun, self.seconds = 0.0, 0.0, list[float]()
+        self.seed, self.actions, self.own = -1, list[NDArray[np.float64]](), 0.0
+
+    def session(self, seed: int) -> Session:
+        """Ends the last episode and begins one."""
+        if self.seed >= 0 and self._between is not None:
+            self.seconds.append(time.perf_counter() - self.begun - self.own)
+            self._between(self.seed, self.actions)
+        self.seed, self.actions, self.own = seed, [], 0.0
+        self.begun = time.perf_counter()
+        self.first = self.first or self.begun
+        return StillSession(self, np.random.default_rng(seed))
+
+
+class StillSession:
+    """One episode of it."""
+
+    def __init__(self, policy: Still, rng: np.random.Generator) -> None:
+        """Begins."""
+        self._policy, self._rng = policy, rng
+
+    def plan(self, observation: Observation) -> ActionChunk:
+        """Plans `CHUNK` steps."""
+        start, now = time.perf_counter(), float(observation["time"])
+        steps = self._rng.normal(0.0, 0.003, (CHUNK, len(observation["joints/position"]))).astype(np.float32)
+        period = 1.0 / self._policy.contract.control_hz
+        chunk = ActionChunk(now + period * np.arange(CHUNK), observation["joints/position"] + np.cumsum(steps, axis=0))
+        self._policy.actions += due_actions(chunk, now, period, EXECUTE_STEPS)
+        self._policy.own += time.perf_counter() - start
+        return chunk
+
+
+def step_bare(world: TaskEnvironment, seed: int, actions: Sequence[NDArray[np.float64]]) -> float:
+    """Returns the seconds that an episode takes without any runner: the same actions, pictures whenever they are due."""
+    start = time.perf_counter()
+    world.begin(seed)
+    for number, action in enumerate(actions):
+        if world.frame_due or number % EXECUTE_STEPS == 0:
+            world.observe()
+        result = world.advance(action)
+        if result.success or result.expired:
+            break
+    return time.perf_counter() - start
+
+
+def measure_overhead(make: Callable[[], TaskEnvironment], episodes: int) -> tuple[float, float]:
+    """Returns the overhead, a share, and the seconds that a worker needs before its first episode."""
+    world, bare = make(), list[float]()
+    policy = Still(world.contract, lambda seed, actions: bare.append(step_bare(world, seed, actions)))
+    start = time.perf_counter()
+    # The first episode warms both up, and the last one has no successor whose begin would show its end.
+    Evaluation(policy, make, execute_steps=EXECUTE_STEPS, workers=1).run(evaluation_seeds(episodes + 2))
+    world.close()
+    return sum(policy.seconds[1:]) / sum(bare[1:]) - 1.0, policy.first - start
+
+
+def measure_rate(
+    make: Callable[[], TaskEnvironment], contract: Contract, cluster: Cluster, workers: int, episodes: int
+) -> float:
+    """Returns episodes per minute, from the first one's begin to the end of everything."""
+    policy = Still(contract)
+    evaluation = Evaluation(policy, make, execute_steps=EXECUTE_STEPS, workers=workers, cluster=cluster)
+    evaluation.run(evaluation_seeds(episodes * workers))
+    return 60.0 * episodes * workers / (time.perf_counter() - policy.first)
+
+
+def run(arguments: argparse.Namespace) -> list[Row]:
+    """Measures everything."""
+    make = partial(open_world, "hand_over_banana", time_limit_s=arguments.seconds)
+    overhead, start = measure_overhead(make, arguments.episodes)
+    rows = [row("runner_overhead", overhead, "share"), row("runner_start", start, "s")]
+    world = make()
+    world.close()
+    rates = {
+        str(count): measure_rate(make, world.contract, LocalCluster(), count, arguments.episodes) for count in arguments.workers
+    }
+    if importlib.util.find_spec("ray"):
+        for count in arguments.ray:
+            rates[f"ray_{count}"] = measure_rate(make, world.contract, RayCluster(), count, arguments.episodes)
+    peer = str(arguments.workers[0])
+    return rows + [row(f"episodes_per_minute/{name}", rate, "episodes/min", peer, rates[peer]) for name, rate in rates.items()]
+
+
+def row(name: str, value: float, unit: str, peer: str = "none", of_peer: float | None = None) -> Row:
+    """Returns a line of the table."""
+    return {"name": name, "value": value, "unit": unit, "peer": peer, "ratio": None if of_peer is None else value / of_peer}
+
+
+def main() -> None:
+    """Prints the table and, if asked, writes it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="where to write the results")
+    parser.add_argument("--episodes", type=int, default=10, help="for the overhead, and per worker for the rates")
+    parser.add_argument("--seconds", type=float, default=15.0, help="simulated time of an episode")
+    everything = sorted({1, os.cpu_count() or 1})
+    parser.add_argument("--workers", type=int, nargs="+", default=everything, help="the first number is the peer")
+    parser.add_argument("--ray", type=int, nargs="*", default=everything)
+    arguments = parser.parse_args()
+    rows = run(arguments)
+    for entry in rows:
+        beside = "" if entry["ratio"] is None else f"{entry['ratio']:.3f} x {entry['peer']}"
+        print(f"{entry['name']:<28} {entry['value']:>10.3f} {entry['unit']:<14}{beside}")
+    if arguments.json:
+        write_file(arguments.json, json.dumps(rows, indent=2).encode())
+
+
+if __name__ == "__main__":
+    main()
