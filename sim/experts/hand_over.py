@@ -25,6 +25,7 @@ OFF_TABLE = 0.003  # Between pads and table.
 SHORT = 0.004  # The pads' middle stays that far short of the axis.
 LIFT, ABOVE_TABLE, RETREAT, AWAY = 0.07, 0.08, 0.09, 0.13
 ROUNDS, DRAWS, PASSES = 5, 80, 2
+PACES = (0.75, 1.6)  # Wider than others: the arms' limits already stretch the long moves of the faster episodes.
 
 
 @dataclass(frozen=True)
@@ -35,15 +36,11 @@ class HandOver:
         take: By the right gripper, from above.
         T_base_meeting: (4, 4), the item where it changes hands.
         receive: By the left gripper, there.
-        T_base_goal: (4, 4), the item where the left gripper lets go.
-        upwards: (3,), the item's axis in its frame, from the right gripper's part to the left one's.
     """
 
     take: Grasp
     T_base_meeting: Matrix
     receive: Grasp
-    T_base_goal: Matrix
-    upwards: Vector
 
 
 class HandOverExpert(ScriptedExpert[HandOverT]):
@@ -71,6 +68,9 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
     pitches_deg: ClassVar[Sequence[float]]
     sides_deg: ClassVar[Sequence[float]]
 
+    def __init__(self, paces: tuple[float, float] = PACES) -> None:
+        super().__init__(paces)
+
     @abstractmethod
     def axis(self, task: HandOverT, along: float) -> tuple[Vector, Vector]:
         """Returns a point (3,) of the item's axis and the unit tangent there, in its frame, metres from its middle."""
@@ -93,39 +93,52 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
             try:
                 yield from self._once(task, skills)
             except OutOfReachError:  # It moved in a gripper, and no longer gets where it was planned to go.
-                for arm in ARMS:
-                    skills.motion.grip(arm, OPEN)
-                yield from skills.wait(OPENING)
+                if all(skills.scene.holds(arm, task.item) for arm in ARMS):
+                    yield from skills.grip("left", OPEN, OPENING)
             if task.inside(skills.scene.pose(task.item), skills.scene.pose(task.container)):
                 break
             yield from skills.go_home(*ARMS)
         yield from skills.go_home(*ARMS)
 
     def _once(self, task: HandOverT, skills: Skills) -> Iterator[Vector]:
-        way = self._draw(task, skills)
-        if way is None:
-            yield from self._fetch(task, skills)
-            return
-        if not (yield from skills.pick("right", task.item, [way.take], lift=LIFT, attempts=1)):
-            return
-        if not (yield from self._pass_on(task, skills, way)):
-            return
+        """Hands over, from whichever state things are in: on the table, or in one of the grippers."""
+        if not skills.scene.holds("left", task.item):
+            way = self._way(task, skills)
+            if way is None:
+                yield from self._fetch(task, skills)
+                return
+            if not skills.scene.holds("right", task.item):
+                yield from skills.pick("right", task.item, [way.take], lift=LIFT, attempts=1)
+            if not skills.scene.holds("right", task.item) or not (yield from self._pass_on(task, skills, way)):
+                return
         while skills.scene.holds("left", task.item):
-            yield from self._put(skills, task.item, self._let_go_at(task, skills, way), self.above)
+            yield from self._put(skills, task.item, self._let_go_at(task, skills), self.above)
         yield from skills.wait(0.6)
 
     def _put(self, skills: Skills, item: Prop, T_goal: Matrix, above: float) -> Done:
         return (yield from skills.place("left", item, lambda: T_goal, above=above, release=OPEN, retreat=RETREAT))
 
-    def _let_go_at(self, task: HandOverT, skills: Skills, way: HandOver) -> Matrix:
-        """Returns the planned goal, or where the item moved in the gripper another one that is in reach now."""
-        held = Grasp(inverse(skills.scene.in_gripper("left", task.item)), self.closed)
-        T_goal = way.T_base_goal
+    def _held(self, task: HandOverT, skills: Skills, arm: str) -> Grasp:
+        """Returns how an arm holds the item, as it is measured."""
+        return Grasp(inverse(skills.scene.in_gripper(arm, task.item)), self.closed)
+
+    def _end(self, task: HandOverT, grasp: Grasp) -> Vector:
+        """Returns the item's axis (3,) in its frame, towards the part that is held."""
+        middle, direction = self.axis(task, 0.0)
+        return direction * np.sign(direction @ (grasp.T_prop_gripper[:3, 3] - middle))
+
+    def _let_go_at(self, task: HandOverT, skills: Skills) -> Matrix:
+        """Draws a goal that is in reach for the item as the left gripper holds it.
+
+        Raises:
+            OutOfReachError: None was found.
+        """
+        held = self._held(task, skills, "left")
         for _ in range(DRAWS):
+            T_goal = self.goal(task, skills, held, self._end(task, held))
             if self._leaves(skills, held, T_goal):
-                break
-            T_goal = self.goal(task, skills, held, way.upwards)
-        return T_goal
+                return T_goal
+        raise OutOfReachError("The left arm does not get the item into the container as it holds it.")
 
     def _leaves(self, skills: Skills, held: Grasp, T_goal: Matrix, *before: Matrix) -> bool:
         """Says whether the left arm can let go of what it holds at a goal, and get away."""
@@ -151,17 +164,19 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
             yield from skills.grip("left", OPEN, OPENING)
             yield from skills.back_off("left")
         yield from skills.grip("right", OPEN, OPENING)
-        yield from skills.back_off("right", AWAY)
+        if skills.in_reach("right", backed(scene.gripper("right"), AWAY)):
+            yield from skills.back_off("right", AWAY)
+        else:
+            yield from skills.go_home("right")
         return scene.holds("left", item)
 
     def _meet_at(self, task: HandOverT, skills: Skills, way: HandOver) -> Matrix:
         """Returns the planned meeting, or where the item moved in the gripper another one that is in reach now."""
-        held = Grasp(inverse(skills.scene.in_gripper("right", task.item)), self.closed)
-        T_meeting = way.T_base_meeting
+        held, T_meeting = self._held(task, skills, "right"), way.T_base_meeting
         for _ in range(DRAWS):
             if self._meets(skills, held, T_meeting, way.receive):
                 break
-            T_meeting = self._meeting(task, skills, held, way.upwards)
+            T_meeting = self._meeting(task, skills, held)
         return T_meeting
 
     def _meets(self, skills: Skills, held: Grasp, T_meeting: Matrix, receive: Grasp, *before: Matrix) -> bool:
@@ -178,7 +193,7 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
             OutOfReachError: The left arm does not reach it either.
         """
         item = task.item
-        takes = [self._take(task, skills, "left", sign) for sign in (-1, 1) for _ in range(10)]
+        takes = [self._take(task, skills, "left") for _ in range(20)]
         yield from skills.pick("left", item, [take for take in takes if take is not None], lift=LIFT, attempts=1)
         T_there = skills.scene.pose(item)
         T_there[:2, 3] = skills.rng.uniform((0.0, -0.1), (0.05, 0.1))
@@ -186,32 +201,34 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
         if skills.scene.holds("left", item):
             yield from self._put(skills, item, T_there, ABOVE_TABLE)
 
-    def _draw(self, task: HandOverT, skills: Skills) -> HandOver | None:
-        """Returns a way to hand the item over from where it lies, drawn from those in reach; None if none was found."""
-        rng, T_item = skills.rng, skills.scene.pose(task.item)
+    def _way(self, task: HandOverT, skills: Skills) -> HandOver | None:
+        """Returns a way to hand the item over, drawn from those in reach; None if none was found."""
+        T_item = skills.scene.pose(task.item)
+        held = self._held(task, skills, "right") if skills.scene.holds("right", task.item) else None
         for _ in range(DRAWS):
-            sign = rng.choice((-1, 1))
-            take = self._take(task, skills, "right", sign)
+            take = held or self._take(task, skills, "right")
             if take is None:
                 continue
             at = T_item @ take.T_prop_gripper
-            before = backed(at, take.hover), at, raised(at, LIFT)
-            if not skills.in_reach("right", *before):
-                continue
-            upwards = -sign * self.axis(task, 0.0)[1]
-            T_meeting = self._meeting(task, skills, take, upwards)
-            receive = self._receive(task, skills, take, sign)
-            if not self._meets(skills, take, T_meeting, receive, *before):
-                continue
-            level = T_meeting @ receive.T_prop_gripper
-            T_goal = self.goal(task, skills, receive, upwards)
-            if self._leaves(skills, receive, T_goal, backed(level, receive.hover), level):
-                return HandOver(take, T_meeting, receive, T_goal, upwards)
+            before = () if held else (backed(at, take.hover), at, raised(at, LIFT))
+            if skills.in_reach("right", *before) and (way := self._onwards(task, skills, take, *before)):
+                return way
         return None
 
-    def _take(self, task: HandOverT, skills: Skills, arm: str, sign: int) -> Grasp | None:
-        """Draws a grasp of the part on one side: from above, or level where the item stands; None if it would point back."""
+    def _onwards(self, task: HandOverT, skills: Skills, take: Grasp, *before: Matrix) -> HandOver | None:
+        """Draws how it goes on from a grasp of the right gripper, after poses that it goes through; None if out of reach."""
+        T_meeting, receive = self._meeting(task, skills, take), self._receive(task, skills, take)
+        if not self._meets(skills, take, T_meeting, receive, *before):
+            return None
+        come = T_meeting @ receive.T_prop_gripper
+        T_goal = self.goal(task, skills, receive, self._end(task, receive))
+        fits = self._leaves(skills, receive, T_goal, backed(come, receive.hover), come)
+        return HandOver(take, T_meeting, receive) if fits else None
+
+    def _take(self, task: HandOverT, skills: Skills, arm: str) -> Grasp | None:
+        """Draws a grasp of either part: from above, or level where the item stands; None if the gripper would point back."""
         rng, T_item = skills.rng, skills.scene.pose(task.item)
+        sign = rng.choice((-1, 1))
         point, direction = self.axis(task, sign * rng.uniform(*self.right_along))
         outwards = (T_item[:3, :3] @ point + T_item[:3, 3] - ROOTS[arm][:3, 3]) * (1.0, 1.0, 0.0)
         outwards /= np.linalg.norm(outwards)
@@ -228,11 +245,11 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
         fits = pointing @ best > 0.7 and pointing @ outwards > -0.45
         return Grasp(T, self.closed, hover=rng.uniform(0.07, 0.1)) if fits else None
 
-    def _meeting(self, task: HandOverT, skills: Skills, take: Grasp, upwards: Vector) -> Matrix:
+    def _meeting(self, task: HandOverT, skills: Skills, take: Grasp) -> Matrix:
         """Draws where the item is upright in the right gripper, which points to the left."""
         rng = skills.rng
         heading = rotation_about(UP, rng.uniform(-0.4, 0.4)) @ np.array([-1.0, 0.0, 0.0])
-        middle = self.axis(task, 0.0)[0]
+        middle, upwards = self.axis(task, 0.0)[0], -self._end(task, take)
         ahead = take.T_prop_gripper[:3, 0]
         ahead = ahead - (ahead @ upwards) * upwards
         item = np.stack([ahead / np.linalg.norm(ahead), np.cross(upwards, ahead / np.linalg.norm(ahead)), upwards], axis=1)
@@ -242,11 +259,12 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
         turn = world @ item.T
         return pose(spot - turn @ middle, turn)
 
-    def _receive(self, task: HandOverT, skills: Skills, take: Grasp, sign: int) -> Grasp:
+    def _receive(self, task: HandOverT, skills: Skills, take: Grasp) -> Grasp:
         """Draws how the left gripper takes the upper part of the upright item."""
         rng = skills.rng
-        point, direction = self.axis(task, -sign * rng.uniform(*self.left_along))
-        upwards = -sign * direction
+        sign = -float(np.sign(self._end(task, take) @ self.axis(task, 0.0)[1]))
+        point, direction = self.axis(task, sign * rng.uniform(*self.left_along))
+        upwards = sign * direction
         ahead = -take.T_prop_gripper[:3, 0]
         ahead = ahead - (ahead @ upwards) * upwards
         ahead = rotation_about(upwards, np.radians(rng.choice(self.sides_deg))) @ ahead / np.linalg.norm(ahead)
