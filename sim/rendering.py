@@ -213,5 +213,11 @@ def _millimetres(buffer: NDArray[np.float32]) -> Depth:
 
     A perspective projection stores (near far / z - near) / (far - near), so z = near far / (near + buffer (far - near)).
     """
-    metres = NEAR_M * FAR_M / (NEAR_M + buffer.astype(np.float64) * (FAR_M - NEAR_M))
-    return np.where(metres <= FARTHEST_M, np.rint(metres / DEPTH_UNIT_M), 0).astype(np.uint16)
+    value = np.multiply(buffer, FAR_M - NEAR_M, dtype=np.float64)  # In place from here: new memory would take most of the time.
+    value += NEAR_M
+    np.divide(NEAR_M * FAR_M, value, out=value)
+    near = value <= FARTHEST_M
+    value /= DEPTH_UNIT_M
+    depth = np.rint(value, out=value).astype(np.uint16)
+    depth *= near
+    return depth
