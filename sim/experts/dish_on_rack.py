@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -20,17 +21,27 @@ TaskT = TypeVar("TaskT", bound=DishTask)
 ARM = "right"  # The bay is on its side.
 PACES = (0.9, 2.1)  # Long ways take what the joints' limits ask for; only slower paces show in the length of an episode.
 ATTEMPTS = 6
-LIFT_M = 0.085  # The dish's foot passes 3 cm above the rack's wall.
-ABOVE_M = 0.055  # It comes down from that far above where it is let go.
+LIFT_M = 0.1  # The foot of a dish that hangs a little askew passes above the wall.
+ABOVE_M = 0.075  # It comes down from that far above where it is let go.
 DROP_M = 0.004  # It is let go that far above the rack's floor.
 RETREAT_M = 0.08
 ROOM_M = 0.03  # Between rim and wall or tines, for a finger and what the grip is off.
 TURNS_DEG = range(-90, 91, 30)  # A round dish may be turned on the way, so that the arm reaches.
 SPOTS = 6
-# Outermost points of pads, fingers, palm and camera at an opening of 0.7, in the gripper's frame, metres.
-GRIPPER_OUTLINE = np.array(
-    [(x, y * side, 0.0) for x, y in ((0.015, 0.029), (-0.005, 0.044), (-0.11, 0.085)) for side in (-1, 1)]
+# Balls that cover the gripper: x, y, z in its frame and radius, metres. Fingers at an opening of 0.7; palm, camera and wrist.
+FINGERS = np.array([(x, y * side, 0.0, 0.004) for x, y in ((0.011, 0.025), (-0.009, 0.04)) for side in (-1, 1)])
+HAND = np.array(
+    [
+        (-0.11, -0.045, 0.003, 0.04),
+        (-0.11, 0.045, 0.003, 0.04),
+        (-0.11, 0.0, 0.033, 0.03),
+        (-0.11, 0.0, 0.093, 0.03),
+        (-0.17, 0.0, 0.003, 0.035),
+        (-0.2, 0.0, 0.003, 0.042),
+    ]
 )
+WHOLE = np.concatenate([FINGERS, HAND])
+SPARE_M = 0.01
 
 
 class StandInBayExpert(ScriptedExpert[TaskT]):
@@ -71,18 +82,25 @@ class StandInBayExpert(ScriptedExpert[TaskT]):
             at = T_base_dish @ grasp.T_prop_gripper
             way = (backed(at, grasp.hover), at, raised(at, LIFT_M))
             T_gripper_dish = inverse(grasp.T_prop_gripper)
-            beside = clear_of_rack(task, inverse(skills.scene.pose(task.rack)) @ at)
-            if beside and skills.in_reach(ARM, *way) and _spot(task, skills, T_gripper_dish, taken=way) is not None:
+            if not all(clear_of_rack(task, inverse(skills.scene.pose(task.rack)) @ T, WHOLE) for T in way[:2]):
+                continue
+            if skills.in_reach(ARM, *way) and _spot(task, skills, T_gripper_dish, taken=way) is not None:
                 return grasp
         raise OutOfReachError(f"None of {len(grasps)} ways for the {ARM} arm to put {task.dish.name} onto the rack.")
 
 
-def clear_of_rack(task: DishTask, T_rack_gripper: Matrix) -> bool:
-    """Says whether an open gripper at a pose (4, 4) in the rack's frame stays beside the rack or above its wall."""
-    points = GRIPPER_OUTLINE @ T_rack_gripper[:3, :3].T + T_rack_gripper[:3, 3]
-    over = (np.abs(points[:, :2]) < task.rack.half + 0.005).all(axis=1)
-    top = np.where(points[:, 1] < task.rack.bay[0, 1], task.rack.height, task.rack.wall) + 0.01
-    return not bool((over & (points[:, 2] < top)).any())
+def clear_of_rack(task: DishTask, T_rack_gripper: Matrix, parts: Matrix) -> bool:
+    """Says whether parts of a gripper at a pose (4, 4) in the rack's frame stay beside the rack or above its wall and tines.
+
+    Args:
+        task: Whose rack.
+        T_rack_gripper: (4, 4).
+        parts: (N, 4), balls as in `HAND`.
+    """
+    points, radii = parts[:, :3] @ T_rack_gripper[:3, :3].T + T_rack_gripper[:3, 3], parts[:, 3]
+    over = (np.abs(points[:, :2]) < task.rack.half + radii[:, None]).all(axis=1)
+    top = np.where(points[:, 1] < task.rack.bay[0, 1], task.rack.height, task.rack.wall)
+    return not bool((over & (points[:, 2] < top + radii + SPARE_M)).any())
 
 
 def _stand_down(task: DishTask, skills: Skills) -> Iterator[Vector]:
@@ -94,12 +112,12 @@ def _stand_down(task: DishTask, skills: Skills) -> Iterator[Vector]:
     if T_rack_dish is None:
         yield from set_back(ARM, task, skills)
         return
-    goal = partial(_in_rack, task, skills, T_rack_dish)
-    yield from skills.carry(ARM, task.dish, lambda: raised(goal(), ABOVE_M), seconds=1.1, straight=True)
-    if skills.scene.holds(ARM, task.dish):
-        yield from skills.carry(ARM, task.dish, goal, seconds=0.6, straight=True)
-    if skills.scene.holds(ARM, task.dish):
-        yield from let_go(ARM, skills)
+    for shift, seconds in zip(_way_in(task, T_rack_dish), (0.9, 0.9, 0.6), strict=True):
+        goal = partial(in_rack, task, skills, T_rack_dish, shift)
+        yield from skills.carry(ARM, task.dish, goal, seconds=seconds, straight=True)
+        if not skills.scene.holds(ARM, task.dish):
+            return
+    yield from let_go(ARM, skills)
 
 
 def set_back(arm: str, task: DishTask, skills: Skills, opening: float = 1.0) -> Iterator[Vector]:
@@ -117,24 +135,42 @@ def let_go(arm: str, skills: Skills, opening: float = 1.0) -> Iterator[Vector]:
 
 def _spot(task: DishTask, skills: Skills, T_gripper_dish: Matrix, taken: Sequence[Matrix]) -> Matrix | None:
     """Draws where in the bay to let go, `T_rack_dish` (4, 4), in reach after the way `taken`; None where nothing is."""
-    rim = float(np.hypot(task.rim_points[:, 0], task.rim_points[:, 1]).max()) + ROOM_M
+    room = _rim(task) + ROOM_M
     low, high = task.rack.bay
-    facing = inverse(skills.scene.pose(task.rack)) @ skills.scene.pose(task.dish)
+    T_rack_base = inverse(skills.scene.pose(task.rack))
+    facing = T_rack_base @ skills.scene.pose(task.dish)
     yaw = float(np.arctan2(facing[1, 0], facing[0, 0]))
     for _ in range(SPOTS):
-        spot = (*skills.rng.uniform(low + rim, high - rim), task.rack.floor + DROP_M)
+        spot = (*skills.rng.uniform(low + room, high - room), task.rack.floor + DROP_M)
         for turn in skills.rng.permutation(TURNS_DEG):
             T_rack_dish = pose(spot, rotation_about(UP, yaw + np.radians(turn)))
-            let_go = _in_rack(task, skills, T_rack_dish) @ inverse(T_gripper_dish)
-            T_start = taken[-1] if taken else skills.scene.gripper(ARM)
-            above = raised(let_go, ABOVE_M)
-            over = [between(T_start, above, share) for share in np.linspace(0.125, 1.0, 8)]
-            # The joints are computed both for the end of the line and along it.
-            ends = skills.in_reach(ARM, *taken, above)
-            if ends and skills.in_reach(ARM, *taken, *over, let_go, backed(let_go, RETREAT_M)):
+            ways = [in_rack(task, skills, T_rack_dish, shift) @ inverse(T_gripper_dish) for shift in _way_in(task, T_rack_dish)]
+            ways.append(backed(ways[-1], RETREAT_M))
+            if not all(clear_of_rack(task, T_rack_base @ T, HAND) for T in ways):
+                continue
+            start = taken[-1] if taken else skills.scene.gripper(ARM)
+            # The joints are computed both for the ends of the lines and along them.
+            if skills.in_reach(ARM, *taken, *ways) and skills.in_reach(ARM, *taken, *along(start, *ways)):
                 return T_rack_dish
     return None
 
 
-def _in_rack(task: DishTask, skills: Skills, T_rack_dish: Matrix) -> Matrix:
-    return np.asarray(skills.scene.pose(task.rack) @ T_rack_dish)
+def _way_in(task: DishTask, T_rack_dish: Matrix) -> list[tuple[float, float, float]]:
+    """Returns how far from its goal the dish is in front of the rack, above the goal, and at it: never across the tines."""
+    back = float(task.rack.half[0]) + _rim(task) + ROOM_M - float(T_rack_dish[0, 3])
+    return [(back, 0.0, ABOVE_M), (0.0, 0.0, ABOVE_M), (0.0, 0.0, 0.0)]
+
+
+def _rim(task: DishTask) -> float:
+    return float(np.hypot(task.rim_points[:, 0], task.rim_points[:, 1]).max())
+
+
+def in_rack(task: DishTask, skills: Skills, T_rack_dish: Matrix, shift: tuple[float, float, float]) -> Matrix:
+    """Returns the pose (4, 4) in the base frame of a dish at `T_rack_dish`, shifted by metres along the rack's axes."""
+    return np.asarray(skills.scene.pose(task.rack) @ pose(shift) @ T_rack_dish)
+
+
+def along(*poses: Matrix) -> list[Matrix]:
+    """Returns poses (4, 4) in steps of an eighth along the lines from the first pose to the second and so on."""
+    shares = np.linspace(0.125, 1.0, 8)
+    return [between(start, goal, share) for start, goal in pairwise(poses) for share in shares]

@@ -13,9 +13,9 @@ import numpy as np
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 from stringline.datasets.embodiments.rigid import Matrix, inverse, pose
-from stringline.sim.experts.dish_on_rack import RETREAT_M, clear_of_rack, let_go, set_back
+from stringline.sim.experts.dish_on_rack import RETREAT_M, WHOLE, along, clear_of_rack, in_rack, let_go, set_back
 from stringline.sim.experts.grasps import UP, Grasp, backed, raised
-from stringline.sim.experts.motion import Move, between
+from stringline.sim.experts.motion import Move
 from stringline.sim.experts.rims import rim_grasps
 from stringline.sim.experts.scripted import ScriptedExpert
 from stringline.sim.experts.skills import CLOSING, SETTLING, Skills
@@ -123,7 +123,7 @@ def _choose_grasp(task: PlateOnRack, skills: Skills) -> Grasp:
         grasp = grasps[int(index)]
         at = T_base_plate @ grasp.T_prop_gripper
         way = (backed(at, grasp.hover), at, raised(at, LIFT_M))
-        beside = all(clear_of_rack(task, inverse(T_base_rack) @ T) for T in way[:2])
+        beside = all(clear_of_rack(task, inverse(T_base_rack) @ T, WHOLE) for T in way[:2])
         if not beside or not skills.in_reach(ARM, *way):
             continue
         if _choose_slot(task, skills, inverse(grasp.T_prop_gripper), way) is not None:
@@ -140,20 +140,14 @@ def _choose_slot(task: PlateOnRack, skills: Skills, T_gripper_plate: Matrix, tak
         for facing in (-1.0, 1.0)
         for elevation in ELEVATIONS_DEG
     ]
-    T_start = taken[-1] if taken else skills.scene.gripper(ARM)
+    start = taken[-1] if taken else skills.scene.gripper(ARM)
     for index in skills.rng.permutation(len(slots)):
         T_rack_plate = standing(task, slots[int(index)], radial / np.linalg.norm(radial))
-        down, over, front = (_on_the_way(task, skills, T_rack_plate, step) @ inverse(T_gripper_plate) for step in range(3))
-        if not skills.in_reach(ARM, *taken, front, over, down, backed(down, RETREAT_M)):
-            continue
-        lines = (*_line(T_start, front), *_line(front, over), *_line(over, down))
-        if skills.in_reach(ARM, *taken, *lines):
+        ways = [in_rack(task, skills, T_rack_plate, shift) @ inverse(T_gripper_plate) for shift in _way_in(task)]
+        ways.append(backed(ways[-1], RETREAT_M))
+        if skills.in_reach(ARM, *taken, *ways) and skills.in_reach(ARM, *taken, *along(start, *ways)):
             return T_rack_plate
     return None
-
-
-def _line(start: Matrix, goal: Matrix) -> list[Matrix]:
-    return [between(start, goal, share) for share in np.linspace(0.125, 1.0, 8)]
 
 
 def standing(task: PlateOnRack, slot: _Slot, radial: Vector) -> Matrix:
@@ -174,11 +168,10 @@ def standing(task: PlateOnRack, slot: _Slot, radial: Vector) -> Matrix:
     return pose(middle, wanted @ given.T)
 
 
-def _on_the_way(task: PlateOnRack, skills: Skills, T_rack_plate: Matrix, step: int) -> Matrix:
-    """Returns the plate's pose (4, 4) in the base frame: in the slot (0), above it (1), in front of the rack (2)."""
+def _way_in(task: PlateOnRack) -> list[tuple[float, float, float]]:
+    """Returns how far from its goal the plate is in front of the rack, above the slot, and in it."""
     above = task.rack.height - task.rack.floor + OVER_TINES_M
-    shift = [(0.0, 0.0, 0.0), (0.0, 0.0, above), (IN_FRONT_M, 0.0, above)][step]
-    return np.asarray(skills.scene.pose(task.rack) @ pose(shift) @ T_rack_plate)
+    return [(IN_FRONT_M, 0.0, above), (0.0, 0.0, above), (0.0, 0.0, 0.0)]
 
 
 def _stand_up(task: PlateOnRack, skills: Skills) -> Iterator[Vector]:
@@ -197,8 +190,8 @@ def _stand_up(task: PlateOnRack, skills: Skills) -> Iterator[Vector]:
 
 
 def _into(task: PlateOnRack, skills: Skills, T_rack_plate: Matrix) -> Iterator[Vector]:
-    for step, seconds in ((2, 1.4), (1, 0.7), (0, 0.8)):
-        goal = partial(_on_the_way, task, skills, T_rack_plate, step)
+    for shift, seconds in zip(_way_in(task), (1.4, 0.7, 0.8), strict=True):
+        goal = partial(in_rack, task, skills, T_rack_plate, shift)
         yield from skills.carry(ARM, task.dish, goal, seconds=seconds, straight=True)
         if not skills.scene.holds(ARM, task.dish):
             return
