@@ -51,7 +51,9 @@ def with_suite_file(arguments: Sequence[str]) -> list[str]:
 def _evaluate(config: DictConfig) -> None:
     plain = plain_settings(config)
     suite, output = chosen_suite(plain, HydraConfig.get().overrides.task), Path(plain["output"])
-    find_checkpoint(plain["checkpoint"])  # Who mistypes it finds no empty folder.
+    find_checkpoint(plain["checkpoint"])  # Who mistypes something finds no empty folder.
+    if suite is None:
+        chosen_seeds(plain)
     output.mkdir(parents=True, exist_ok=True)
     with exclusive(output):
         if suite is None:
@@ -116,9 +118,20 @@ def evaluate_checkpoint(settings: Mapping[str, Any]) -> list[EpisodeResult]:
     Raises:
         ValueError: The checkpoint, the task and the settings do not fit together.
     """
-    count, first = settings["seeds"], settings["first_seed"]
-    seeds = evaluation_seeds(SEEDS if count is None else count, EVALUATION_SEED if first is None else first)
-    return checkpoint_evaluation(settings).run(settings["task"], seeds, Path(settings["output"]))
+    return checkpoint_evaluation(settings).run(settings["task"], chosen_seeds(settings), Path(settings["output"]))
+
+
+def chosen_seeds(settings: Mapping[str, Any]) -> list[int]:
+    """Returns the seeds of an evaluation on a single task.
+
+    Raises:
+        ValueError: `seeds` or `first_seed` is no such number.
+    """
+    count = SEEDS if settings["seeds"] is None else settings["seeds"]
+    first = EVALUATION_SEED if settings["first_seed"] is None else settings["first_seed"]
+    if not (isinstance(count, int) and isinstance(first, int) and count > 0 and first >= 0):
+        raise ValueError(f"seeds is {count!r} and first_seed {first!r}; allowed: at least 1, and at least 0.")
+    return evaluation_seeds(count, first)
 
 
 def _evaluate_task(settings: dict[str, Any], output: Path) -> None:
@@ -142,7 +155,8 @@ def _evaluate_task(settings: dict[str, Any], output: Path) -> None:
 
 
 def _evaluate_suite(suite: Suite, settings: dict[str, Any], output: Path) -> None:
-    outcomes = run_suite(suite, checkpoint_evaluation(settings), output, settings)
+    asked = {key: value for key, value in settings.items() if key != "task"}  # That of a single task, which is not run.
+    outcomes = run_suite(suite, checkpoint_evaluation(settings), output, asked)
     done = {outcome.cell.name: outcome for outcome in outcomes if outcome.results}
     failed = [outcome for outcome in outcomes if outcome.failure]
     rows = {outcome.cell.name: outcome.summary or outcome.failure for outcome in outcomes}

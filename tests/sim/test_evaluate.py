@@ -179,6 +179,7 @@ def test_what_is_wrong_with_a_suite_is_said_at_once(checkpoint: Path, tmp_path: 
         (["suite=nothing.yaml"], "There is no suite file 'nothing.yaml'."),
         (["suite=mine.yaml", "task.time_limit_s=3"], "task.time_limit_s=3 is for a single task."),
         (["suite=mine.yaml", "seeds=2"], "hand_over_banana.raised has a list of 1 seeds"),
+        (["seeds=0"], "seeds is 0 and first_seed 1000000; allowed: at least 1"),
         (["checkpoint=hand_over_bananna"], "Did you mean 'hand_over_banana'?"),
     ):
         code, _, errors = attempt(evaluate.main, f"checkpoint={checkpoint}", *arguments)
