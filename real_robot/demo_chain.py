@@ -82,7 +82,8 @@ class DemoChain:
     def _recipe(self, **changes: Any) -> Recipe:
         task = self.settings["task"]
         chosen = {key: task[key] for key in ("image_size", "control_hz", "frame_hz", "time_limit_s", "options")}
-        return Recipe(**({"task": task["name"], "cameras": tuple(task["cameras"])} | chosen | changes))
+        # The plain expert: the policy's published success was measured with its demonstrations.
+        return Recipe(**({"task": task["name"], "varied": False, "cameras": tuple(task["cameras"])} | chosen | changes))
 
     def _train(self, demonstrations: EpisodeStore) -> History:
         early = {key: self.settings[key] for key in ("early_s", "early_factor")}

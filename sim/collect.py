@@ -65,7 +65,7 @@ def collect(
     """
     if episodes < 1 or workers < 0 or first_seed < 0:
         raise ValueError(f"Got episodes={episodes}, workers={workers}, first_seed={first_seed}; allowed: at least 1, 0 and 0.")
-    make_expert(recipe.task)
+    make_expert(recipe.task, varied=recipe.varied)
     open_world(recipe).close()  # Unknown names and values are complained about here, before anything is written.
     store = EpisodeStore.create(path)
     store.remove_leftovers()
@@ -135,7 +135,7 @@ class Attempt:
         """Runs it."""
         assert isinstance(world, TaskEnvironment)
         recipe, task = self.recipe, world.task
-        expert = _expert_of(recipe.task)
+        expert = _expert_of(recipe.task, varied=recipe.varied)
         recording = record_episode(world, expert, self.seed, noise_rad=recipe.noise_rad, options=recipe.options)
         if recording.success or recipe.keep_failures:
             extra = {"recipe": asdict(recipe), "stages": list(task.stages)}
@@ -162,6 +162,7 @@ def _collect(config: DictConfig) -> None:
         time_limit_s=task.time_limit_s,
         noise_rad=config.noise_rad,
         keep_failures=config.keep_failures,
+        varied=config.varied,
         options={str(key): float(value) for key, value in task.options.items()},
     )
     collect(

@@ -1,7 +1,7 @@
 """What has been collected into an episode store, and by which recipe: so that collection can stop and go on."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ class Recipe:
 
     Attributes:
         task: Name of the task, and of its expert.
+        varied: Whether the expert is the one that varies and recovers, where the task has a plain one too.
         cameras: Recorded cameras.
         image_size: Rows and columns of the pictures.
         control_hz: Actions per second.
@@ -31,6 +32,7 @@ class Recipe:
     """
 
     task: str = "hand_over_banana"
+    varied: bool = True
     cameras: tuple[str, ...] = ALL_CAMERAS
     image_size: int = 128
     control_hz: float = 50.0
@@ -127,7 +129,9 @@ class Collection:
 
     def _check_recipe(self, known: dict[str, Any]) -> None:
         changed = [
-            f"{key}={known.get(key)!r} (now {value!r})" for key, value in _plain(self.recipe).items() if known.get(key) != value
+            f"{key}={_full(known).get(key)!r} (now {value!r})"
+            for key, value in _plain(self.recipe).items()
+            if _full(known).get(key) != value
         ]
         if changed:
             raise ValueError(
@@ -155,7 +159,7 @@ class Collection:
         """
         for names in self._names().values():
             episodes = self._episodes(names) if len(names) > 1 else []
-            ours = [episode for episode in episodes if episode.attributes.extra.get("recipe") == _plain(self.recipe)]
+            ours = [episode for episode in episodes if _full(episode.attributes.extra.get("recipe", {})) == _plain(self.recipe)]
             repeats = [episode.name for episode in ours[1:] if episode.entries == ours[0].entries]
             if repeats:
                 delete(self.store, repeats)
@@ -179,3 +183,8 @@ def _plain(recipe: Recipe) -> dict[str, Any]:
     """Returns the recipe as it comes back from JSON."""
     plain: dict[str, Any] = json.loads(json.dumps(asdict(recipe)))
     return plain
+
+
+def _full(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a stored recipe with what it lacks if it is from when all experts were plain."""
+    return {"varied": False, **recipe}

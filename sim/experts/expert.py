@@ -20,6 +20,7 @@ from stringline.sim.experts.mug_on_plate import MugOnPlateExpert
 from stringline.sim.experts.plate_on_rack import PlateOnRackExpert
 from stringline.sim.experts.single_insertion import SingleInsertionExpert
 from stringline.sim.experts.storage_bin import StorageBinExpert
+from stringline.sim.experts.varied_hand_over_banana import VariedHandOverBananaExpert
 from stringline.sim.tasks.bowl_on_rack import BowlOnRack
 from stringline.sim.tasks.double_insertion import DoubleInsertion
 from stringline.sim.tasks.fmb_1 import Fmb1
@@ -56,7 +57,7 @@ EXPERTS: Mapping[str, Callable[[], Expert]] = {
     Fmb2.name: Fmb2Expert,
     FruitBowl.name: FruitBowlExpert,
     GlassOnRack.name: GlassOnRackExpert,
-    HandOverBanana.name: HandOverBananaExpert,
+    HandOverBanana.name: VariedHandOverBananaExpert,
     HandOverPen.name: HandOverPenExpert,
     MugOnPlate.name: MugOnPlateExpert,
     PlateOnRack.name: PlateOnRackExpert,
@@ -65,12 +66,21 @@ EXPERTS: Mapping[str, Callable[[], Expert]] = {
 }
 
 
-def make_expert(task: str) -> Expert:
+# Those that do a task in one way, at one pace.
+PLAIN_EXPERTS: Mapping[str, Callable[[], Expert]] = {HandOverBanana.name: HandOverBananaExpert}
+
+
+def make_expert(task: str, *, varied: bool = True) -> Expert:
     """Builds the expert of a task.
+
+    Args:
+        task: Name of the task.
+        varied: Whether it varies and recovers; else it is the plain one, which only some tasks have.
 
     Raises:
         ValueError: There is none; the message names the nearest ones.
     """
-    if task not in EXPERTS:
-        raise unknown_name("expert for the task", task, EXPERTS)
-    return EXPERTS[task]()
+    experts = EXPERTS if varied else PLAIN_EXPERTS
+    if task not in experts:
+        raise unknown_name("expert for the task" if varied else "plain expert for the task", task, experts)
+    return experts[task]()
