@@ -13,7 +13,7 @@ import numpy as np
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 from stringline.datasets.embodiments.rigid import Matrix, inverse, pose
-from stringline.sim.experts.dish_on_rack import RETREAT_M, WHOLE, along, clear_of_rack, in_rack, let_go, set_back
+from stringline.sim.experts.dish_on_rack import HAND, RETREAT_M, WHOLE, along, clear_of_rack, in_rack, let_go, set_back
 from stringline.sim.experts.grasps import UP, Grasp, backed, raised
 from stringline.sim.experts.motion import Move
 from stringline.sim.experts.rims import rim_grasps
@@ -22,7 +22,7 @@ from stringline.sim.experts.skills import CLOSING, SETTLING, Skills
 from stringline.sim.tasks.plate_on_rack import PlateOnRack
 
 ARM = "left"  # The slots are on its side.
-PACES = (0.9, 1.7)
+PACES = (0.9, 2.0)
 ATTEMPTS = 6
 OPENED = 0.4  # A gap of 23 mm: a wider one would put the lower finger into the table.
 ABOVE_RIM_M = 0.003  # The gripper comes that much above the rim's middle, for the same reason,
@@ -140,11 +140,14 @@ def _choose_slot(task: PlateOnRack, skills: Skills, T_gripper_plate: Matrix, tak
         for facing in (-1.0, 1.0)
         for elevation in ELEVATIONS_DEG
     ]
+    T_rack_base = inverse(skills.scene.pose(task.rack))
     start = taken[-1] if taken else skills.scene.gripper(ARM)
     for index in skills.rng.permutation(len(slots)):
         T_rack_plate = standing(task, slots[int(index)], radial / np.linalg.norm(radial))
         ways = [in_rack(task, skills, T_rack_plate, shift) @ inverse(T_gripper_plate) for shift in _way_in(task)]
         ways.append(backed(ways[-1], RETREAT_M))
+        if not all(clear_of_rack(task, T_rack_base @ T, HAND) for T in ways):
+            continue
         if skills.in_reach(ARM, *taken, *ways) and skills.in_reach(ARM, *taken, *along(start, *ways)):
             return T_rack_plate
     return None
