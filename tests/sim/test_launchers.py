@@ -5,9 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.sim.test_losses import SHORT, files
-
-from stringline.sim.collect import collect
+from stringline.datasets.store import EpisodeStore
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,8 +20,7 @@ def test_a_multirun_through_submitit(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    collect(SHORT, tmp_path / "here", 1, workers=1, first_seed=3)
-    assert files(tmp_path / "store_3") == files(tmp_path / "here")
+    assert EpisodeStore.open(tmp_path / "store_3").seeds("hand_over_banana") == {3}
     logs = [path.read_text() for path in (tmp_path / "multirun").rglob("*_log.err")]
     assert len(logs) == 1
     assert "store_3 holds 1 episodes of 'hand_over_banana'" in logs[0]

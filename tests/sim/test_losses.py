@@ -68,10 +68,11 @@ def files(path: Path) -> dict[tuple[int, str], bytes]:
     return found
 
 
-def kill_when(code: str, path: Path, moment: Callable[[], bool]) -> None:
+def kill_when(code: str, path: Path, moment: Callable[[], bool], *more: str) -> None:
     """Starts a driver, kills it at a moment, and sees its workers die with it."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / ".src"), str(ROOT)])}
-    driver = subprocess.Popen([sys.executable, "-c", code, str(path)], cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-c", code, str(path), *more]
+    driver = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
     end = time.monotonic() + 60
     while not moment():
         assert driver.poll() is None, "it ended before it could be killed"

@@ -1,10 +1,12 @@
 """A real Ray cluster of two nodes on loopback: the same outcomes as in one process, also when actors and nodes die."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 from tests.sim.test_evaluation import WORLD, Wander, outcome
-from tests.sim.test_losses import SHORT, files
+from tests.sim.test_losses import SHORT, files, kill_when
 from tests.sim.worlds import Deaths, mortal_world, world_after_meeting
 
 from stringline.datasets.contract import Contract, Observation
@@ -83,6 +85,14 @@ def serial() -> tuple[Remembering, list[EpisodeResult]]:
     return policy, Evaluation(policy, WORLD, execute_steps=10, workers=1).run(SEEDS)
 
 
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str], bytes]:
+    """What one process collects."""
+    path = tmp_path_factory.mktemp("one") / "store"
+    collect(SHORT, path, 3, workers=1)
+    return files(path)
+
+
 def evaluate(policy: Remembering, make: MakeWorld, nodes: Any) -> list[EpisodeResult]:
     """An evaluation by two actors."""
     return Evaluation(policy, make, execute_steps=10, workers=2, cluster=RayCluster(nodes.address)).run(SEEDS)
@@ -108,12 +118,14 @@ def test_actors_that_die_are_replaced_and_outcomes_are_those_of_one_process(
     assert len((tmp_path / "begun-42").read_text()) == 2
 
 
-def test_collection_stores_the_same_bytes_on_any_cluster(nodes: Any, tmp_path: Path) -> None:
-    collect(SHORT, tmp_path / "one", 3, workers=1)
+def test_collection_stores_the_same_bytes_on_any_cluster(
+    stored: dict[tuple[int, str], bytes], nodes: Any, tmp_path: Path
+) -> None:
     collect(SHORT, tmp_path / "two", 3, workers=2)
     collect(SHORT, tmp_path / "ray", 3, workers=0, cluster=RayCluster(nodes.address))
-    assert len(files(tmp_path / "one")) > 30
-    assert files(tmp_path / "one") == files(tmp_path / "two") == files(tmp_path / "ray")
+    assert len(stored) > 30
+    assert files(tmp_path / "two") == stored
+    assert files(tmp_path / "ray") == stored
 
 
 def test_a_store_that_another_machine_does_not_see_is_refused(nodes: Any, tmp_path: Path) -> None:
@@ -142,6 +154,32 @@ def test_nobody_listens_outside_of_this_machine(nodes: Any) -> None:
     assert {address for _, address in listening} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
 
+EVALUATE = """
+import sys
+from pathlib import Path
+from stringline.sim.evaluation import Evaluation
+from stringline.sim.ray_cluster import RayCluster
+from tests.sim.test_evaluation import WORLD, Wander
+from tests.sim.test_ray_cluster import SEEDS
+world, file, address = WORLD(), Path(sys.argv[1]), sys.argv[2]
+Evaluation(Wander(world.contract), WORLD, execute_steps=10, workers=2, cluster=RayCluster(address)).run(SEEDS, file)
+"""
+
+
+def test_a_lost_driver_leaves_its_results_and_its_processors(
+    serial: tuple[Remembering, list[EpisodeResult]], nodes: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "results.jsonl"
+    kill_when(EVALUATE, file, lambda: file.exists() and len(file.read_text().splitlines()) > 2, nodes.address)
+    before = file.read_text().splitlines()
+    policy = Remembering(serial[0].contract)
+    cluster = RayCluster(nodes.address)
+    continued = Evaluation(policy, WORLD, execute_steps=10, workers=2, cluster=cluster).run(SEEDS, file)
+    assert outcome(continued) == outcome(serial[1])
+    assert file.read_text().splitlines()[: len(before)] == before
+    assert set(policy.chunks).isdisjoint(json.loads(line)["seed"] for line in before[1:])
+
+
 def test_a_lost_node_is_made_up_for(serial: tuple[Remembering, list[EpisodeResult]], nodes: Any, tmp_path: Path) -> None:
     """The second machine goes while both are in the middle of an episode; the first does the rest."""
     expected, results = serial
@@ -149,8 +187,10 @@ def test_a_lost_node_is_made_up_for(serial: tuple[Remembering, list[EpisodeResul
 
     def remove(seed: int) -> None:
         asking.append(seed)
-        if len(set(asking)) == 2 and nodes.worker_nodes:
+        if nodes.worker_nodes and len([seed for seed in SEEDS if 0 < asking.count(seed) < results[0].plans]) == 2:
             nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)
+        elif nodes.worker_nodes:
+            time.sleep(0.2)  # The other one may not have begun yet.
 
     policy = Remembering(expected.contract, remove)
     got = evaluate(policy, partial(world_after_meeting, tmp_path, 2), nodes)
@@ -195,11 +235,10 @@ def test_what_ray_needs_is_said(before: str, answer: str, tmp_path: Path) -> Non
     assert answer in done.stderr
 
 
-def test_from_the_command_line(tmp_path: Path) -> None:
+def test_from_the_command_line(stored: dict[tuple[int, str], bytes], tmp_path: Path) -> None:
     """`cluster=ray` alone starts a cluster of this machine and ends it."""
-    arguments = ["output=store", "episodes=1", "cluster=ray", "workers=1", "keep_failures=true"]
+    arguments = ["output=store", "episodes=3", "cluster=ray", "workers=1", "keep_failures=true"]
     arguments += [f"task.{key}" for key in ("time_limit_s=1.0", "cameras=[overhead]", "image_size=16", "frame_hz=5.0")]
     done = in_a_fresh_process("from stringline.sim.collect import main; main()", tmp_path, *arguments)
     assert done.returncode == 0, done.stderr
-    collect(SHORT, tmp_path / "here", 1, workers=1)
-    assert files(tmp_path / "store") == files(tmp_path / "here")
+    assert files(tmp_path / "store") == stored
