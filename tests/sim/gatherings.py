@@ -1,0 +1,61 @@
+"""What tests of gathering tasks share: everything in place, and arms that stay where they are."""
+
+import numpy as np
+
+from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
+from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
+from stringline.datasets.embodiments.rigid import Matrix, pose, rotation_about
+from stringline.sim.environment import StepResult, TaskEnvironment
+from stringline.sim.experts.drops import downwards
+from stringline.sim.props.prop import Prop
+from stringline.sim.tasks.fruit_bowl import FruitBowl
+from stringline.sim.tasks.gathering_task import GatheringTask
+from stringline.sim.tasks.storage_bin import StorageBin
+
+X, Y, Z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
+
+
+def stowed(task: GatheringTask) -> dict[str, Matrix]:
+    """Returns where everything belongs, just above the floor: poses (4, 4) in the container's frame, by name."""
+    if isinstance(task, FruitBowl):
+        return {
+            "banana": pose((0.04, 0.0, 0.026)),
+            "apple": pose((-0.045, 0.03, 0.032)),
+            "pear": pose((-0.045, -0.04, 0.032), rotation_about(Z, np.radians(180))),
+        }
+    assert isinstance(task, StorageBin)
+    return {box.name: pose((0.0, 0.09 * slot, 0.006 + box.half[2])) for slot, box in zip((-1, 0, 1), task.boxes, strict=True)}
+
+
+def put(world: TaskEnvironment, task: GatheringTask, prop: Prop, T_container_prop: Matrix) -> None:
+    """Puts a prop somewhere relative to the container."""
+    T_table_prop = task.pose(world.physics, task.container.prop) @ T_container_prop
+    T_table_prop[2, 3] -= task.table_height
+    task.place(world.physics, prop, T_table_prop)
+
+
+def stow(world: TaskEnvironment, task: GatheringTask, but: str = "") -> None:
+    """Puts everything where it belongs, except for one thing."""
+    for name, at in stowed(task).items():
+        if name != but:
+            put(world, task, task.props[name], at)
+
+
+def stay(world: TaskEnvironment, targets: Vector = START_POSE, seconds: float = 1.2) -> StepResult:
+    """Keeps the arms at targets (14,), and returns the last result; success on the way counts."""
+    result = world.advance(targets)
+    for _ in range(round(seconds * 50) - 1):
+        if not result.success:
+            result = world.advance(targets)
+    return result
+
+
+def grasp_with_left(world: TaskEnvironment, task: GatheringTask, at: Vector, across: Vector, opening: float) -> Vector:
+    """Puts the left arm at once around a point (3,) of the base frame, from above, and returns its joints (14,)."""
+    start = START_POSE.copy()
+    start[:6] = (0.0, 0.3, -0.1, 0.0, 1.2, 0.0)
+    q = InverseKinematics(ALOHA).solve({"left": downwards(at, across, 0.0)}, start)
+    q[ALOHA.grippers["left"]] = opening
+    task.robot.put(world.physics, q)
+    return q
