@@ -19,7 +19,7 @@ SOCKET_CLOSED, BLOCK_CLOSED = 0.3, 0.1  # Openings at which the drive pushes wit
 GAP = 0.025  # Between block and socket while they are being aligned, metres.
 ALLOWED = (0.0025, 0.03)  # Metres and radians off the axis at which a block waits before the rim; at half of it, it need not.
 INSIDE = 0.004  # Metres from where on the walls guide it.
-PUSH_SPEED, PUSH_ACCELERATION, PUSH_SECONDS = 0.075, 0.25, 8.0
+PUSH_SPEEDS, PUSH_ACCELERATION, PUSH_SECONDS = (0.045, 0.09), 0.25, 9.0  # m/s, drawn evenly; m/s^2.
 FINGERS = 0.016  # How far from the rim the point stays where a gripper holds the block: its pads reach 14 mm towards the rim.
 RETREAT = 0.1  # Metres that a gripper backs off when it has let go.
 ASIDE = 0.1  # How far from the table's middle the socket is held up, metres.
@@ -83,10 +83,10 @@ def insert(skills: Skills, arm: str, socket: Socket, block: Block, depth: float)
 
 def _push(skills: Skills, arm: str, block: Block, alignment: Alignment, depth: float) -> Iterator[Vector]:
     """Moves the block from the gap to its depth, before the rim only as fast as it is well aligned."""
-    period = 1.0 / skills.scene.env.contract.control_hz
+    period, top = 1.0 / skills.scene.env.contract.control_hz, skills.rng.uniform(*PUSH_SPEEDS) / skills.pace
     now, speed, end = -GAP, 0.0, skills.scene.env.time + PUSH_SECONDS
     while now < depth - 5e-4 and skills.scene.env.time < end and skills.scene.holds(arm, block):
-        allowed = min(PUSH_SPEED / skills.pace, np.sqrt(2 * PUSH_ACCELERATION * (depth - now)))
+        allowed = min(top, np.sqrt(2 * PUSH_ACCELERATION * (depth - now)))
         wanted = allowed * (alignment.quality() if now < INSIDE else 1.0)
         speed += float(np.clip(wanted - speed, -PUSH_ACCELERATION * period, PUSH_ACCELERATION * period))
         now = min(now + speed * period, depth)
@@ -139,4 +139,4 @@ def fill(skills: Skills, task: InsertionTask, block: Block, stand: Stand, insert
 
 def hold_up(skills: Skills, stand: Stand, socket: Socket) -> Iterator[Vector]:
     """Brings the socket that an arm holds to where it is to be held up."""
-    yield from present(skills, stand.holder.arm, socket, stand.where, stand.yaw)
+    yield from present(skills, stand.holder.arm, socket, stand.where, stand.yaw, seconds=skills.rng.uniform(1.0, 2.0))

@@ -1,9 +1,14 @@
 """A socket: a straight square tube, open at both ends."""
 
+import numpy as np
+
+from stringline.datasets.embodiments.aloha_mjcf import DRAWN
 from stringline.sim.props.prop import CONTACT, Prop
 from stringline.sim.props.vessel import Colour
 
 BLUE: Colour = (0.10, 0.33, 0.85, 1.0)
+LIGHT, DARK = (0.55, 0.78, 1.0, 1.0), (0.02, 0.05, 0.16, 1.0)
+RIM, FILM = 0.01, 0.0003  # Length of the light rims, and how far they and the dark lining stand out, metres.
 
 
 class Socket(Prop):
@@ -37,8 +42,20 @@ class Socket(Prop):
         self._begin(name, length / 2)
         self.length, self.bore, self.width = length, bore, width
         wall = (width - bore) / 4  # Half of its thickness.
-        across, flat = (bore / 2 + wall), (length / 2, width / 2, wall)
-        upright = (length / 2, wall, bore / 2)
         for sign in (-1.0, 1.0):
-            for place, half in (((0.0, 0.0, sign * across), flat), ((0.0, sign * across, 0.0), upright)):
-                self.body.add("geom", type="box", pos=place, size=half, mass=mass / 4, rgba=colour, **CONTACT)
+            for turned in (False, True):
+                self._add_wall(sign * (bore / 2 + wall), wall, turned=turned, colour=colour, mass=mass / 4)
+
+    def _add_wall(self, across: float, wall: float, *, turned: bool, colour: Colour, mass: float) -> None:
+        """Adds the wall whose middle is that far from the axis, along z or along y, with what shows that it is a tube."""
+
+        def add(along: float, out: float, half: tuple[float, float, float], rgba: Colour, **more: object) -> None:
+            place, size = ((along, out, 0.0), (half[0], half[2], half[1])) if turned else ((along, 0.0, out), half)
+            self.body.add("geom", type="box", pos=place, size=size, rgba=rgba, **more)
+
+        drawn = {"contype": 0, "conaffinity": 0, "group": DRAWN, "mass": 0}
+        side, end = (self.bore if turned else self.width) / 2, self.length / 2
+        add(0.0, across, (end, side, wall), colour, mass=mass, **CONTACT)
+        add(0.0, across - wall * np.sign(across), (end - RIM, self.bore / 2, FILM), DARK, **drawn)
+        for along in (RIM / 2 - end, end - RIM / 2):
+            add(along, across, (RIM / 2 + FILM, side + FILM, wall + FILM), LIGHT, **drawn)

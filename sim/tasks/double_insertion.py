@@ -16,7 +16,6 @@ from stringline.sim.props.prop import Prop
 from stringline.sim.props.socket import Socket
 from stringline.sim.tasks.insertion import InsertionTask
 
-Range = tuple[float, float]
 SOCKET_LENGTH, BLOCK_LENGTH = 0.16, 0.08
 YELLOW = (0.98, 0.83, 0.08, 1.0)
 SOCKET_START = ((-0.20, -0.04), (0.0, 0.16))
@@ -49,18 +48,22 @@ class DoubleInsertion(InsertionTask):
 
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Draws where things are until they are apart."""
-        starts = ((self.socket, SOCKET_START), (self.first, FIRST_START), (self.second, SECOND_START))
+        poses = self._drawn(random_state)
         for _ in range(TRIES):
-            poses = {prop: _drawn(prop.width / 2, ranges, random_state) for prop, ranges in starts}
             if all(_distance(poses, *pair) > APART for pair in combinations(poses, 2)):
                 break
+            poses = self._drawn(random_state)
         for prop, T_table_prop in poses.items():
             self.place(physics, prop, T_table_prop)
 
-
-def _drawn(height: float, ranges: tuple[Range, Range], random_state: np.random.RandomState) -> Matrix:
-    spot = (random_state.uniform(*ranges[0]), random_state.uniform(*ranges[1]), height)
-    return pose(spot, rotation_about((0.0, 0.0, 1.0), np.radians(random_state.uniform(*YAW_DEG))))
+    def _drawn(self, random_state: np.random.RandomState) -> dict[Prop, Matrix]:
+        starts = ((self.socket, SOCKET_START), (self.first, FIRST_START), (self.second, SECOND_START))
+        poses: dict[Prop, Matrix] = {}
+        for prop, (range_x, range_y) in starts:
+            spot = (random_state.uniform(*range_x), random_state.uniform(*range_y), prop.width / 2)
+            yaw = np.radians(random_state.uniform(*YAW_DEG))
+            poses[prop] = pose(spot, rotation_about((0.0, 0.0, 1.0), yaw))
+        return poses
 
 
 def _distance(poses: dict[Prop, Matrix], a: Prop, b: Prop) -> float:

@@ -69,8 +69,8 @@ class InsertionTask(TabletopTask):
 
     Seated means: at least 60 % of the block's length is in the socket, and there the axes are less than 5 mm apart and less
     than 5 degrees askew. In the air means: both pads of one gripper touch the socket, which is 2 cm or more clear of the table.
-    The other arm does not touch it, no arm touches a block, and everything is at rest, for half a second. So a block that is
-    still held, half inserted, beside the socket, or in a socket that lies on the table does not count.
+    The other arm does not touch it, neither an arm nor the table touches a block, and everything is at rest, for half a second.
+    So a block that is still held, half inserted, beside the socket, or in a socket that lies on the table does not count.
 
     Args:
         control_hz: Actions per second.
@@ -118,7 +118,8 @@ class InsertionTask(TabletopTask):
 
     def _released(self, touching: Touching) -> bool:
         one_holds = sum(touching.by_arm(arm, self.socket.name) for arm in ARMS) == 1
-        return one_holds and not touching.by_any_arm(block.name for block in self.blocks)
+        names = [block.name for block in self.blocks]
+        return one_holds and not touching.by_any_arm(names) and not any(touching.between(name, "table") for name in names)
 
     def _stage(self, touching: Touching, lifted: bool, seated: int) -> int:
         """Counts: socket lifted, a block taken too, then one more for each block that is seated."""

@@ -43,27 +43,29 @@ def insertion(world: TaskEnvironment) -> InsertionTask:
     return world.task
 
 
-def grasping(T_base_prop: Matrix, arms: dict[str, float], q: Vector = START_POSE) -> Vector:
+def grasping(T_base_prop: Matrix, arms: dict[str, float], q: Vector = START_POSE, pitch_deg: float = 60.0) -> Vector:
     """Returns joints (14,) with which arms hold a bar or tube, that far from its middle, before they close."""
     kinematics, q = InverseKinematics(ALOHA), q.copy()
     for arm, along in arms.items():
-        grasp = end_grasps(T_base_prop, Part(arm, along, 0.3, (60.0,)))[0]
+        grasp = end_grasps(T_base_prop, Part(arm, along, 0.3, (pitch_deg,)))[0]
         q = kinematics.solve({arm: T_base_prop @ grasp.T_prop_gripper}, q)
     return q
 
 
-def hold_up(world: TaskEnvironment, *arms: str, table_height: float = 0.0) -> Vector:
+def hold_up(
+    world: TaskEnvironment, *arms: str, at: Matrix = IN_AIR, pitch_deg: float = 60.0, table_height: float = 0.0
+) -> Vector:
     """Begins an episode in which arms hold the socket in the air, and returns the joint targets that go on holding it."""
     task = insertion(world)
     world.begin(0, {"table_height": table_height})
-    q = grasping(IN_AIR, dict.fromkeys(arms, task.socket.length / 2 - 0.016))
+    q = grasping(at, dict.fromkeys(arms, task.socket.length / 2 - 0.016), pitch_deg=pitch_deg)
     for arm in arms:
         q[ALOHA.grippers[arm]] = 0.8
     task.robot.put(world.physics, q)
     for arm in arms:
         q[ALOHA.grippers[arm]] = 0.3
     for _ in range(25):
-        T_table_socket = IN_AIR.copy()
+        T_table_socket = at.copy()
         T_table_socket[2, 3] -= task.table_height
         task.place(world.physics, task.socket, T_table_socket)
         world.advance(q)
@@ -144,6 +146,18 @@ def test_a_socket_on_the_table_or_dropped_is_no_success(single: TaskEnvironment)
     put(single, [0.1])
     target[ALOHA.grippers["left"]] = 1.0
     assert not stay(single, target, 1.5).success
+
+
+def test_a_block_that_slides_onto_the_table_is_no_success(single: TaskEnvironment) -> None:
+    """In a tilted socket close above the table it leans out, still deep enough."""
+    tilted = pose((-0.1, 0.0, 0.083), rotation_about(Y, np.radians(40.0)))
+    target, task = hold_up(single, "left", at=tilted, pitch_deg=30.0), insertion(single)
+    put(single, [0.1])
+    result = stay(single, target, 2.0)
+    assert task.fit(single.physics, task.blocks[0]).seated(0.12)
+    assert task.touching(single.physics).between("block", "table")
+    assert task.at_rest(single.physics)
+    assert (result.success, result.stage) == (False, 3)
 
 
 def test_the_wrong_arm_or_both_is_no_success(single: TaskEnvironment) -> None:
