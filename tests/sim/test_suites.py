@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from stringline.sim.suites import Cell, Suite
+from stringline.sim.tasks.catalogue import TASKS
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -87,6 +88,7 @@ def test_shipped_suites(path: Path) -> None:
     """Their tasks exist, and their seeds are none that demonstrations use."""
     for cell in Suite.read(path).cells:
         assert cell.settings()["name"] == cell.task
+        assert cell.task in TASKS
         assert min(cell.seeds) >= 1_000_000
 
 
