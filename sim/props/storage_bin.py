@@ -4,7 +4,8 @@ import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.rigid import Matrix
-from stringline.sim.props.prop import CONTACT, Prop
+from stringline.sim.props.prop import Prop
+from stringline.sim.props.snack_box import FLAT
 from stringline.sim.props.vessel import Colour
 
 GREY: Colour = (0.62, 0.66, 0.70, 1.0)
@@ -57,4 +58,4 @@ class Bin(Prop):
         return bool(within and (points[:, 2] > self.thickness - slack).all() and (points[:, 2] < self.height).all())
 
     def _add(self, centre: tuple[float, float, float] | Vector, half: tuple[float, ...], mass: float, colour: Colour) -> None:
-        self.body.add("geom", type="box", pos=centre, size=half, mass=mass, rgba=colour, **CONTACT)
+        self.body.add("geom", type="box", pos=centre, size=half, mass=mass, rgba=colour, **FLAT)

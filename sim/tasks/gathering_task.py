@@ -89,7 +89,11 @@ class GatheringTask(GoalTask):
 
     def inside(self, physics: mjcf.Physics, thing: Solid) -> bool:
         """Says by geometry alone whether a thing is inside the container, which stands upright on the table."""
-        T_base_container = self.pose(physics, self.container.prop)
+        container = self.container.prop
+        place, there = thing.prop.get_pose(physics)[0], container.get_pose(physics)[0]
+        if np.hypot(*(place - there)[:2]) > container.reach:
+            return False  # Mostly so, and cheap to see.
+        T_base_container = self.pose(physics, container)
         stands = upright(T_base_container, 0.999) and abs(T_base_container[2, 3] - self.table_height) < 0.005
         return stands and self.contains(in_frame(T_base_container, self.pose(physics, thing.prop), thing.points))
 
