@@ -1,0 +1,35 @@
+"""The benchmark of paired intervals compares with Newcombe's as published, and writes what its docstring lists."""
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stringline.datasets.paired import Pairs
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "benchmarks" / "paired_intervals.py"
+
+
+def test_newcombe_of_a_published_example() -> None:
+    """From -0.507 to -0.026: Fagerland, Lydersen, Laake, Statistics in Medicine 33 (2014), p. 2850-2875."""
+    low, high = runpy.run_path(str(SCRIPT))["newcombe"](Pairs(both=1, only_first=7, only_second=1, neither=12))
+    assert (low, high) == (pytest.approx(-0.507, abs=5e-4), pytest.approx(-0.026, abs=5e-4))
+
+
+def test_it_writes_a_line_for_each_setting(tmp_path: Path) -> None:
+    found = tmp_path / "found.json"
+    command = [sys.executable, str(SCRIPT), "--times", "200", "--json", str(found)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / ".src")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    lines = json.loads(found.read_text())
+    assert len(lines) == 40
+    for line in lines:
+        assert line["name"] in done.stdout
+        assert 0.85 < line["value"] <= 1.0
+        assert line["peer"] == "newcombe_10"
