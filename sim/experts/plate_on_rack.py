@@ -31,19 +31,19 @@ HOVER_M, LIFT_M = 0.05, 0.10
 DROP_M = 0.003
 OVER_TINES_M = 0.02
 IN_FRONT_M = 0.12
-ELEVATIONS_DEG = (
-    0.0,
-    15.0,
-    30.0,
-    45.0,
-    60.0,
-    75.0,
-)  # Where the gripper holds the plate on edge: 0 at its front, 90 at its top.
+ELEVATIONS_DEG = range(0, 76, 15)  # Where the gripper holds the plate on edge: 0 at its front, 90 at its top.
 
 
 @dataclass(frozen=True)
-class _Slot:
-    """One way to stand the plate: in which slot and where along it, to which side it faces, how high the grip ends up."""
+class Slot:
+    """One way to stand the plate, in the rack's frame.
+
+    Attributes:
+        y: Of the slot's middle, metres.
+        x: Of the plate's middle, metres.
+        facing: 1 where its upper face looks along y, -1 where it looks the other way.
+        elevation: How high on the plate the grip is, rad; 0 at its front, pi/2 at its top.
+    """
 
     y: float
     x: float
@@ -135,7 +135,7 @@ def _choose_slot(task: PlateOnRack, skills: Skills, T_gripper_plate: Matrix, tak
     """Draws where to let go, `T_rack_plate` (4, 4), in reach after the way `taken`; None where nothing is."""
     radial = -inverse(T_gripper_plate)[:3, 0] * (1, 1, 0)
     slots = [
-        _Slot(y, skills.rng.uniform(-0.02, 0.02), facing, np.radians(elevation))
+        Slot(y, skills.rng.uniform(-0.02, 0.02), facing, np.radians(elevation))
         for y in task.rack.slots
         for facing in (-1.0, 1.0)
         for elevation in ELEVATIONS_DEG
@@ -153,7 +153,7 @@ def _choose_slot(task: PlateOnRack, skills: Skills, T_gripper_plate: Matrix, tak
     return None
 
 
-def standing(task: PlateOnRack, slot: _Slot, radial: Vector) -> Matrix:
+def standing(task: PlateOnRack, slot: Slot, radial: Vector) -> Matrix:
     """Returns the pose `T_rack_plate` (4, 4) of the plate on edge, just above the rack's floor.
 
     Args:
