@@ -4,6 +4,7 @@ Where no arm reaches both, the arm at the mug stands it in the middle of the tab
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 
@@ -12,7 +13,7 @@ import numpy as np
 from stringline.datasets.embodiments.aloha import ARMS, ROOTS
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
-from stringline.datasets.embodiments.rigid import Matrix, pose, rotation_about
+from stringline.datasets.embodiments.rigid import Matrix, inverse, pose, rotation_about
 from stringline.sim.experts.grasps import UP, Grasp, backed, both_ways, gripper_pose, raised
 from stringline.sim.experts.scripted import ScriptedExpert
 from stringline.sim.experts.skills import Skills
@@ -22,11 +23,11 @@ from stringline.sim.tasks.mug_on_plate import MugOnPlate, gap
 DEPTH_M = 0.013  # The pads' middle is that far below the rim.
 OPENING = 0.5  # Of the gripper around the wall: the inner finger has to fit into the mug.
 FREE_OF_HANDLE = np.radians(36.0)
-TILTS_DEG = (0.0, 20.0, 40.0)
-LYING_TILTS_DEG = (30.0, 45.0, 60.0)
+TILTS_DEG = (0.0, 15.0, 30.0)
+LYING_TILTS_DEG = (25.0, 35.0, 45.0)
 LIFT_M, DROP_M = 0.1, 0.003
 SPARE_M, RETREAT_M, FARTHEST_M = 0.015, 0.08, 0.64
-ROUNDS, TRIED = 6, 40
+ROUNDS, TRIED = 8, 40
 # Corners of a gripper in its frame: tips of the fingers, and the hand behind them.
 OUTLINE = np.array([(x, sign * y, z) for x, y, z in ((0.016, 0.035, 0.0), (-0.11, 0.085, 0.0)) for sign in (-1, 1)])
 
@@ -48,14 +49,11 @@ class MugOnPlateExpert(ScriptedExpert[MugOnPlate]):
     def script(self, task: MugOnPlate, skills: Skills) -> Iterator[Vector]:
         """Brings the mug to the plate in one or two legs, and again from wherever it has fallen."""
         for _ in range(ROUNDS):
-            way = _plan(task, skills)
-            try:
-                yield from _bring(task, skills, way)
-            except OutOfReachError:  # It moved in the gripper, and no longer gets where it was planned to go.
-                skills.motion.grip(way.arm, 1.0)
+            with suppress(OutOfReachError):  # It moved in the gripper, and no longer gets where it was planned to go.
+                yield from _bring(task, skills, _plan(task, skills))
             if task.reached(skills.scene.env.physics):
                 break
-            yield from skills.go_home(way.arm)
+            yield from skills.go_home(*ARMS)
         yield from skills.go_home(*ARMS)
 
 
@@ -79,8 +77,11 @@ def _plan(task: MugOnPlate, skills: Skills) -> _Way:
     Raises:
         OutOfReachError: There is none.
     """
+    for arm in ARMS:
+        if _carries(task, skills, arm):
+            return _onwards(task, skills, arm)
     T_base_mug = skills.scene.pose(task.mug)
-    goal = skills.scene.pose(task.plate)[:3, 3] + (task.plate.thickness + DROP_M) * UP
+    goal = _goal(task, skills)
     nearest = sorted(ARMS, key=lambda arm: float(abs(ROOTS[arm][0, 3] - T_base_mug[0, 3])))
     if abs(T_base_mug[0, 3]) < 0.06:
         nearest = sorted(ARMS, key=lambda arm: float(abs(ROOTS[arm][0, 3] - goal[0])))
@@ -97,10 +98,39 @@ def _plan(task: MugOnPlate, skills: Skills) -> _Way:
 
 def _bring(task: MugOnPlate, skills: Skills, way: _Way) -> Iterator[Vector]:
     """Goes a way; ends early where the mug is lost."""
-    if (yield from skills.pick(way.arm, task.mug, [way.grasp], lift=LIFT_M, attempts=1)):
-        while skills.scene.holds(way.arm, task.mug):
-            yield from skills.place(way.arm, task.mug, lambda: way.T_base_mug, above=LIFT_M, release=OPENING, retreat=RETREAT_M)
-        yield from skills.wait(0.6)
+    if not _carries(task, skills, way.arm):
+        yield from skills.pick(way.arm, task.mug, [way.grasp], lift=LIFT_M, attempts=1)
+    while _carries(task, skills, way.arm):
+        yield from skills.place(way.arm, task.mug, lambda: way.T_base_mug, above=LIFT_M, release=OPENING, retreat=RETREAT_M)
+    yield from skills.wait(0.6)
+
+
+def _carries(task: MugOnPlate, skills: Skills, arm: str) -> bool:
+    """Says whether an arm has lifted the mug; after a slip a single pad may touch the wall at a time."""
+    touching = task.touching(skills.scene.env.physics)
+    others = ("table", task.plate.name)
+    return touching.by_arm(arm, task.mug.name) and not any(touching.between(other, task.mug.name) for other in others)
+
+
+def _onwards(task: MugOnPlate, skills: Skills, arm: str) -> _Way:
+    """Returns where an arm can put down the mug that it holds: on the plate, or at a free place.
+
+    Raises:
+        OutOfReachError: Nowhere; then the gripper opens.
+    """
+    held = Grasp(inverse(skills.scene.in_gripper(arm, task.mug)), closed=0.0)
+    for spot in (_goal(task, skills), *_free_spots(task, skills)):
+        for yaw in skills.rng.uniform(-np.pi, np.pi, 16):
+            T_goal = pose(spot, rotation_about(UP, yaw))
+            leave = T_goal @ held.T_prop_gripper
+            if skills.in_reach(arm, raised(leave, LIFT_M), leave, backed(leave, RETREAT_M)):
+                return _Way(arm, held, T_goal)
+    skills.motion.grip(arm, 1.0)
+    raise OutOfReachError(f"The {arm} arm gets the mug nowhere as it holds it.")
+
+
+def _goal(task: MugOnPlate, skills: Skills) -> Vector:
+    return np.asarray(skills.scene.pose(task.plate)[:3, 3] + (task.plate.thickness + DROP_M) * UP)
 
 
 def _find(task: MugOnPlate, skills: Skills, arm: str, T_base_mug: Matrix, spot: Vector) -> _Way | None:

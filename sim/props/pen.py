@@ -43,4 +43,4 @@ class Pen(Prop):
             self.body.add("geom", type="box", size=half, quat=turn, mass=mass / 3, rgba=colour, **CONTACT)
         drawn = {"mass": 0, "contype": 0, "conaffinity": 0, "rgba": INK}
         ends = (0, length / 2 - 0.03, 0, 0, length / 2 - 0.0005, 0)
-        self.body.add("geom", type="cylinder", fromto=ends, size=(1.17 * self.radius,), **drawn)
+        self.body.add("geom", type="cylinder", fromto=ends, size=(1.05 * self.radius,), **drawn)
