@@ -1,6 +1,6 @@
 """Bringing a held thing exactly somewhere, and keeping the gripper off what is there."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,6 +24,8 @@ TIPS = np.array(
 # Capsules of the arm that must keep off things: all but the foot, the shoulder, and the fingers, whose tips are known better.
 WATCHED = [index for index, mount in enumerate(ALOHA.capsule_mounts) if mount.link > 0 and not mount.per_opening.any()]
 CLEARANCE = 0.004
+SWING_CLEARANCE = 0.015  # Moving arms lag behind their targets by up to a centimetre.
+WRIST = next(index for index, joint in enumerate(ALOHA.joints) if joint.name == f"{ARM}/wrist_angle")
 
 
 def nudge(skills: Skills, peg: Peg, T_base_goal: Matrix, seconds: float) -> Iterator[Vector]:
@@ -57,6 +59,34 @@ def lowest_tip(T_base_gripper: Matrix) -> float:
 def tip_depth(T_base_gripper: Matrix) -> float:
     """Returns how far the open fingers reach below the gripper's frame, metres; only its rotation matters."""
     return float(-(TIPS @ T_base_gripper[2, :3]).min())
+
+
+def steady(way: Sequence[Vector], margin: float) -> bool:
+    """Says whether the arm's wrist stays bent to one side, by a margin in rad, at all joints (14,) of a way.
+
+    A straight wrist is singular: forearm and gripper then turn about one axis, and small moves need wide turns of both.
+    """
+    bends = np.array([q[WRIST] for q in way])
+    return bool((bends > margin).all() or (bends < -margin).all())
+
+
+def swings_clear(q_from: Vector, q_to: Vector, points: Matrix, T_base_block: Matrix, size: ArrayLike) -> bool:
+    """Says whether points that move with the gripper keep 15 mm off a block while the joints go straight to others.
+
+    Args:
+        q_from: Joints (14,) at the beginning.
+        q_to: Joints (14,) at the end.
+        points: (n, 3), in the frame of the gripper, metres.
+        T_base_block: (4, 4), of the block, which stands on its origin.
+        size: (3,) full lengths of the block, metres.
+    """
+    reach = np.asarray(size) / (2.0, 2.0, 1.0) + SWING_CLEARANCE
+    for share in np.linspace(0.0, 1.0, 9):
+        T_base_gripper = ALOHA.forward_kinematics(q_from + share * (q_to - q_from))[ARM]
+        there = np.abs(in_frame(T_base_block, T_base_gripper, points))
+        if (there < reach).all(axis=1).any():
+            return False
+    return True
 
 
 def clear_of(q: Vector, table: float, T_base_block: Matrix | None = None, size: ArrayLike = (0.0, 0.0, 0.0)) -> bool:

@@ -14,12 +14,13 @@ import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.rigid import Matrix, inverse, pose, rotation_about
-from stringline.sim.experts.fitting import ARM, align, clear_of, lowest_tip, nudge
+from stringline.sim.experts.fitting import ARM, TIPS, align, clear_of, lowest_tip, nudge, steady, swings_clear
 from stringline.sim.experts.grasps import Grasp, backed, raised
 from stringline.sim.experts.motion import Move
 from stringline.sim.experts.scripted import ScriptedExpert
 from stringline.sim.experts.skills import OPENING, SETTLING, Done, Skills
 from stringline.sim.tasks.footprints import gap
+from stringline.sim.tasks.judgement import in_frame
 from stringline.sim.tasks.recess_task import RecessTask
 
 ROUNDS = 6  # How often the whole is tried.
@@ -30,6 +31,7 @@ HOVER, NEAR = 0.05, 0.004  # Metres of the peg over the rim while travelling, an
 SIDE = 0.001  # How far beside its goal a peg that stuck is lowered again, metres.
 TIP_CLEARANCE = 0.001
 PACES = (0.8, 1.9)  # Wide, since half of an episode goes by at the speed of the joints and of the gripper.
+BENT = 0.25  # How far the wrist is bent at least, rad.
 FALL = 0.03  # From no higher than that a peg is let fall onto the table, metres.
 SPOTS = 12  # How many places to lay the peg down are considered.
 
@@ -98,16 +100,19 @@ class RecessExpert(ScriptedExpert[RecessT]):
 
     def _goals(self, task: RecessT, skills: Skills, T_gripper_peg: Matrix, before: Sequence[Matrix] = ()) -> list[Matrix]:
         """Returns the goals that are in reach with the peg so in the gripper and nothing in the way, after poses `before`."""
-        T_base_board = skills.scene.pose(task.board)
-        top = T_base_board[2, 3] + task.board.height
+        T_base_board, size = skills.scene.pose(task.board), task.board.size
+        moving = np.concatenate([TIPS, in_frame(np.eye(4), T_gripper_peg, task.peg.corners)])
         found = []
         for goal in task.goals:
             T_base_gripper = T_base_board @ goal @ inverse(T_gripper_peg)
-            if lowest_tip(T_base_gripper) < top + TIP_CLEARANCE:
+            if lowest_tip(T_base_gripper) < T_base_board[2, 3] + size[2] + TIP_CLEARANCE:
                 continue
             over = raised(T_base_gripper, task.board.recess.depth + HOVER)
             way = skills.joints_along(ARM, *before, over, T_base_gripper)
-            if way and clear_of(way[-1], skills.scene.table, T_base_board, task.board.size):
+            if way is None or not clear_of(way[-1], skills.scene.table, T_base_board, size):
+                continue
+            start = way[-3] if before else skills.motion.q
+            if steady(way, BENT) and swings_clear(start, way[-2], moving, T_base_board, size):
                 found.append(goal)
         return found
 
