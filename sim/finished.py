@@ -156,6 +156,7 @@ def _span(task: FinishedTask) -> str:
 
 
 def _files(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path]
-    return [file for file in [path / RESULTS, *sorted(path.glob(f"*/{RESULTS}"))] if file.is_file()]
+    for single in (path, path / RESULTS):
+        if single.is_file():
+            return [single]  # Of a single task; folders below it are none of its business.
+    return sorted(path.glob(f"*/{RESULTS}"))

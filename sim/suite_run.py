@@ -86,6 +86,8 @@ def _run_cell(cell: Cell, evaluation: CheckpointEvaluation, folder: Path) -> Cel
 
 def _check_folders(suite: Suite, evaluation: CheckpointEvaluation, output: Path) -> None:
     """Refuses a folder of another evaluation before hours are spent on the entries that come before."""
+    if (output / RESULTS).exists():
+        raise OtherEvaluationError(f"{output} holds the evaluation of a single task. Choose another folder: output=...")
     for cell in suite.cells:
         file = output / cell.name / RESULTS
         there = read_results(file)[0] if file.exists() else {}

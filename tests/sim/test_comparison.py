@@ -146,6 +146,9 @@ def test_what_is_no_evaluation(tmp_path: Path) -> None:
     assert not is_finished(tmp_path)
     with pytest.raises(ValueError, match="holds no results of an evaluation"):
         read_run("x", tmp_path)
+    write(tmp_path / "single" / "results.jsonl", A)
+    write(tmp_path / "single" / "other" / "results.jsonl", A, task="push")
+    assert [task.name for task in run_of(tmp_path / "single").tasks] == ["reach"]
     run = run_of(write(tmp_path / "a.jsonl", A))
     assert is_finished(tmp_path / "a.jsonl")
     for runs in ([run], [run, run]):

@@ -191,6 +191,8 @@ def test_compares_an_evaluation_and_a_checkpoint(checkpoint: Path, tmp_path: Pat
     """A checkpoint is measured on the way, the same one twice never differs, and what is written can be read."""
     quick = ["task.time_limit_s=0.4", "execute_steps=8", "workers=1", "films=false", "seeds=2"]
     assert attempt(evaluate.main, f"checkpoint={checkpoint}", "output=a", *quick)[0] == 0
+    code, _, errors = attempt(evaluate.main, "suite=mine.yaml", f"checkpoint={checkpoint}", "output=a", *quick[1:-1])
+    assert (code, "a holds the evaluation of a single task" in errors) == (MISTAKE, True)
     code, table, errors = attempt(compare.main, "a", f"{checkpoint}", "names=[before,after]", *quick)
     assert code == 0, errors
     assert "first: before, second: after" in table
