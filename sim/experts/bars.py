@@ -14,7 +14,9 @@ from stringline.sim.experts.skills import CLOSING, OPENING, SETTLING, Done, Skil
 from stringline.sim.props.prop import Prop
 
 FORWARDS = {"left": np.array([1.0, 0.0, 0.0]), "right": np.array([-1.0, 0.0, 0.0])}  # Where an arm looks from its foot.
-PITCHES_DEG = (60.0, 63.0, 66.0)  # Steeper ones make the cameras on both grippers meet, flatter ones stretch the wrist out.
+# Flatter ones stretch the wrist out. Steeper ones bring the cameras on both grippers together, which reach 4 to 8 cm over the
+# gripper's tip at 55 to 72 degrees.
+PITCHES_DEG = (60.0, 63.0, 66.0)
 GRASP_SHORT = 0.009  # The pads' middle stays that far short of the axis, so that their tips keep off the table.
 HOVER = 0.06  # From so far back a gripper comes down, slowly: at speed its joints lag by different times, and it strays.
 SETTLED, SETTLE_SECONDS = (0.0015, 0.015), 1.0  # Metres, radians; off the way from above.

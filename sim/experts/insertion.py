@@ -20,7 +20,6 @@ GAP = 0.025  # Between block and socket while they are being aligned, metres.
 ALLOWED = (0.0025, 0.03)  # Metres and radians off the axis at which a block waits before the rim; at half of it, it need not.
 INSIDE = 0.004  # Metres from where on the walls guide it.
 PUSH_SPEEDS, PUSH_ACCELERATION, PUSH_SECONDS = (0.045, 0.09), 0.25, 9.0  # m/s, drawn evenly; m/s^2.
-FINGERS = 0.016  # How far from the rim the point stays where a gripper holds the block: its pads reach 14 mm towards the rim.
 RETREAT = 0.1  # Metres that a gripper backs off when it has let go.
 ASIDE = 0.1  # How far from the table's middle the socket is held up, metres.
 ATTEMPTS = 4
@@ -115,7 +114,7 @@ def stand_at(skills: Skills, holder: Part) -> Stand:
     return Stand(holder, where, np.radians(skills.rng.uniform(-10.0, 10.0)))
 
 
-def fill(skills: Skills, task: InsertionTask, block: Block, stand: Stand, inserter: Part) -> Done:
+def fill(skills: Skills, task: InsertionTask, block: Block, stand: Stand, inserter: Part, depth: float) -> Done:
     """Has one arm hold the socket and the other one insert a block, as often as it takes, and says whether it is seated.
 
     Args:
@@ -124,6 +123,7 @@ def fill(skills: Skills, task: InsertionTask, block: Block, stand: Stand, insert
         block: To be inserted.
         stand: Of the arm that holds the socket already, or takes it now.
         inserter: Part of the arm that takes the block.
+        depth: How much of the block is to be in the socket, metres.
     """
     scene, holder = skills.scene, stand.holder
     for _ in range(ATTEMPTS):
@@ -133,7 +133,7 @@ def fill(skills: Skills, task: InsertionTask, block: Block, stand: Stand, insert
         if task.fit(scene.env.physics, block).seated(block.length):
             return True
         if (yield from take(skills, inserter, block)):
-            yield from insert(skills, inserter.arm, task.socket, block, block.length / 2 + inserter.along - FINGERS)
+            yield from insert(skills, inserter.arm, task.socket, block, depth)
     return False
 
 
