@@ -19,7 +19,7 @@ from stringline.sim.experts.grasps import Grasp, backed, raised
 from stringline.sim.experts.motion import Move
 from stringline.sim.experts.scripted import ScriptedExpert
 from stringline.sim.experts.skills import OPENING, SETTLING, Done, Skills
-from stringline.sim.tasks.footprints import gap
+from stringline.sim.tasks.footprints import draw_apart, gap
 from stringline.sim.tasks.judgement import in_frame
 from stringline.sim.tasks.recess_task import RecessTask
 
@@ -174,11 +174,11 @@ class RecessExpert(ScriptedExpert[RecessT]):
 
     def _spot(self, task: RecessT, skills: Skills) -> Matrix:
         """Returns a pose on the table, drawn like that of the start, with room around it if there is any."""
-        board = np.array(task.board.size[:2]) / 2
-        for _ in range(SPOTS):
+        T_base_board, board = skills.scene.pose(task.board), np.array(task.board.size[:2]) / 2
+
+        def draw() -> tuple[Matrix, Matrix]:
             x, y, yaw = (skills.rng.uniform(*limits) for limits in (task.peg_x, task.peg_y, task.peg_yaw_deg))
-            height = skills.scene.table + task.peg.half[2]
-            spot = pose((x, y, height), rotation_about((0.0, 0.0, 1.0), np.radians(yaw)))
-            if gap(spot, task.peg.half[:2], skills.scene.pose(task.board), board) > task.least_gap:
-                break
-        return spot
+            position = (x, y, skills.scene.table + task.peg.half[2])
+            return pose(position, rotation_about((0.0, 0.0, 1.0), np.radians(yaw))), T_base_board
+
+        return draw_apart(draw, lambda peg, on: gap(peg, task.peg.half[:2], on, board), task.least_gap)[0]
