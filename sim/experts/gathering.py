@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -10,7 +11,7 @@ import numpy as np
 from stringline.datasets.embodiments.aloha import ALOHA, ARMS
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
-from stringline.datasets.embodiments.rigid import Matrix, inverse
+from stringline.datasets.embodiments.rigid import Matrix, inverse, pose
 from stringline.sim.experts.both_arms import Member, Teamwork, together
 from stringline.sim.experts.drops import GAP_M, Drop
 from stringline.sim.experts.grasps import Grasp, backed, gripper_pose, raised
@@ -92,16 +93,26 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         while (thing := self._next(task, member)) is not None:
             team.taken[arm] = thing.prop.name
             team.tries[thing.prop.name] += 1
-            if abs(skills.scene.pose(thing.prop)[0, 3]) < MIDDLE_M:
-                yield from member.enter_middle()
-            yield from self._take(task, thing, member)
-            if skills.scene.holds(arm, thing.prop):
-                yield from member.enter_middle()
-                yield from self._put(task, thing, member)
+            with suppress(OutOfReachError):  # It rolled or slipped away; where it is now it may be taken again.
+                yield from self._fetch(task, thing, member)
             if team.middle == arm:
-                yield from skills.go(0.6, {arm: Move(partial(_beside, arm, task.table_height))})
+                yield from _make_room(task, member)
             team.leave(arm)
-        yield from skills.go_home(arm)
+        if skills.in_reach(arm, ALOHA.forward_kinematics(ALOHA.home)[arm]):
+            yield from skills.go_home(arm)
+
+    def _fetch(self, task: TaskT, thing: Solid, member: Member) -> Iterator[Vector]:
+        """Takes a thing and puts it into the container.
+
+        Raises:
+            OutOfReachError: It moved out of reach on the way.
+        """
+        if abs(member.skills.scene.pose(thing.prop)[0, 3]) < MIDDLE_M:
+            yield from member.enter_middle()
+        yield from self._take(task, thing, member)
+        if member.skills.scene.holds(member.arm, thing.prop):
+            yield from member.enter_middle()
+            yield from self._put(task, thing, member)
 
     def _next(self, task: TaskT, member: Member) -> Solid | None:
         """Draws what an arm takes next: on its side, or on the other one where that arm cannot take it."""
@@ -203,8 +214,14 @@ def _backwards(arm: str, T_base_gripper: Matrix) -> bool:
     return bool(-SIGNS[arm] * T_base_gripper[0, 0] < BACKWARDS)
 
 
-def _beside(arm: str, table_height: float) -> Matrix:
-    """Returns where an arm is out of the other's way, its gripper leaning 40 degrees towards the middle."""
+def _make_room(task: GatheringTask, member: Member) -> Iterator[Vector]:
+    """Moves an arm out of the other's way: its gripper leaning towards the middle, or turned as it is."""
+    arm, skills = member.arm, member.skills
     sign, lean = SIGNS[arm], np.radians(40.0)
+    spot = (sign * BESIDE_M[0], 0.0, BESIDE_M[1] + task.table_height / 2)
     forwards = (-sign * np.sin(lean), 0.0, -np.cos(lean))
-    return gripper_pose((sign * BESIDE_M[0], 0.0, BESIDE_M[1] + table_height / 2), forwards, (0.0, -sign, 0.0))
+    ways = [gripper_pose(spot, forwards, (0.0, side, 0.0)) for side in (-sign, sign)]
+    for beside in (*ways, pose(spot, skills.scene.gripper(arm)[:3, :3])):
+        if skills.in_reach(arm, beside):
+            yield from skills.go(0.6, {arm: Move(partial(np.copy, beside))})
+            return
