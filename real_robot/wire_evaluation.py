@@ -22,6 +22,7 @@ from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.lock_step import LockStepRobot, WireEpisode
 from stringline.sim.evaluation import command_acceleration
+from stringline.sim.measures import limit_hits
 from stringline.sim.results import EpisodeResult, ResultsFile
 
 log = logging.getLogger(__name__)
@@ -170,6 +171,7 @@ def open_lock_step_robot(stack: ExitStack, contract: Contract, task: Mapping[str
 
 def _result(seed: int, episode: WireEpisode, contract: Contract) -> EpisodeResult:
     every = round(len(episode.commands) / max(episode.time_s * contract.control_hz, 1.0)) or 1
+    commands = np.stack(episode.commands[::every])
     return EpisodeResult(
         seed=seed,
         success=episode.success,
@@ -178,5 +180,7 @@ def _result(seed: int, episode: WireEpisode, contract: Contract) -> EpisodeResul
         time_s=episode.time_s,
         plans=len(episode.answer_ms),
         inference_ms=float(np.median(episode.answer_ms)),
-        acceleration=command_acceleration(np.stack(episode.commands[::every]), contract),
+        acceleration=command_acceleration(commands, contract),
+        inference_p95_ms=float(np.percentile(episode.answer_ms, 95)),
+        limit_hits=limit_hits(commands, contract),
     )

@@ -23,6 +23,7 @@ from stringline.policies.chunk import ActionChunk, Policy, Session
 from stringline.sim.cluster import Cluster, LocalCluster, WorkerFace
 from stringline.sim.environment import ALL_CAMERAS, TaskEnvironment
 from stringline.sim.losses import Losses
+from stringline.sim.measures import limit_hits
 from stringline.sim.messages import Asked, Ended, Job, Lost, MakeWorld, Ready
 from stringline.sim.results import EpisodeResult, ResultsFile
 from stringline.sim.rollout import Rollout
@@ -192,6 +193,7 @@ def _answer(episode: _Episode, asked: Asked) -> ActionChunk:
 
 
 def _result(episode: _Episode, rollout: Rollout, stages: Sequence[str], contract: Contract) -> EpisodeResult:
+    actions = np.stack(rollout.actions)
     return EpisodeResult(
         seed=episode.job.seed,
         success=rollout.success,
@@ -200,7 +202,10 @@ def _result(episode: _Episode, rollout: Rollout, stages: Sequence[str], contract
         time_s=rollout.time_s,
         plans=rollout.plans,
         inference_ms=float(np.median(episode.answer_ms)),
-        acceleration=command_acceleration(np.stack(rollout.actions), contract),
+        acceleration=command_acceleration(actions, contract),
+        inference_p95_ms=float(np.percentile(episode.answer_ms, 95)),
+        limit_hits=limit_hits(actions, contract),
+        unstable=rollout.unstable,
     )
 
 

@@ -36,7 +36,12 @@ class StepOutcome(Protocol):
 
     @property
     def expired(self) -> bool:
-        """Whether the time limit has passed."""
+        """Whether the episode is cut off."""
+        ...
+
+    @property
+    def unstable(self) -> bool:
+        """Whether the physics has blown up."""
         ...
 
 
@@ -92,6 +97,7 @@ class Rollout:
         time_s: Simulated seconds at the end.
         plans: How often the policy was asked.
         actions: What was executed, (A,) each.
+        unstable: Whether the physics blew up.
     """
 
     success: bool = False
@@ -99,6 +105,7 @@ class Rollout:
     time_s: float = 0.0
     plans: int = 0
     actions: list[NDArray[Any]] = field(default_factory=list)
+    unstable: bool = False
 
 
 Episode = Generator[dict[str, Array], ActionChunk, Rollout]
@@ -173,6 +180,7 @@ def run_episode(
         outcome = world.advance(done.actions[-1])
         if outcome.success or outcome.expired:
             done.success, done.stage, done.time_s = outcome.success, outcome.stage, outcome.time
+            done.unstable = outcome.unstable
             return done
 
 

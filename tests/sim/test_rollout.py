@@ -24,6 +24,7 @@ class Outcome:
     stage: int
     time: float
     expired: bool
+    unstable: bool = False
 
 
 @dataclass
