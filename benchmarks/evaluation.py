@@ -10,6 +10,8 @@ Names:
     runner_overhead  share: the time of an episode in an evaluation by our runner with one worker process, over bare stepping of
         the same world, with the same actions and the same pictures, in one process; minus 1. Episodes of both are interleaved,
         and both worlds exist before the clock starts; the median over episodes; peer `none`.
+    runner_overhead/cpu  the same in processor time of both processes of the runner, which neighbours on a shared machine
+        disturb less; waiting does not show in it. The ratio of sums.
     runner_start  seconds until the worker process has built its world; peer `none`.
     episodes_per_minute/<workers>  processes, from the first episode's begin on; peer `1`, ratio of rates.
     episodes_per_minute/ray_<n>  the same by n actors of a Ray cluster of this machine, where Ray is installed.
@@ -19,6 +21,7 @@ import argparse
 import importlib.util
 import json
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -30,6 +33,7 @@ from pathlib import Path
 sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 
 import numpy as np  # noqa: E402
+import psutil  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
 from stringline.datasets.contract import Contract, Observation  # noqa: E402
@@ -57,16 +61,25 @@ class Still:
         self.contract, self._between = contract, between
         self.first, self.begun, self.seconds = 0.0, 0.0, list[float]()
         self.seed, self.actions, self.own = -1, list[NDArray[np.float64]](), 0.0
+        self.cpu_begun, self.cpu_own, self.cpu_seconds = 0.0, 0.0, list[float]()
+        self._worker: psutil.Process | None = None
 
     def session(self, seed: int) -> Session:
         """Ends the last episode and begins one."""
         if self.seed >= 0 and self._between is not None:
             self.seconds.append(time.perf_counter() - self.begun - self.own)
+            self.cpu_seconds.append(self._processor_time() - self.cpu_begun - self.cpu_own)
             self._between(self.seed, self.actions)
-        self.seed, self.actions, self.own = seed, [], 0.0
-        self.begun = time.perf_counter()
+        self.seed, self.actions, self.own, self.cpu_own = seed, [], 0.0, 0.0
+        self.begun, self.cpu_begun = time.perf_counter(), self._processor_time()
         self.first = self.first or self.begun
         return StillSession(self, np.random.default_rng(seed))
+
+    def _processor_time(self) -> float:
+        """Returns the seconds of this process and of the worker, where there is one; to look for it takes long."""
+        self._worker = self._worker or next(iter(psutil.Process().children()), None)
+        times = self._worker.cpu_times() if self._worker and self._between else None
+        return time.process_time() + (times.user + times.system if times else 0.0)
 
 
 class StillSession:
@@ -78,18 +91,24 @@ class StillSession:
 
     def plan(self, observation: Observation) -> ActionChunk:
         """Plans `CHUNK` steps."""
-        start, now = time.perf_counter(), float(observation["time"])
+        start, cpu_start, now = time.perf_counter(), time.process_time(), float(observation["time"])
         steps = self._rng.normal(0.0, 0.003, (CHUNK, len(observation["joints/position"]))).astype(np.float32)
         period = 1.0 / self._policy.contract.control_hz
-        chunk = ActionChunk(now + period * np.arange(CHUNK), observation["joints/position"] + np.cumsum(steps, axis=0))
+        chunk = ActionChunk(
+            np.arange(CHUNK, dtype=np.float64) * period + now, observation["joints/position"] + np.cumsum(steps, axis=0)
+        )
         self._policy.actions += due_actions(chunk, now, period, EXECUTE_STEPS)
         self._policy.own += time.perf_counter() - start
+        self._policy.cpu_own += time.process_time() - cpu_start
         return chunk
 
 
-def step_bare(world: TaskEnvironment, seed: int, actions: Sequence[NDArray[np.float64]]) -> float:
-    """Returns the seconds that an episode takes without any runner: the same actions, pictures whenever they are due."""
-    start = time.perf_counter()
+def step_bare(world: TaskEnvironment, seed: int, actions: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
+    """Returns the seconds that an episode takes without any runner: the same actions, pictures whenever they are due.
+
+    By the clock, and of processor time.
+    """
+    start, cpu_start = time.perf_counter(), time.process_time()
     world.begin(seed)
     for number, action in enumerate(actions):
         if world.frame_due or number % EXECUTE_STEPS == 0:
@@ -97,18 +116,20 @@ def step_bare(world: TaskEnvironment, seed: int, actions: Sequence[NDArray[np.fl
         result = world.advance(action)
         if result.success or result.expired:
             break
-    return time.perf_counter() - start
+    return time.perf_counter() - start, time.process_time() - cpu_start
 
 
-def measure_overhead(make: Callable[[], TaskEnvironment], episodes: int) -> tuple[float, float]:
-    """Returns the overhead, a share, and the seconds that a worker needs before its first episode."""
-    world, bare = make(), list[float]()
+def measure_overhead(make: Callable[[], TaskEnvironment], episodes: int) -> tuple[float, float, float]:
+    """Returns the overhead by the clock and in processor time, shares, and the seconds until a worker's first episode."""
+    world, bare = make(), list[tuple[float, float]]()
     policy = Still(world.contract, lambda seed, actions: bare.append(step_bare(world, seed, actions)))
     start = time.perf_counter()
     # The first episode warms both up, and the last one has no successor whose begin would show its end.
     Evaluation(policy, make, execute_steps=EXECUTE_STEPS, workers=1).run(evaluation_seeds(episodes + 2))
     world.close()
-    return sum(policy.seconds[1:]) / sum(bare[1:]) - 1.0, policy.first - start
+    ratios = [ours / alone for ours, (alone, _) in zip(policy.seconds, bare, strict=True)]
+    cpu = sum(policy.cpu_seconds[1:]) / sum(alone for _, alone in bare[1:])
+    return statistics.median(ratios[1:]) - 1.0, cpu - 1.0, policy.first - start
 
 
 def measure_rate(
@@ -124,8 +145,12 @@ def measure_rate(
 def run(arguments: argparse.Namespace) -> list[Row]:
     """Measures everything."""
     make = partial(open_world, "hand_over_banana", time_limit_s=arguments.seconds)
-    overhead, start = measure_overhead(make, arguments.episodes)
-    rows = [row("runner_overhead", overhead, "share"), row("runner_start", start, "s")]
+    overhead, cpu, start = measure_overhead(make, arguments.episodes)
+    rows = [
+        row("runner_overhead", overhead, "share"),
+        row("runner_overhead/cpu", cpu, "share"),
+        row("runner_start", start, "s"),
+    ]
     world = make()
     world.close()
     rates = {

@@ -15,7 +15,7 @@ def test_evaluation_benchmark(tmp_path: Path) -> None:
     command += ["--episodes", "1", "--seconds", "0.5", "--workers", "1", "--ray"]
     subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT / ".src")}, check=True, capture_output=True)
     rows = {row["name"]: row for row in json.loads((tmp_path / "evaluation.json").read_text())}
-    assert list(rows) == ["runner_overhead", "runner_start", "episodes_per_minute/1"]
+    assert list(rows) == ["runner_overhead", "runner_overhead/cpu", "runner_start", "episodes_per_minute/1"]
     assert all(set(row) == {"name", "value", "unit", "peer", "ratio"} for row in rows.values())
     assert rows["runner_overhead"]["ratio"] is None
     assert -0.9 < rows["runner_overhead"]["value"] < 20, "half a second on a busy machine says little"

@@ -216,7 +216,7 @@ def test_mistakes_are_answered(nodes: Any, serial: tuple[Remembering, list[Episo
 def in_a_fresh_process(code: str, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Runs Python as somebody would who has never heard of Ray."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-    environment["PYTHONPATH"] = str(ROOT / ".src")
+    environment |= {"PYTHONPATH": str(ROOT / ".src"), "HOME": str(folder)}
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
@@ -236,9 +236,11 @@ def test_what_ray_needs_is_said(before: str, answer: str, tmp_path: Path) -> Non
 
 
 def test_from_the_command_line(stored: dict[tuple[int, str], bytes], tmp_path: Path) -> None:
-    """`cluster=ray` alone starts a cluster of this machine and ends it."""
+    """`cluster=ray` alone starts a cluster of this machine, ends it, and leaves no token in the home folder."""
     arguments = ["output=store", "episodes=3", "cluster=ray", "workers=1", "keep_failures=true"]
     arguments += [f"task.{key}" for key in ("time_limit_s=1.0", "cameras=[overhead]", "image_size=16", "frame_hz=5.0")]
     done = in_a_fresh_process("from stringline.sim.collect import main; main()", tmp_path, *arguments)
     assert done.returncode == 0, done.stderr
     assert files(tmp_path / "store") == stored
+    assert [path.name for path in tmp_path.iterdir() if path.name == ".ray"] == []
+    assert "oken" not in done.stderr
