@@ -1,9 +1,4 @@
-"""Insert a yellow block lying into the shallow recess of a red base.
-
-Sizes are those of the first assembly of FMB (Luo et al. 2024, functional manipulation benchmark): base 230 x 230 x 50 mm, block
-200 x 37 x 37 mm, recess 204 x 41 mm and 10 mm deep, so 2 mm of play on each side and at each end; the base's further slots are
-there too. Start ranges are ours.
-"""
+"""Insert a yellow block, lying, into the shallow recess of a red base: FMB's first assembly."""
 
 from typing import ClassVar
 
@@ -22,10 +17,16 @@ SLOTS = (
 
 
 class Fmb1(RecessTask):
-    """The block, 200 x 37 x 37 mm, lies in the recess of the base: 9 of its 10 mm below the top at all four lower corners.
+    """The yellow block lies in the shallow recess of the red base.
 
-    Base: 10 x 10 cm of positions, its recess turned by +-20 degrees; heavy, in place of one that is screwed down.
-    Block: lying on the table within 16 x 10 cm, turned by +-45 degrees, at least 4 cm from the base.
+    Start: base at x U(0, 0.1), y U(0.1, 0.2) m, yaw U(-20, 20) degrees; so heavy that it takes some 80 N to move it, in place
+    of one that is screwed to the table. Block lying at x U(0.06, 0.22), y U(-0.14, -0.04) m, yaw U(-45, 45) degrees, at least
+    4 cm from the base. Success: all four lower corners of the block at least 9 mm below the base's top and within the recess's
+    walls (to 0.5 mm, which bounds its axis to 2.5 mm and its yaw to 1.5 degrees), the block lying along the recess, whichever
+    of its equal faces is up; touched by no arm, all at rest, for 0.5 s.
+    Sizes are those of FMB's first assembly (Luo et al. 2024): base 230 x 230 x 50 mm, block 200 x 37 x 37 mm, recess 204 x 41
+    mm and 10 mm deep, so 2 mm of clearance on each side and at each end; the slots for its other parts are there too. Ranges
+    are ours.
     """
 
     name: ClassVar[str] = "fmb_1"

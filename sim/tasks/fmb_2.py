@@ -1,10 +1,4 @@
-"""Stand a yellow block upright in the deep square recess of a red base.
-
-The geometry is ours, since none of FMB's second board is published: as tight as the first one, in another orientation. The
-block is 100 x 37 x 37 mm and lies on the table; the base is 160 x 160 x 50 mm with one recess of 41 x 41 mm, 30 mm deep, so
-there are 2 mm of play on each side. The gripper has to take the block so that it can rock it
-upright, by 90 degrees, over the base.
-"""
+"""Stand a yellow block upright in the deep square recess of a red base: a second insertion, in another orientation."""
 
 from typing import ClassVar
 
@@ -17,10 +11,15 @@ from stringline.sim.tasks.recess_task import Range, RecessTask
 
 
 class Fmb2(RecessTask):
-    """The block, 100 x 37 x 37 mm, stands on one of its ends in the square recess: 29 of its 30 mm below the top.
+    """The yellow block stands upright in the deep square recess of the red base.
 
-    Base: 12 x 10 cm of positions, turned by any angle (the recess is square: +-45 degrees); heavy, in place of one that is
-    screwed down. Block: lying on the table within 14 x 12 cm, turned by +-45 degrees, at least 5 cm from the base.
+    Start: base at x U(0, 0.12), y U(0.08, 0.18) m, yaw U(-45, 45) degrees, which for a square recess is any; so heavy that it
+    takes some 80 N to move it, in place of one that is screwed to the table. Block lying at x U(0.08, 0.22), y U(-0.14, -0.02)
+    m, yaw U(-45, 45) degrees, at least 5 cm from the base. Success: the block on one of its ends, all four lower corners at
+    least 29 mm below the base's top and within the recess's walls (to 0.5 mm); touched by no arm, all at rest, for 0.5 s.
+    The geometry is ours, since FMB's second board is not published: as tight as the first one, in another orientation. Block
+    100 x 37 x 37 mm, base 160 x 160 x 50 mm, recess 41 x 41 mm and 30 mm deep, so 2 mm of clearance on each side. The gripper
+    has to take the block leaning along it, so that it can rock it upright, by 90 degrees, and keep off the table and the base.
     """
 
     name: ClassVar[str] = "fmb_2"
