@@ -29,11 +29,15 @@ WRIST = next(index for index, joint in enumerate(ALOHA.joints) if joint.name == 
 
 
 def nudge(skills: Skills, peg: Peg, T_base_goal: Matrix, seconds: float) -> Iterator[Vector]:
-    """Moves the gripper's target by what the peg is off its goal (4, 4), whatever the steady errors of the joints are."""
+    """Moves the gripper's target by what the peg is off its goal (4, 4), whatever the steady errors of the joints are.
+
+    Where that is out of reach, as after a slip, nothing moves.
+    """
     commanded, measured = ALOHA.forward_kinematics(skills.motion.q)[ARM], skills.scene.gripper(ARM)
     wound_up = np.linalg.norm(commanded[:3, 3] - measured[:3, 3]) > WINDUP
     T_target = T_base_goal @ inverse(skills.scene.pose(peg)) @ (measured if wound_up else commanded)
-    yield from skills.go(seconds, {ARM: Move(lambda: T_target, straight=True)})
+    if skills.in_reach(ARM, T_target):
+        yield from skills.go(seconds, {ARM: Move(lambda: T_target, straight=True)})
 
 
 def align(skills: Skills, peg: Peg, T_base_goal: Matrix) -> Iterator[Vector]:

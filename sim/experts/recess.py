@@ -124,7 +124,8 @@ class RecessExpert(ScriptedExpert[RecessT]):
             return pose((*offset, height)) @ scene.pose(task.board) @ goal
 
         offset = np.zeros(2)
-        yield from skills.carry(ARM, task.peg, lambda: at(depth + HOVER, offset), seconds=1.2)
+        T_over = at(depth + HOVER, offset) @ inverse(scene.in_gripper(ARM, task.peg))
+        yield from skills.go(1.2, {ARM: Move(lambda: T_over)})  # If it slips on the way, that is seen there.
         yield from skills.wait(SETTLING)
         for _ in range(LOWERINGS):
             if not scene.holds(ARM, task.peg) or not self._goals(task, skills, scene.in_gripper(ARM, task.peg)):
