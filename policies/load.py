@@ -18,8 +18,11 @@ from stringline.encoders.training.checkpoint import (
     load_weights,
     save_checkpoint,
 )
+from stringline.policies.chunk import Policy
 from stringline.policies.chunk_policy import ChunkPolicy
+from stringline.policies.remote.client import RemotePolicy
 
+ADDRESSES = ("ws://", "wss://")
 SHIPPED = Path(__file__).parent / "checkpoints"
 
 
@@ -43,6 +46,27 @@ def checkpoint_digest(where: str | Path) -> str:
     for name in (DESCRIPTION, WEIGHTS):
         digest.update((directory / name).read_bytes())
     return digest.hexdigest()[:16]
+
+
+def is_address(where: str | Path) -> bool:
+    """Says whether a policy is on a server, such as at `ws://127.0.0.1:8765`."""
+    return str(where).startswith(ADDRESSES)
+
+
+def open_policy(where: str | Path) -> tuple[Policy, str]:
+    """Returns a policy, and what tells its checkpoint from every other one.
+
+    Args:
+        where: A checkpoint, see `find_checkpoint`, or the address of a policy server.
+
+    Raises:
+        ValueError: There is no such checkpoint, or it cannot be read.
+        RemoteError: No policy server answers there.
+    """
+    if is_address(where):
+        remote = RemotePolicy(str(where))
+        return remote, remote.digest
+    return load_policy(where), checkpoint_digest(where)
 
 
 def build_policy(model: Mapping[str, Any], contract: Contract, statistics: Statistics) -> ChunkPolicy:

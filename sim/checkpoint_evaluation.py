@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from stringline.policies.chunk_policy import ChunkPolicy
-from stringline.policies.load import checkpoint_digest, load_policy
+from stringline.policies.chunk import Policy
+from stringline.policies.load import open_policy
 from stringline.sim.cluster import Cluster
 from stringline.sim.evaluation import Evaluation, open_world
 from stringline.sim.results import RESULTS, EpisodeResult
@@ -18,7 +18,7 @@ class CheckpointEvaluation:
     """Runs a checkpoint on tasks; each task keeps its results, and continues them, in a folder of its own.
 
     Args:
-        checkpoint: Its folder, or the name of one that ships with the package.
+        checkpoint: Its folder, the name of one that ships with the package, or the address of a policy server.
         execute_steps: Control periods between two plans.
         workers: Worlds at a time; 0 takes one per processor.
         films: Whether to film every episode.
@@ -26,6 +26,7 @@ class CheckpointEvaluation:
 
     Raises:
         ValueError: There is no such checkpoint, or it cannot be read.
+        RemoteError: No policy server answers there.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class CheckpointEvaluation:
         cluster: Cluster | None = None,
     ) -> None:
         torch.set_num_threads(1)  # The simulations beside it want the other processors.
-        self._policy, self._digest = load_policy(checkpoint), checkpoint_digest(checkpoint)
+        self._policy, self._digest = open_policy(checkpoint)
         self._execute_steps, self._workers, self._films, self._cluster = execute_steps, workers, films, cluster
 
     def run(self, task: Mapping[str, Any], seeds: Sequence[int], folder: Path) -> list[EpisodeResult]:
@@ -79,7 +80,7 @@ class CheckpointEvaluation:
         }
 
 
-def _as_trained(policy: ChunkPolicy) -> dict[str, Any]:
+def _as_trained(policy: Policy) -> dict[str, Any]:
     """Returns the cameras, their size and the rate of actions that a policy was trained with."""
     contract = policy.contract
     sizes = {(camera.height, camera.width) for camera in contract.cameras}

@@ -15,7 +15,7 @@ from stringline.datasets.application import run
 from stringline.datasets.disk import write_file
 from stringline.datasets.exclusive import exclusive
 from stringline.datasets.intervals import Rate
-from stringline.policies.load import find_checkpoint
+from stringline.policies.load import find_checkpoint, is_address
 from stringline.sim.checkpoint_evaluation import CheckpointEvaluation
 from stringline.sim.evaluation import EVALUATION_SEED, evaluation_seeds
 from stringline.sim.machine import machine_kind, versions
@@ -51,7 +51,8 @@ def with_suite_file(arguments: Sequence[str]) -> list[str]:
 def _evaluate(config: DictConfig) -> None:
     plain = plain_settings(config)
     suite, output = chosen_suite(plain, HydraConfig.get().overrides.task), Path(plain["output"])
-    find_checkpoint(plain["checkpoint"])  # Who mistypes something finds no empty folder.
+    if not is_address(plain["checkpoint"]):
+        find_checkpoint(plain["checkpoint"])  # Who mistypes something finds no empty folder.
     if suite is None:
         chosen_seeds(plain)
     output.mkdir(parents=True, exist_ok=True)

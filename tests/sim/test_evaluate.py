@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -220,3 +221,24 @@ def test_names_of_what_is_compared() -> None:
     arguments = ["stringline-compare", "it's", "--cfg", "job", "b", "seeds=2"]
     assert compare.with_compared(arguments) == ["stringline-compare", r"runs=['it\'s','b']", "--cfg", "job", "seeds=2"]
     assert compare.with_compared(["stringline-compare", "--help"]) == ["stringline-compare", "--help"]
+
+
+def test_a_policy_on_a_server_does_as_the_checkpoint_does(tmp_path: Path) -> None:
+    code = "from stringline.policies.serve import main; main()"
+    server = subprocess.Popen([sys.executable, "-c", code, "port=0"], stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    try:
+        address = next(found.group() for line in server.stderr if (found := re.search(r"ws://127\.0\.0\.1:\d+", line)))
+        outcomes = []
+        for name, checkpoint in (("remote", address), ("direct", "hand_over_banana")):
+            given = [f"checkpoint={checkpoint}", f"output={tmp_path / name}", "seeds=1", "films=false", "task.time_limit_s=2.0"]
+            run = "from stringline.sim.evaluate import main; main()"
+            subprocess.run([sys.executable, "-c", run, *given], check=True, capture_output=True)
+            rows = [json.loads(line) for line in (tmp_path / name / "results.jsonl").read_text().splitlines()]
+            outcomes.append([{key: row[key] for key in ("seed", "stage", "plans", "time_s")} for row in rows if "seed" in row])
+        assert outcomes[0] == outcomes[1]
+        assert len(outcomes[0]) == 1
+    finally:
+        server.send_signal(2)
+        server.wait(20)
+        server.stderr.close()
