@@ -1,0 +1,133 @@
+"""Writes docs/tasks.md and docs/tasks.png from the tasks themselves and from what `benchmarks/experts.py` measured.
+
+    python benchmarks/experts.py --seeds 100 --json docs/experts.json
+    python benchmarks/experts.py --seeds 100 --first-seed 1000 --json docs/experts_unseen.json
+    python docs/write_tasks.py
+
+A task's text is the docstring of its class. The picture shows it at the start and when its expert has done it (seed 0).
+"""
+
+import argparse
+import inspect
+import json
+from pathlib import Path
+
+import numpy as np
+from dm_control.mujoco.engine import MovableCamera
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from stringline.datasets.intervals import Rate
+from stringline.sim.environment import TaskEnvironment
+from stringline.sim.experts.expert import make_expert
+from stringline.sim.record import record_episode
+from stringline.sim.tasks.catalogue import TASKS
+
+FOLDER = Path(__file__).parent
+SEEN, UNSEEN = "experts.json", "experts_unseen.json"
+SIZE, COLUMNS = 240, 3
+LIMIT_S = 120.0
+INTRODUCTION = """\
+# Tasks
+
+The twelve tasks of the ALOHA experiments of STRING (Schenck et al., 2025, table 5). Eight of them were never published; all are
+built here of our own parts, with the sizes and ranges that each one names. In every task both arms stand at the same table, four
+RGB-D cameras look on (overhead, both wrists, table level), an action is 14 joint targets, and there are 50 of them per second.
+
+Success is judged by geometry and never by contact alone: things inside their goal, let go, and at rest for half a second. All
+tasks take the option `table_height` (metres); the goal moves with it.
+
+    stringline-collect task={example} output=runs/{example} episodes=50
+
+The experts see true poses and work in closed loop. Their success below is on the seeds 0 to 99, and on 1000 to 1099, which
+nothing was tuned on, each with its Wilson 95 % interval. It says what a policy can learn from, and that the task can be done. How
+the numbers were made stands in `docs/write_tasks.py`, which writes this page.
+
+![Every task at its start and when it is done](tasks.png)
+
+| task | instruction | expert, seeds 0 to 99 | expert, seeds 1000 to 1099 | length |
+|---|---|---|---|---|
+"""
+
+
+def main() -> None:
+    """Writes both files, or the page alone."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text-only", action="store_true", help="leave the picture as it is")
+    given = parser.parse_args()
+    (FOLDER / "tasks.md").write_text(page())
+    if not given.text_only:
+        sheet([pictures(name) for name in TASKS]).save(FOLDER / "tasks.png", optimize=True)
+
+
+def page() -> str:
+    """Returns the page."""
+    seen, unseen = (measured(name) for name in (SEEN, UNSEEN))
+    rows = [row(name, seen, unseen) for name in TASKS]
+    return INTRODUCTION.format(example=next(iter(TASKS))) + "\n".join(rows) + "\n\n" + "\n".join(map(section, TASKS))
+
+
+def measured(file: str) -> dict[str, dict[str, object]]:
+    """Returns what was measured, by task."""
+    entries = json.loads((FOLDER / file).read_text())
+    return {entry["name"].removeprefix("experts/"): entry for entry in entries}
+
+
+def row(name: str, seen: dict[str, dict[str, object]], unseen: dict[str, dict[str, object]]) -> str:
+    """Returns a task's line in the table."""
+    task = TASKS[name](50.0)
+    length = f"{seen[name]['seconds']:.1f} s ± {seen[name]['length_variation']:.0%}".replace("%", " %")
+    return f"| [{name}](#{name}) | {task.instruction} | {rate(seen[name])} | {rate(unseen[name])} | {length} |"
+
+
+def rate(entry: dict[str, object]) -> Rate:
+    """Returns the successes of an entry."""
+    counts = entry["rate"]
+    assert isinstance(counts, dict)
+    return Rate(counts["successes"], counts["trials"])
+
+
+def section(name: str) -> str:
+    """Returns what is said about a task."""
+    task = TASKS[name](50.0)
+    text = inspect.cleandoc(type(task).__doc__ or "").split("\n\nArgs:")[0].split("\n\nAttributes:")[0]
+    return f"## {name}\n\n{text}\n\nStages: {', '.join(task.stages)}.\n"
+
+
+def pictures(name: str) -> tuple[str, NDArray[np.uint8], NDArray[np.uint8]]:
+    """Returns a task's name with its start and its end as the expert leaves it."""
+    world = TaskEnvironment(TASKS[name](50.0), cameras=(), time_limit_s=LIMIT_S)
+    try:
+        world.begin(0)
+        start = picture(world)
+        record_episode(world, make_expert(name), 0)
+        return name, start, picture(world)
+    finally:
+        world.close()
+
+
+def picture(world: TaskEnvironment) -> NDArray[np.uint8]:
+    """Draws the table from the front, twice as large as needed and averaged."""
+    camera = MovableCamera(world.physics, 2 * SIZE, 2 * SIZE)
+    camera.set_pose((0.0, 0.03, 0.05), 0.95, 90.0, -52.0)
+    drawn = camera.render().reshape(SIZE, 2, SIZE, 2, 3).mean(axis=(1, 3))
+    return np.asarray(drawn, dtype=np.uint8)
+
+
+def sheet(rows: list[tuple[str, NDArray[np.uint8], NDArray[np.uint8]]], *, names: bool = True) -> Image.Image:
+    """Returns the contact sheet: per task its start, its end, and its name above."""
+    margin, between, above = 10, 3, 18
+    width, height = 2 * SIZE + between + 2 * margin, SIZE + above + margin
+    result = Image.new("RGB", (COLUMNS * width, -(-len(rows) // COLUMNS) * height), "white")
+    draw = ImageDraw.Draw(result)
+    for index, (name, start, end) in enumerate(rows):
+        x, y = index % COLUMNS * width + margin, index // COLUMNS * height
+        if names:
+            draw.text((x, y + 3), name.replace("_", " "), fill="black")
+        result.paste(Image.fromarray(start), (x, y + above))
+        result.paste(Image.fromarray(end), (x + SIZE + between, y + above))
+    return result
+
+
+if __name__ == "__main__":
+    main()
