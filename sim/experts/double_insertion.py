@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from stringline.datasets.embodiments.aloha import ARMS
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.sim.experts.bars import Part, take
-from stringline.sim.experts.insertion import BLOCK_CLOSED, RETREAT, SOCKET_CLOSED, fill, hold_up, stand_at
+from stringline.sim.experts.insertion import BLOCK_CLOSED, PACES, RETREAT, SOCKET_CLOSED, fill, hold_up, stand_at
 from stringline.sim.experts.scripted import ScriptedExpert
 from stringline.sim.experts.skills import OPENING, Skills
 from stringline.sim.tasks.double_insertion import BLOCK_LENGTH, DoubleInsertion
@@ -20,6 +20,9 @@ class DoubleInsertionExpert(ScriptedExpert[DoubleInsertion]):
 
     task_class = DoubleInsertion
 
+    def __init__(self, paces: tuple[float, float] = PACES) -> None:
+        super().__init__(paces)
+
     def script(self, task: DoubleInsertion, skills: Skills) -> Iterator[Vector]:
         """Inserts one block, hands the socket over in the air, and inserts the other one."""
         rng = skills.rng
@@ -29,7 +32,8 @@ class DoubleInsertionExpert(ScriptedExpert[DoubleInsertion]):
         left, right = (stand_at(skills, holding[arm]) for arm in ARMS)
         if not (yield from fill(skills, task, task.first, left, inserting["right"], depth["right"])):
             return
-        yield from take(skills, holding["right"], task.socket, lift=0.0)
+        if not (yield from take(skills, holding["right"], task.socket, lift=0.0)):
+            return
         yield from skills.grip("left", 1.0, OPENING)
         yield from skills.back_off("left", RETREAT)
         yield from hold_up(skills, right, task.socket)

@@ -15,6 +15,7 @@ from stringline.sim.props.block import Block
 from stringline.sim.props.socket import Socket
 from stringline.sim.tasks.insertion import InsertionTask
 
+PACES = (0.8, 1.6)  # Wider than others', because a good part of an episode is spent waiting for alignment and for grips.
 SOCKET_CLOSED, BLOCK_CLOSED = 0.3, 0.1  # Openings at which the drive pushes with about 25 N.
 GAP = 0.025  # Between block and socket while they are being aligned, metres.
 ALLOWED = (0.0025, 0.03)  # Metres and radians off the axis at which a block waits before the rim; at half of it, it need not.

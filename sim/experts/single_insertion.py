@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.sim.experts.bars import Part
-from stringline.sim.experts.insertion import BLOCK_CLOSED, SOCKET_CLOSED, fill, stand_at
+from stringline.sim.experts.insertion import BLOCK_CLOSED, PACES, SOCKET_CLOSED, fill, stand_at
 from stringline.sim.experts.scripted import ScriptedExpert
 from stringline.sim.experts.skills import Skills
 from stringline.sim.tasks.single_insertion import SingleInsertion
@@ -16,6 +16,9 @@ class SingleInsertionExpert(ScriptedExpert[SingleInsertion]):
     """The left arm takes the socket and holds it level; the right one takes the block, aligns it and pushes it in."""
 
     task_class = SingleInsertion
+
+    def __init__(self, paces: tuple[float, float] = PACES) -> None:
+        super().__init__(paces)
 
     def script(self, task: SingleInsertion, skills: Skills) -> Iterator[Vector]:
         """Does what is missing until the block is seated, or has been tried often enough."""
