@@ -128,7 +128,8 @@ class RecessExpert(ScriptedExpert[RecessT]):
         yield from skills.go(1.2, {ARM: Move(lambda: T_over)})  # If it slips on the way, that is seen there.
         yield from skills.wait(SETTLING)
         for _ in range(LOWERINGS):
-            if not scene.holds(ARM, task.peg) or not self._goals(task, skills, scene.in_gripper(ARM, task.peg)):
+            goals = self._goals(task, skills, scene.in_gripper(ARM, task.peg))
+            if not scene.holds(ARM, task.peg) or not any(np.array_equal(goal, other) for other in goals):
                 return False
             yield from align(skills, task.peg, at(depth + NEAR, offset))
             for _ in range(PRESSES):
