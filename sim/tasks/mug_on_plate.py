@@ -1,7 +1,7 @@
 """Stand the mug on the plate, among other things.
 
-The start is that of aloha_sim's DiningPlaceMugOnPlate: two rows of three cells, shuffled, with all four distractors. There a mug
-that lies on the plate or is still held counts; here it has to stand.
+The start is that of aloha_sim's DiningPlaceMugOnPlate: two rows of three cells, shuffled, with all four distractors. There a
+mug that lies on the plate or is still held counts; here it has to stand.
 """
 
 from collections.abc import Mapping
@@ -76,11 +76,11 @@ class MugOnPlate(GoalTask):
 
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Draws where everything is."""
+        places = self._start(random_state)
         for _ in range(DRAWS):
-            places = self._draw(self._front, FRONT_X, FRONT_Y, random_state)
-            places |= self._draw(self._back, BACK_X, BACK_Y, random_state)
             if self._apart(places):
                 break
+            places = self._start(random_state)
         for name, T_table_prop in places.items():
             self.place(physics, self.props[name], T_table_prop)
 
@@ -110,6 +110,10 @@ class MugOnPlate(GoalTask):
         if not held or touching.between(self.mug.name, "table"):
             return 0
         return 2 if np.hypot(x, y) < CARRIED_M and z > 0 else 1
+
+    def _start(self, random_state: np.random.RandomState) -> dict[str, Matrix]:
+        front = self._draw(self._front, FRONT_X, FRONT_Y, random_state)
+        return front | self._draw(self._back, BACK_X, BACK_Y, random_state)
 
     def _draw(
         self,
