@@ -1,7 +1,7 @@
 """What experts do that stand a dish in the rack's bay: pinch its rim, carry it level, let go just above the floor."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TypeVar
@@ -62,13 +62,13 @@ class StandInBayExpert(ScriptedExpert[TaskT]):
 
     def script(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
         """Yields joint targets (14,)."""
-        for _ in range(ATTEMPTS):
-            if not skills.scene.holds(ARM, task.dish):
-                yield from skills.pick(ARM, task.dish, [self._grasp(task, skills)], lift=LIFT_M, attempts=1)
-            if skills.scene.holds(ARM, task.dish):
-                yield from _stand_down(task, skills)
-            if task.on_rack(inverse(skills.scene.pose(task.rack)) @ skills.scene.pose(task.dish)):
-                return
+        yield from until_on_rack(task, skills, partial(self._try, task, skills))
+
+    def _try(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
+        if not skills.scene.holds(ARM, task.dish):
+            yield from skills.pick(ARM, task.dish, [self._grasp(task, skills)], lift=LIFT_M, attempts=1)
+        if skills.scene.holds(ARM, task.dish):
+            yield from _stand_down(task, skills)
 
     def _grasp(self, task: TaskT, skills: Skills) -> Grasp:
         """Draws a grasp from which some spot in the bay is in reach.
@@ -87,6 +87,22 @@ class StandInBayExpert(ScriptedExpert[TaskT]):
             if skills.in_reach(ARM, *way) and _spot(task, skills, T_gripper_dish, taken=way) is not None:
                 return grasp
         raise OutOfReachError(f"None of {len(grasps)} ways for the {ARM} arm to put {task.dish.name} onto the rack.")
+
+
+def until_on_rack(task: DishTask, skills: Skills, attempt: Callable[[], Iterator[Vector]]) -> Iterator[Vector]:
+    """Repeats attempts until the dish is where it belongs.
+
+    Raises:
+        OutOfReachError: The last one met a target out of reach. After the others, another grasp or spot may be in reach.
+    """
+    for number in range(ATTEMPTS):
+        try:
+            yield from attempt()
+        except OutOfReachError:
+            if number == ATTEMPTS - 1:
+                raise
+        if task.on_rack(inverse(skills.scene.pose(task.rack)) @ skills.scene.pose(task.dish)):
+            return
 
 
 def clear_of_rack(task: DishTask, T_rack_gripper: Matrix, parts: Matrix) -> bool:

@@ -10,10 +10,21 @@ from functools import partial
 
 import numpy as np
 
+from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 from stringline.datasets.embodiments.rigid import Matrix, inverse, pose
-from stringline.sim.experts.dish_on_rack import HAND, RETREAT_M, WHOLE, along, clear_of_rack, in_rack, let_go, set_back
+from stringline.sim.experts.dish_on_rack import (
+    HAND,
+    RETREAT_M,
+    WHOLE,
+    along,
+    clear_of_rack,
+    in_rack,
+    let_go,
+    set_back,
+    until_on_rack,
+)
 from stringline.sim.experts.grasps import UP, Grasp, backed, raised
 from stringline.sim.experts.motion import Move
 from stringline.sim.experts.rims import rim_grasps
@@ -23,7 +34,6 @@ from stringline.sim.tasks.plate_on_rack import PlateOnRack
 
 ARM = "left"  # The slots are on its side.
 PACES = (0.9, 2.0)
-ATTEMPTS = 6
 OPENED = 0.4  # A gap of 23 mm: a wider one would put the lower finger into the table.
 ABOVE_RIM_M = 0.003  # The gripper comes that much above the rim's middle, for the same reason,
 SHORT_M = 0.002  # and stops that far short of it.
@@ -65,15 +75,7 @@ class PlateOnRackExpert(ScriptedExpert[PlateOnRack]):
 
     def script(self, task: PlateOnRack, skills: Skills) -> Iterator[Vector]:
         """Yields joint targets (14,)."""
-        for attempt in range(ATTEMPTS):
-            try:
-                yield from _try(task, skills)
-            except OutOfReachError:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                # From where arm and plate are now, another grasp or another slot may be in reach.
-            if task.on_rack(inverse(skills.scene.pose(task.rack)) @ skills.scene.pose(task.dish)):
-                return
+        yield from until_on_rack(task, skills, partial(_try, task, skills))
 
 
 def _try(task: PlateOnRack, skills: Skills) -> Iterator[Vector]:
@@ -186,6 +188,10 @@ def _stand_up(task: PlateOnRack, skills: Skills) -> Iterator[Vector]:
         OutOfReachError: The plate slipped so far on the way that the slot is out of reach.
     """
     T_rack_plate = _choose_slot(task, skills, skills.scene.in_gripper(ARM, task.dish), taken=())
+    if T_rack_plate is None and skills.in_reach(ARM, ALOHA.forward_kinematics(ALOHA.home)[ARM]):
+        # From where a stretched arm got stuck every way may be closed, though slots are in reach.
+        yield from skills.go_home(ARM)
+        T_rack_plate = _choose_slot(task, skills, skills.scene.in_gripper(ARM, task.dish), taken=())
     if T_rack_plate is None:
         yield from set_back(ARM, task, skills, OPENED)
     else:

@@ -39,6 +39,9 @@ class DishTask(GoalTask):
     def __init__(self, control_hz: float, dish: Prop, rim_points: Matrix) -> None:
         self.rack, self.dish, self.rim_points = Rack(), dish, rim_points
         super().__init__(control_hz, self.rack, dish)
+        # A reset leaves props here before they are placed: not inside one another, which would be thousands of contacts.
+        for number, prop in enumerate(self.props.values(), start=1):
+            mjcf.get_attachment_frame(prop.mjcf_model).pos = (0.0, 0.0, float(number))
 
     @abstractmethod
     def on_rack(self, T_rack_dish: Matrix) -> bool:
