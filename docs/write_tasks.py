@@ -30,9 +30,10 @@ LIMIT_S = 120.0
 INTRODUCTION = """\
 # Tasks
 
-The twelve tasks of the ALOHA experiments of STRING (Schenck et al., 2025, table 5). Eight of them were never published; all are
-built here of our own parts, with the sizes and ranges that each one names. In every task both arms stand at the same table, four
-RGB-D cameras look on (overhead, both wrists, table level), an action is 14 joint targets, and there are 50 of them per second.
+The twelve tasks of the ALOHA experiments of STRING (Schenck et al., 2025, table 5). Eight of them were never published; all
+are built here of our own parts, with the sizes and ranges that each one names. In every task both arms stand at the same table,
+four RGB-D cameras look on (overhead, both wrists, table level), an action is 14 joint targets, and there are 50 of them per
+second.
 
 Success is judged by geometry and never by contact alone: things inside their goal, let go, and at rest for half a second. All
 tasks take the option `table_height` (metres); the goal moves with it.
@@ -40,8 +41,8 @@ tasks take the option `table_height` (metres); the goal moves with it.
     stringline-collect task={example} output=runs/{example} episodes=50
 
 The experts see true poses and work in closed loop. Their success below is on the seeds 0 to 99, and on 1000 to 1099, which
-nothing was tuned on, each with its Wilson 95 % interval. It says what a policy can learn from, and that the task can be done. How
-the numbers were made stands in `docs/write_tasks.py`, which writes this page.
+nothing was tuned on, each with its Wilson 95 % interval. It says what a policy can learn from, and that the task can be done.
+How the numbers were made stands in `docs/write_tasks.py`, which writes this page.
 
 ![Every task at its start and when it is done](tasks.png)
 
