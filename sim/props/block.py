@@ -1,6 +1,6 @@
 """A block: a straight square bar."""
 
-from stringline.sim.props.prop import CONTACT, Prop
+from stringline.sim.props.prop import FLAT_CONTACT, Prop
 from stringline.sim.props.vessel import Colour
 
 RED: Colour = (0.86, 0.16, 0.13, 1.0)
@@ -29,4 +29,4 @@ class Block(Prop):
         """
         self._begin(name, length / 2)
         self.length, self.width = length, width
-        self.body.add("geom", type="box", size=(length / 2, width / 2, width / 2), mass=mass, rgba=colour, **CONTACT)
+        self.body.add("geom", type="box", size=(length / 2, width / 2, width / 2), mass=mass, rgba=colour, **FLAT_CONTACT)

@@ -16,6 +16,8 @@ CONTACT: dict[str, object] = {
     "solref": (0.01, 2),
     "solimp": (0.95, 0.99, 0.001),
 }
+# Of things with flat faces only: what cannot roll needs no friction against rolling, and costs half the time.
+FLAT_CONTACT: dict[str, object] = {**CONTACT, "condim": 4}
 
 
 class Prop(composer.Entity):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from stringline.datasets.embodiments.aloha_mjcf import DRAWN
-from stringline.sim.props.prop import CONTACT, Prop
+from stringline.sim.props.prop import FLAT_CONTACT, Prop
 from stringline.sim.props.vessel import Colour
 
 BLUE: Colour = (0.10, 0.33, 0.85, 1.0)
@@ -55,7 +55,7 @@ class Socket(Prop):
 
         drawn = {"contype": 0, "conaffinity": 0, "group": DRAWN, "mass": 0}
         side, end = (self.bore if turned else self.width) / 2, self.length / 2
-        add(0.0, across, (end, side, wall), colour, mass=mass, **CONTACT)
+        add(0.0, across, (end, side, wall), colour, mass=mass, **FLAT_CONTACT)
         add(0.0, across - wall * np.sign(across), (end - RIM, self.bore / 2, FILM), DARK, **drawn)
         for along in (RIM / 2 - end, end - RIM / 2):
             add(along, across, (RIM / 2 + FILM, side + FILM, wall + FILM), LIGHT, **drawn)
