@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -11,23 +10,24 @@ import numpy as np
 from stringline.datasets.embodiments.aloha import ALOHA, ARMS
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
-from stringline.datasets.embodiments.rigid import Matrix, inverse, pose
+from stringline.datasets.embodiments.rigid import Matrix, inverse
 from stringline.sim.experts.both_arms import Member, Teamwork, together
 from stringline.sim.experts.drops import GAP_M, Drop
 from stringline.sim.experts.grasps import Grasp, backed, gripper_pose, raised
-from stringline.sim.experts.motion import Motion, Move
+from stringline.sim.experts.motion import TOLERANCE, Motion, Move
 from stringline.sim.experts.scripted import ScriptedExpert
 from stringline.sim.experts.skills import OPENING, SETTLING, Skills
 from stringline.sim.tasks.gathering_task import GatheringTask, Solid
 
 TaskT = TypeVar("TaskT", bound=GatheringTask)
-PACES = (0.8, 1.7)  # Long ways take what the joints' limits ask for; only slower paces show in the length of an episode.
+PACES = (0.8, 2.0)  # Long ways take what the joints' limits ask for; only slower paces show in the length of an episode.
 ATTEMPTS = 4  # Per thing.
 ROUNDS = 3  # What one arm lost on the other's side is that one's in the next round.
 OVER_RIM_M = 0.03
 MIDDLE_M = 0.2  # Things nearer to the middle than that are taken by one arm at a time.
 FINGER_M = 0.023  # Thickness of a finger.
 BACKWARDS = -0.1  # A gripper that leans more towards its own shoulder has its wrist in the other arm's way.
+DIP_M = 0.02  # How far a gripper may come down on its way over the container.
 BESIDE_M = (0.26, 0.25)  # Where an arm makes room for the other: from the middle, and above the table.
 SIGNS = {"left": -1.0, "right": 1.0}
 
@@ -88,18 +88,15 @@ class GatheringExpert(ScriptedExpert[TaskT]):
             raise OutOfReachError(f"Neither arm can put {', '.join(lost)} into the container.")
 
     def _serve(self, task: TaskT, member: Member) -> Iterator[Vector]:
-        """Puts everything away that is on an arm's side, and goes home."""
-        arm, skills, team = member.arm, member.skills, member.team
+        """Puts everything away that is on an arm's side."""
+        arm, team = member.arm, member.team
         while (thing := self._next(task, member)) is not None:
             team.taken[arm] = thing.prop.name
             team.tries[thing.prop.name] += 1
             with suppress(OutOfReachError):  # It rolled or slipped away; where it is now it may be taken again.
                 yield from self._fetch(task, thing, member)
-            if team.middle == arm:
-                yield from _make_room(task, member)
+            yield from self._make_room(task, member)
             team.leave(arm)
-        if skills.in_reach(arm, ALOHA.forward_kinematics(ALOHA.home)[arm]):
-            yield from skills.go_home(arm)
 
     def _fetch(self, task: TaskT, thing: Solid, member: Member) -> Iterator[Vector]:
         """Takes a thing and puts it into the container.
@@ -158,9 +155,27 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         for drop in self.drops(task, thing, T_base_gripper[:3, :3], member):
             heights = (self._clearance(task), drop.bottom)
             over, at = (drop.gripper(thing, held, task.table_height + height) for height in heights)
-            if not _backwards(member.arm, at) and member.skills.in_reach(member.arm, *way, over, at):
+            if not _backwards(member.arm, at) and self._passable(member, (*way, over, at)):
                 return drop
         return None
+
+    def _passable(self, member: Member, poses: Sequence[Matrix]) -> bool:
+        """Says whether an arm can go through poses, and does not dip on its long way to the last but one, over the container.
+
+        The way is straight for the joints; where they have to turn far, the gripper may come down to the table in between.
+        """
+        joints = [member.skills.motion.q]
+        try:
+            for target in poses:
+                joints.append(self._kinematics.solve({member.arm: target}, joints[-1], tolerance=TOLERANCE))
+        except OutOfReachError:
+            return False
+        start, over = joints[-3], joints[-2]
+        between = [
+            ALOHA.forward_kinematics(start + share * (over - start))[member.arm] for share in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+        ]
+        heights = [T[2, 3] for T in between]
+        return bool(min(heights) > min(heights[0], heights[-1]) - DIP_M)
 
     def _put(self, task: TaskT, thing: Solid, member: Member) -> Iterator[Vector]:
         """Lets what an arm holds go in the container; puts it back where there is no way."""
@@ -178,6 +193,18 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         yield from skills.wait(SETTLING)
         yield from skills.grip(arm, drop.opening, OPENING)
         yield from skills.rise(arm, clearance - drop.bottom, seconds=0.5)
+
+    def _make_room(self, task: TaskT, member: Member) -> Iterator[Vector]:
+        """Moves an arm out of the other's way, its gripper leaning towards the middle.
+
+        It always gets there with the same joints: from how they are turned after some drops little is in reach.
+        """
+        arm, motion = member.arm, member.skills.motion
+        sign, lean = SIGNS[arm], np.radians(40.0)
+        spot = (sign * BESIDE_M[0], 0.0, BESIDE_M[1] + task.table_height / 2)
+        beside = gripper_pose(spot, (-sign * np.sin(lean), 0.0, -np.cos(lean)), (0.0, -sign, 0.0))
+        goal = self._kinematics.solve({arm: beside}, ALOHA.home)
+        yield from motion.turn(0.6 * member.skills.pace, {arm: goal})
 
     def _clearance(self, task: TaskT) -> float:
         return self.rim(task) + OVER_RIM_M
@@ -212,16 +239,3 @@ def _free(task: GatheringTask, thing: Solid, skills: Skills, T_base_gripper: Mat
 
 def _backwards(arm: str, T_base_gripper: Matrix) -> bool:
     return bool(-SIGNS[arm] * T_base_gripper[0, 0] < BACKWARDS)
-
-
-def _make_room(task: GatheringTask, member: Member) -> Iterator[Vector]:
-    """Moves an arm out of the other's way: its gripper leaning towards the middle, or turned as it is."""
-    arm, skills = member.arm, member.skills
-    sign, lean = SIGNS[arm], np.radians(40.0)
-    spot = (sign * BESIDE_M[0], 0.0, BESIDE_M[1] + task.table_height / 2)
-    forwards = (-sign * np.sin(lean), 0.0, -np.cos(lean))
-    ways = [gripper_pose(spot, forwards, (0.0, side, 0.0)) for side in (-sign, sign)]
-    for beside in (*ways, pose(spot, skills.scene.gripper(arm)[:3, :3])):
-        if skills.in_reach(arm, beside):
-            yield from skills.go(0.6, {arm: Move(partial(np.copy, beside))})
-            return

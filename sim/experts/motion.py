@@ -104,6 +104,21 @@ class Motion:
         self._move_grippers()
         return self.q.copy()
 
+    def turn(self, seconds: float, goals: Mapping[str, Vector]) -> Iterator[Vector]:
+        """Yields joint targets (J,) that take arms to joints (J,) of which their own hinges count, timed as `go` does."""
+        start = self.q.copy()
+        ways = {arm: (goal - start)[self._embodiment.hinges[arm]] for arm, goal in goals.items()}
+        distance = max(float(np.abs(way).max()) for way in ways.values())
+        seconds = max(seconds, 1.875 * distance / self._top_speed, np.sqrt(5.774 * distance / self._top_acceleration))
+        steps = int(np.ceil(seconds * self._control_hz))
+        for step in range(1, steps + 1):
+            u = step / steps
+            for arm, way in ways.items():
+                hinges = self._embodiment.hinges[arm]
+                self.q[hinges] = start[hinges] + u**3 * (10 - 15 * u + 6 * u**2) * way
+            self._move_grippers()
+            yield self.q.copy()
+
     def _move_grippers(self) -> None:
         for arm, opening in self._wanted.items():
             place, most = self._embodiment.grippers[arm], GRIPPER_SPEED / self._control_hz

@@ -65,7 +65,8 @@ class StorageBinExpert(GatheringExpert[StorageBin]):
         there = [(spot - T_base_bin[:2, 3]) @ T_base_bin[:2, :2] for spot in (*others, *member.avoided)]
         taken = [spot[1] for spot in there if (np.abs(spot) < task.bin.inner).all()]
         slots = [slot for slot in rng.permutation(SLOTS_M) if all(abs(slot - other) > SPACING_M for other in taken)]
-        turns = [rotation_about(UP, yaw + half_turn) @ rotation for half_turn in rng.permutation((0.0, np.pi))]
+        yaw = (yaw + np.pi / 2) % np.pi - np.pi / 2  # The pads are alike; the shorter turn comes first.
+        turns = [rotation_about(UP, yaw - half_turn) @ rotation for half_turn in (0.0, np.copysign(np.pi, yaw))]
         opening = min(1.0, (2 * float(min(_box(task, thing).half[:2])) + PLAY_M) / GAP_M)
         return [
             Drop((T_base_bin @ (shift, slot, 0.0, 1.0))[:2], turned, BOTTOM_M, opening)

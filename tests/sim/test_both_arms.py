@@ -55,3 +55,16 @@ def test_one_arm_waits_while_the_other_is_in_the_middle() -> None:
     assert len(list(waiting)) < 5
     assert team.middle == "right"
     world.close()
+
+
+def test_arms_turn_to_joints_within_the_limits_of_speed_and_acceleration() -> None:
+    motion = Motion(ALOHA, InverseKinematics(ALOHA), 50.0)
+    goal = ALOHA.home + np.linspace(-1.5, 1.5, 14)
+    told = np.stack([ALOHA.home, *motion.turn(0.1, {"left": goal})])
+    left, right = ALOHA.hinges["left"], ALOHA.hinges["right"]
+    np.testing.assert_allclose(told[-1, left], goal[left], atol=1e-12)
+    np.testing.assert_array_equal(told[:, right], np.tile(ALOHA.home[right], (len(told), 1)))
+    speed = np.diff(told, axis=0) * 50
+    assert 2.0 < np.abs(speed).max() < 2.81
+    assert np.abs(np.diff(speed, axis=0) * 50).max() < 7.1
+    assert len(list(motion.turn(0.5, {"left": goal}))) == 25  # It is there already, and takes its time.
