@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from stringline.datasets.contract import Contract
+from stringline.datasets.contract import Array, Contract
 from stringline.datasets.disk import write_file
 from stringline.policies.chunk import ActionChunk, Policy, Session
 from stringline.sim.cluster import Cluster, LocalCluster, WorkerFace
@@ -28,6 +28,7 @@ from stringline.sim.messages import Asked, Ended, Job, Lost, MakeWorld, Ready
 from stringline.sim.results import EpisodeResult, ResultsFile
 from stringline.sim.rollout import Rollout
 from stringline.sim.tasks.catalogue import make_task
+from stringline.sim.trace import Trace, trace_of_film, write_trace
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ class _Episode:
     job: Job
     session: Session
     answer_ms: list[float] = field(default_factory=list)
+    first_seen: Mapping[str, Array] = field(default_factory=dict)
 
 
 class Evaluation:
@@ -81,7 +83,7 @@ class Evaluation:
         execute_steps: Control periods between two plans.
         workers: Worlds at a time; 0 takes one per processor.
         options: Of the task, such as `table_height`.
-        films: Folder for a film of every episode, `<seed>.mp4`; None for no films.
+        films: Folder for a film of every episode, `<seed>.mp4`, and its trace, see `trace.py`; None for no films.
         cluster: Where the worlds run; by default in processes of this machine.
     """
 
@@ -181,11 +183,14 @@ class Evaluation:
     def _ended(self, episode: _Episode, message: Ended, stages: Sequence[str]) -> EpisodeResult:
         if self._films is not None and message.film is not None:
             self._films.mkdir(parents=True, exist_ok=True)
-            write_file(self._films / f"{episode.job.seed}.mp4", message.film)
+            film = self._films / f"{episode.job.seed}.mp4"
+            write_file(film, message.film)
+            write_trace(trace_of_film(film), Trace.of(message.rollout, stages, self._policy.contract), episode.first_seen)
         return _result(episode, message.rollout, stages, self._policy.contract)
 
 
 def _answer(episode: _Episode, asked: Asked) -> ActionChunk:
+    episode.first_seen = episode.first_seen or asked.observation
     start = time.perf_counter()
     chunk = episode.session.plan(asked.observation)
     episode.answer_ms.append((time.perf_counter() - start) * 1e3)

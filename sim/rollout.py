@@ -98,6 +98,7 @@ class Rollout:
         plans: How often the policy was asked.
         actions: What was executed, (A,) each.
         unstable: Whether the physics blew up.
+        stage_times: When each stage was first reached, seconds; stages that were skipped are not in it.
     """
 
     success: bool = False
@@ -106,6 +107,7 @@ class Rollout:
     plans: int = 0
     actions: list[NDArray[Any]] = field(default_factory=list)
     unstable: bool = False
+    stage_times: dict[int, float] = field(default_factory=dict)
 
 
 Episode = Generator[dict[str, Array], ActionChunk, Rollout]
@@ -178,6 +180,7 @@ def run_episode(
             done.plans += 1
         done.actions.append(ahead.popleft())
         outcome = world.advance(done.actions[-1])
+        done.stage_times.setdefault(outcome.stage, outcome.time)
         if outcome.success or outcome.expired:
             done.success, done.stage, done.time_s = outcome.success, outcome.stage, outcome.time
             done.unstable = outcome.unstable

@@ -84,7 +84,8 @@ def test_any_number_of_workers_and_any_interruption(tmp_path: Path, contract: Co
     continued = Evaluation(second, WORLD, execute_steps=10, workers=3, films=films).run(seeds, file, about)
     assert outcome(continued) == outcome(one)
     assert set(second.sessions) == set(seeds[2:])
-    assert sorted(film.name for film in films.iterdir()) == [f"{seed}.mp4" for seed in seeds]
+    assert sorted(film.name for film in films.glob("*.mp4")) == [f"{seed}.mp4" for seed in seeds]
+    assert sorted(trace.name for trace in films.glob("*.npz")) == [f"{seed}.npz" for seed in seeds]
     third = Wander(contract)
     assert Evaluation(third, WORLD, execute_steps=10, films=films).run(seeds, file, about) == continued
     assert third.sessions == []
