@@ -24,7 +24,7 @@ PAD_AHEAD, PAD_HALF_WIDTH = 0.0154, 0.0125  # How far the pads reach beyond the 
 OFF_TABLE = 0.003  # Between pads and table.
 SHORT = 0.004  # The pads' middle stays that far short of the axis.
 LIFT, ABOVE_TABLE, RETREAT, AWAY = 0.07, 0.08, 0.09, 0.13
-ROUNDS, DRAWS, PASSES = 5, 80, 2
+ROUNDS, DRAWS, PASSES = 6, 80, 3
 PACES = (0.75, 1.6)  # Wider than others: the arms' limits already stretch the long moves of the faster episodes.
 
 
@@ -111,7 +111,13 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
                 yield from skills.pick("right", task.item, [way.take], lift=LIFT, attempts=1)
             if not skills.scene.holds("right", task.item) or not (yield from self._pass_on(task, skills, way)):
                 return
-        while skills.scene.holds("left", task.item):
+        for _ in range(PASSES):
+            if not task.touching(skills.scene.env.physics).by_arm("left", task.item.name):
+                break
+            if task.inside(skills.scene.pose(task.item), skills.scene.pose(task.container)):
+                yield from skills.grip("left", OPEN, OPENING)
+                yield from skills.back_off("left", RETREAT)
+                break
             yield from self._put(skills, task.item, self._let_go_at(task, skills), self.above)
         yield from skills.wait(0.6)
 
@@ -131,13 +137,14 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
         """Draws a goal that is in reach for the item as the left gripper holds it.
 
         Raises:
-            OutOfReachError: None was found.
+            OutOfReachError: None was found; then the gripper opens.
         """
         held = self._held(task, skills, "left")
         for _ in range(DRAWS):
             T_goal = self.goal(task, skills, held, self._end(task, held))
             if self._leaves(skills, held, T_goal):
                 return T_goal
+        skills.motion.grip("left", OPEN)
         raise OutOfReachError("The left arm does not get the item into the container as it holds it.")
 
     def _leaves(self, skills: Skills, held: Grasp, T_goal: Matrix, *before: Matrix) -> bool:
