@@ -72,7 +72,7 @@ class MugOnPlate(GoalTask):
         for place, prop in enumerate(
             self.props.values()
         ):  # Six things in one place are more contacts than MuJoCo has room for.
-            mjcf.get_attachment_frame(prop.mjcf_model).pos = (0.0, 0.5 * (1 + place), 0.0)
+            mjcf.get_attachment_frame(prop.mjcf_model).pos = (0.0, 0.5 * (1 + place), 0.2)
 
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Draws where everything is."""
