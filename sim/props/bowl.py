@@ -28,7 +28,7 @@ class Bowl(Prop):
 
         Args:
             name: Of the model.
-            diameter: Across the rim, outside, metres.
+            diameter: Across the rim, inside its wall, metres.
             height: Of the rim.
             floor_diameter: Of the flat floor.
             thickness: Of floor and walls.

@@ -26,7 +26,7 @@ class Plate(Prop):
 
         Args:
             name: Of the model.
-            diameter: Across the rim, outside, metres.
+            diameter: Across the rim without its thickness, metres.
             height: Of the rim.
             floor_diameter: Of the flat floor.
             thickness: Of floor and rim.

@@ -64,9 +64,9 @@ def add_ring(
 
     Args:
         body: What to add it to.
-        radii: Outer radius at the bottom and at the top, metres.
+        radii: Inner radius at the bottom and at the top, metres.
         heights: Where the wall begins and ends along z, metres.
-        thickness: Of the wall, inwards.
+        thickness: Of the wall, which stands outside these radii.
         mass: Of the whole wall, kg.
         colour: RGBA.
         segments: At least 16, so that it is round enough to pinch anywhere.
