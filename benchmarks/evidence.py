@@ -116,7 +116,7 @@ class Cell:
 
 
 # The recipe of the demonstration: see docs/results.md for what early windows and hidden joints are good for.
-COLLECTED = ["first_seed=10000", "noise_rad=0.03"]
+COLLECTED = ["first_seed=10000", "noise_rad=0.03", "varied=false"]
 TRAINED = ["dataset.early_s=1.6", "dataset.early_factor=2.0"]
 EVALUATED = ["execute_steps=24"]
 
