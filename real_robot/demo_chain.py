@@ -21,7 +21,9 @@ from stringline.real_robot.wire_evaluation import WireEvaluation
 from stringline.sim.collect import collect
 from stringline.sim.collection import Recipe
 from stringline.sim.evaluation import Evaluation, evaluation_seeds, open_world
+from stringline.sim.evaluation_report import with_clouds
 from stringline.sim.machine import machine_kind, versions
+from stringline.sim.replay import Replay
 from stringline.sim.report import Report, choose_clips, write_report
 from stringline.sim.results import EpisodeResult, Summary
 from stringline.sim.train import train_policy
@@ -152,13 +154,19 @@ class DemoChain:
             rates={names[key]: rate for key, rate in rates.items()},
             phases=self.journal.seconds,
             episodes={names["direct"]: direct, names["wire"]: wire},
-            clips=choose_clips(direct, self.folder / "films", run=names["direct"]),
+            films={names["direct"]: self.folder / "films"},
+            replays={names["direct"]: self._replay},
+            clips=with_clouds(choose_clips(direct, self.folder / "films", run=names["direct"]), self.policy),
             losses=history.losses(),
             probes=history.probes(),
             commands=self._commands(),
             notes=self._notes(direct, wire),
         )
         write_report(self.folder / "report.html", report)
+
+    @property
+    def _replay(self) -> Replay:
+        return Replay(str(self.checkpoint), self.settings["task"], self.settings["execute_steps"], self.folder)
 
     @property
     def _trained_on(self) -> int:

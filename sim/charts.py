@@ -19,26 +19,33 @@ _PAGE_COLOURS = {_TEXT: "currentColor", _LINES: "var(--line)", _ACCENT: "var(--a
 _MOST_POINTS = 400
 
 
-def rates_chart(rates: Mapping[str, Rate]) -> str:
-    """Returns bars of success rates with their 95 % intervals.
+def rates_chart(rates: Mapping[str, Rate], stages: Mapping[str, Mapping[str, Rate]] | None = None) -> str:
+    """Returns bars of success rates with their 95 % intervals, and below each, lighter, those of its stages.
 
     Args:
         rates: By label, from top to bottom.
+        stages: By label, how many episodes got at least to each stage, by its name.
     """
-    figure = Figure(figsize=(7.2, 0.5 + 0.42 * len(rates)))
-    axes = figure.add_axes((0.3, 0.4 / figure.get_figheight(), 0.66, 1 - 0.5 / figure.get_figheight()))
-    places = np.arange(len(rates))[::-1]
-    values = np.array([rate.successes / max(rate.trials, 1) for rate in rates.values()])
+    rows = [row for name, rate in rates.items() for row in [(name, rate, 0.55), *_stage_rows((stages or {}).get(name, {}))]]
+    figure = Figure(figsize=(7.2, 0.5 + 0.36 * len(rows)))
+    axes = figure.add_axes((0.34, 0.4 / figure.get_figheight(), 0.62, 1 - 0.5 / figure.get_figheight()))
+    places = np.arange(len(rows))[::-1]
+    values = np.array([rate.successes / max(rate.trials, 1) for _, rate, _ in rows])
     reach = (
-        np.array([(value - rate.low, rate.high - value) for value, rate in zip(values, rates.values(), strict=True)]).clip(0).T
+        np.array([(value - rate.low, rate.high - value) for value, (_, rate, _) in zip(values, rows, strict=True)]).clip(0).T
     )
-    axes.barh(places, values, height=0.55, color=_ACCENT, alpha=0.55)
+    for place, value, (_, _, strength) in zip(places, values, rows, strict=True):
+        axes.barh(place, value, height=0.55, color=_ACCENT, alpha=strength)
     axes.errorbar(values, places, xerr=reach, fmt="none", color=_TEXT, ecolor=_TEXT, elinewidth=1.3, capsize=4)
-    axes.set_yticks(places, list(rates))
+    axes.set_yticks(places, [name.replace("_", " ").replace("$", r"\$") for name, _, _ in rows])
     axes.set_xlim(0, 1.0)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     _dress(axes, grid="x")
     return _svg(figure, "rates")
+
+
+def _stage_rows(stages: Mapping[str, Rate]) -> list[tuple[str, Rate, float]]:
+    return [(f"reached {name}", rate, 0.22) for name, rate in stages.items() if name != "success"]
 
 
 def training_chart(losses: Sequence[tuple[int, float]], probes: Sequence[tuple[int, Mapping[str, float]]]) -> str:

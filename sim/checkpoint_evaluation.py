@@ -24,6 +24,10 @@ class CheckpointEvaluation:
         films: Whether to film every episode.
         cluster: Where the worlds run; by default in processes of this machine.
 
+    Attributes:
+        policy: What is measured.
+        digest: What tells the checkpoint from every other one.
+
     Raises:
         ValueError: There is no such checkpoint, or it cannot be read.
         RemoteError: No policy server answers there.
@@ -39,7 +43,7 @@ class CheckpointEvaluation:
         cluster: Cluster | None = None,
     ) -> None:
         torch.set_num_threads(1)  # The simulations beside it want the other processors.
-        self._policy, self._digest = open_policy(checkpoint)
+        self.policy, self.digest = open_policy(checkpoint)
         self._execute_steps, self._workers, self._films, self._cluster = execute_steps, workers, films, cluster
 
     def run(self, task: Mapping[str, Any], seeds: Sequence[int], folder: Path) -> list[EpisodeResult]:
@@ -58,8 +62,8 @@ class CheckpointEvaluation:
         """
         settings = {"time_limit_s": task["time_limit_s"], "frame_hz": task["frame_hz"]}
         evaluation = Evaluation(
-            self._policy,
-            partial(open_world, task["name"], **settings, **_as_trained(self._policy)),
+            self.policy,
+            partial(open_world, task["name"], **settings, **_as_trained(self.policy)),
             execute_steps=self._execute_steps,
             workers=self._workers,
             options=task["options"],
@@ -74,7 +78,7 @@ class CheckpointEvaluation:
             "execute_steps": self._execute_steps,
             "options": dict(task["options"]),
             "task": task["name"],
-            "checkpoint": self._digest,
+            "checkpoint": self.digest,
             "time_limit_s": task["time_limit_s"],
             "frame_hz": task["frame_hz"],
         }

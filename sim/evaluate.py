@@ -14,14 +14,13 @@ from omegaconf import DictConfig, OmegaConf
 from stringline.datasets.application import run
 from stringline.datasets.disk import write_file
 from stringline.datasets.exclusive import exclusive
-from stringline.datasets.intervals import Rate
 from stringline.policies.load import find_checkpoint, is_address
 from stringline.sim.checkpoint_evaluation import CheckpointEvaluation
 from stringline.sim.evaluation import EVALUATION_SEED, evaluation_seeds
-from stringline.sim.machine import machine_kind, versions
-from stringline.sim.report import Clip, Report, choose_clips, write_report
+from stringline.sim.evaluation_report import suite_report, task_report
+from stringline.sim.report import Report, write_report
 from stringline.sim.results import EpisodeResult, Summary
-from stringline.sim.suite_run import CellOutcome, run_suite
+from stringline.sim.suite_run import run_suite
 from stringline.sim.suites import Suite
 from stringline.sim.tables import summaries_table
 
@@ -136,20 +135,11 @@ def chosen_seeds(settings: Mapping[str, Any]) -> list[int]:
 
 
 def _evaluate_task(settings: dict[str, Any], output: Path) -> None:
-    results = evaluate_checkpoint(settings)
-    summary, task = Summary.of(results), settings["task"]
+    evaluation, task = checkpoint_evaluation(settings), settings["task"]
+    results = evaluation.run(task, chosen_seeds(settings), output)
+    summary = Summary.of(results)
     write_file(output / "summary.json", json.dumps({"settings": settings, "summary": summary.to_dict()}, indent=1).encode())
-    changed = ", ".join(f"{name} {value}" for name, value in task["options"].items()) or "none"
-    report = Report(
-        title=f"{_title(task['name'])}: evaluation",
-        headline=f"The policy succeeded in {summary.rate} of unseen starts in simulation.",
-        facts=_facts(settings, results) | {"changes to the task": changed},
-        rates={"policy": summary.rate},
-        episodes={"policy": results},
-        clips=choose_clips(results, output / "films"),
-        commands=[f"stringline-eval checkpoint={settings['checkpoint']} seeds={len(results)} output={output}"],
-    )
-    _tell({task["name"]: summary}, report, output)
+    _tell({task["name"]: summary}, task_report(settings, evaluation.digest, evaluation.policy, results), output)
     logger.info(
         "Success %s; %s ms per plan.", summary.rate, "-" if summary.inference_ms is None else f"{summary.inference_ms:.1f}"
     )
@@ -157,55 +147,17 @@ def _evaluate_task(settings: dict[str, Any], output: Path) -> None:
 
 def _evaluate_suite(suite: Suite, settings: dict[str, Any], output: Path) -> None:
     asked = {key: value for key, value in settings.items() if key != "task"}  # That of a single task, which is not run.
-    outcomes = run_suite(suite, checkpoint_evaluation(settings), output, asked)
-    done = {outcome.cell.name: outcome for outcome in outcomes if outcome.results}
-    failed = [outcome for outcome in outcomes if outcome.failure]
-    rows = {outcome.cell.name: outcome.summary or outcome.failure for outcome in outcomes}
-    if done:
-        _tell(rows, _suite_report(suite, settings, done, failed), output)
+    evaluation = checkpoint_evaluation(settings)
+    outcomes = {outcome.cell.name: outcome for outcome in run_suite(suite, evaluation, output, asked)}
+    failed = [name for name, outcome in outcomes.items() if outcome.failure]
+    rows = {name: outcome.summary or outcome.failure for name, outcome in outcomes.items()}
+    if len(failed) < len(outcomes):
+        _tell(rows, suite_report(suite.name, settings, evaluation.digest, evaluation.policy, outcomes), output)
     else:
         sys.stdout.write(f"{summaries_table(rows)}\n")
     if failed:
-        logger.error(
-            "%d of %d entries could not be evaluated: %s", len(failed), len(outcomes), ", ".join(o.cell.name for o in failed)
-        )
+        logger.error("%d of %d entries could not be evaluated: %s", len(failed), len(outcomes), ", ".join(failed))
         raise SystemExit(INCOMPLETE)
-
-
-def _suite_report(
-    suite: Suite, settings: Mapping[str, Any], done: Mapping[str, CellOutcome], failed: Sequence[CellOutcome]
-) -> Report:
-    everything = [result for outcome in done.values() for result in outcome.results]
-    total = Rate(sum(result.success for result in everything), len(everything))
-    named = settings["suite_file"] or suite.name
-    clips: list[Clip] = []
-    for name, outcome in done.items():
-        clips += choose_clips(outcome.results, Path(settings["output"]) / name / "films", run=name, successes=1, failures=1)
-    return Report(
-        title=f"{_title(suite.name)}: evaluation of a suite",
-        headline=f"The policy succeeded in {total} of unseen starts of {len(done)} tasks and variations in simulation.",
-        facts=_facts(settings, everything),
-        rates={name: outcome.summary.rate for name, outcome in done.items() if outcome.summary},
-        episodes={name: outcome.results for name, outcome in done.items()},
-        clips=clips,
-        commands=[f"stringline-eval suite={named} checkpoint={settings['checkpoint']} output={settings['output']}"],
-        notes=[f"{outcome.cell.name} could not be evaluated: {outcome.failure}" for outcome in failed],
-    )
-
-
-def _facts(settings: Mapping[str, Any], results: Sequence[EpisodeResult]) -> dict[str, str]:
-    seeds = [result.seed for result in results]
-    return {
-        "checkpoint": str(settings["checkpoint"]),
-        "seeds": f"{min(seeds)} to {max(seeds)}",
-        "execution": f"{settings['execute_steps']} actions between two plans",
-        "machine": machine_kind(),
-        "versions": ", ".join(f"{name} {number}" for name, number in versions().items()),
-    }
-
-
-def _title(name: str) -> str:
-    return name.replace("_", " ").capitalize()
 
 
 def _tell(rows: Mapping[str, Summary | str], report: Report, output: Path) -> None:

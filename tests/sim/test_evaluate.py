@@ -1,9 +1,11 @@
 """The command that measures a checkpoint, from its command line to its report."""
 
 import errno
+import html
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -161,7 +163,9 @@ def test_a_suite(checkpoint: Path, tmp_path: Path, attempt: Attempt, monkeypatch
     cells = json.loads((tmp_path / "out" / "summary.json").read_text())["cells"]
     assert [cell["name"] for cell in cells] == ["hand_over_banana", "no_such_task", "hand_over_banana.raised"]
     assert ["failure" in cell for cell in cells] == [False, True, False]
-    assert "no_such_task could not be evaluated" in (tmp_path / "out" / "report.html").read_text()
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "no such task</td><td" in report
+    assert "could not be evaluated: There is no task" in report
 
     before = {path: path.read_bytes() for path in (plain, raised)}
     with monkeypatch.context() as patch:
@@ -171,6 +175,24 @@ def test_a_suite(checkpoint: Path, tmp_path: Path, attempt: Attempt, monkeypatch
     code, _, errors = attempt(evaluate.main, *[*arguments[:3], "execute_steps=4"])
     assert code == MISTAKE
     assert "execute_steps: 8 there, 4 here" in errors
+
+
+def test_one_episode_again(checkpoint: Path, tmp_path: Path, attempt: Attempt) -> None:
+    """The command beside an episode of a suite gives the same outcome, to the last digit."""
+    (tmp_path / "one.yaml").write_text("\n".join(line for line in SUITE.splitlines() if "seeds: 2" not in line))
+    chosen = ["suite=one.yaml", f"checkpoint={checkpoint}", "output=out", "execute_steps=4", "workers=1"]
+    assert attempt(evaluate.main, *chosen)[0] == 0
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "attention of the left arm" in report
+    commands = re.findall(r"<pre>(stringline-eval .*first_seed=7 .*)</pre>", report)
+    assert len(commands) == 2
+    assert len(set(commands)) == 1
+    assert attempt(evaluate.main, *shlex.split(html.unescape(commands[0]))[1:])[0] == 0
+    first = tmp_path / "out" / "hand_over_banana.raised"
+    timed = {"inference_ms": 0, "inference_p95_ms": 0}
+    files = [folder / "results.jsonl" for folder in (first, first / "replays" / "7")]
+    outcomes = [[json.loads(line) | timed for line in file.read_text().splitlines()] for file in files]
+    assert outcomes[0] == outcomes[1]
 
 
 def test_what_is_wrong_with_a_suite_is_said_at_once(checkpoint: Path, tmp_path: Path, attempt: Attempt) -> None:

@@ -1,0 +1,114 @@
+"""The reports of `stringline-eval`: of one task, and of a suite."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from stringline.datasets.intervals import Rate
+from stringline.policies.chunk import Policy
+from stringline.policies.load import find_checkpoint, is_address
+from stringline.sim.learning_curve import LearningCurve, learning_curve
+from stringline.sim.machine import machine_kind, versions
+from stringline.sim.replay import Replay
+from stringline.sim.report import Clip, Report, choose_clips
+from stringline.sim.results import EpisodeResult, Summary
+from stringline.sim.scene_cloud import scene_cloud
+from stringline.sim.suite_run import CellOutcome
+from stringline.sim.trace import read_first_observation, trace_of_film
+
+
+def task_report(settings: Mapping[str, Any], digest: str, policy: Policy, results: Sequence[EpisodeResult]) -> Report:
+    """Returns the report of an evaluation on a single task.
+
+    Args:
+        settings: Those of `configs/eval.yaml`, resolved.
+        digest: What tells the checkpoint from every other one.
+        policy: What was measured.
+        results: At least one.
+    """
+    summary, task, output = Summary.of(results), settings["task"], Path(settings["output"])
+    changed = ", ".join(f"{name} {value}" for name, value in task["options"].items()) or "none"
+    curve = _learning_curve(settings)
+    return Report(
+        title=f"{_title(task['name'])}: evaluation",
+        headline=f"The policy succeeded in {summary.rate} of unseen starts in simulation.",
+        facts=_facts(settings, digest, results) | {"changes to the task": changed},
+        rates={"policy": summary.rate},
+        episodes={"policy": results},
+        films={"policy": output / "films"},
+        replays={"policy": _replay(settings, task, output)},
+        clips=with_clouds(choose_clips(results, output / "films"), policy),
+        losses=curve.losses,
+        probes=curve.probes,
+        commands=[f"stringline-eval checkpoint={settings['checkpoint']} seeds={len(results)} output={output}"],
+    )
+
+
+def suite_report(
+    name: str, settings: Mapping[str, Any], digest: str, policy: Policy, outcomes: Mapping[str, CellOutcome]
+) -> Report:
+    """Returns the report of a suite.
+
+    Args:
+        name: Of the suite.
+        settings: Those of `configs/eval.yaml`, resolved.
+        digest: What tells the checkpoint from every other one.
+        policy: What was measured.
+        outcomes: By the name of the entry; at least one has results.
+    """
+    output, curve = Path(settings["output"]), _learning_curve(settings)
+    done = {entry: outcome for entry, outcome in outcomes.items() if outcome.results}
+    everything = [result for outcome in done.values() for result in outcome.results]
+    total = Rate(sum(result.success for result in everything), len(everything))
+    clips: list[Clip] = []
+    for entry, outcome in done.items():
+        clips += choose_clips(outcome.results, output / entry / "films", run=entry, successes=1, failures=1)
+    return Report(
+        title=f"{_title(name)}: evaluation of a suite",
+        headline=f"The policy succeeded in {total} of unseen starts of {len(done)} tasks and variations in simulation.",
+        facts=_facts(settings, digest, everything),
+        rates={entry: outcome.summary.rate for entry, outcome in done.items() if outcome.summary},
+        failures={entry: outcome.failure for entry, outcome in outcomes.items() if outcome.failure},
+        episodes={entry: outcome.results for entry, outcome in done.items()},
+        films={entry: output / entry / "films" for entry in done},
+        replays={entry: _replay(settings, outcome.cell.settings(), output / entry) for entry, outcome in done.items()},
+        clips=with_clouds(clips, policy),
+        kind="task",
+        losses=curve.losses,
+        probes=curve.probes,
+        commands=[
+            f"stringline-eval suite={settings['suite_file'] or name} checkpoint={settings['checkpoint']} output={output}"
+        ],
+    )
+
+
+def with_clouds(clips: Sequence[Clip], policy: Policy) -> list[Clip]:
+    """Returns clips with what the policy saw first, where that was kept and its attention can be followed."""
+    seen = [read_first_observation(trace_of_film(clip.path)) for clip in clips]
+    return [replace(clip, cloud=scene_cloud(policy, first)) if first else clip for clip, first in zip(clips, seen, strict=True)]
+
+
+def _replay(settings: Mapping[str, Any], task: Mapping[str, Any], output: Path) -> Replay:
+    return Replay(str(settings["checkpoint"]), task, settings["execute_steps"], output)
+
+
+def _learning_curve(settings: Mapping[str, Any]) -> LearningCurve:
+    checkpoint = settings["checkpoint"]
+    return LearningCurve() if is_address(checkpoint) else learning_curve(find_checkpoint(checkpoint))
+
+
+def _facts(settings: Mapping[str, Any], digest: str, results: Sequence[EpisodeResult]) -> dict[str, str]:
+    seeds = [result.seed for result in results]
+    return {
+        "checkpoint": str(settings["checkpoint"]),
+        "its digest": digest,
+        "seeds": f"{min(seeds)} to {max(seeds)}",
+        "execution": f"{settings['execute_steps']} actions between two plans",
+        "machine": machine_kind(),
+        "versions": ", ".join(f"{name} {number}" for name, number in versions().items()),
+    }
+
+
+def _title(name: str) -> str:
+    return name.replace("_", " ").capitalize()
