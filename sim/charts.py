@@ -27,7 +27,7 @@ def rates_chart(rates: Mapping[str, Rate], stages: Mapping[str, Mapping[str, Rat
         stages: By label, how many episodes got at least to each stage, by its name.
     """
     rows = [row for name, rate in rates.items() for row in [(name, rate, 0.55), *_stage_rows((stages or {}).get(name, {}))]]
-    figure = Figure(figsize=(7.2, 0.5 + 0.36 * len(rows)))
+    figure = Figure(figsize=(8.6, 0.5 + 0.34 * len(rows)))
     axes = figure.add_axes((0.34, 0.4 / figure.get_figheight(), 0.62, 1 - 0.5 / figure.get_figheight()))
     places = np.arange(len(rows))[::-1]
     values = np.array([rate.successes / max(rate.trials, 1) for _, rate, _ in rows])

@@ -35,13 +35,18 @@ class SceneCloud:
     def to_json(self) -> str:
         """Returns the cloud as JSON without any character that HTML minds.
 
-        Points are whole millimetres (int16) and colours bytes, weights bytes of the largest one of their arm (`most`), all in
-        base64.
+        Points are whole millimetres (int16) and colours bytes, weights bytes of the largest one of their arm (`most`; `all` is
+        their sum), in base64.
         """
         weights = self.attention.weights
         most = np.maximum(weights.max(axis=1, initial=0.0), 1e-9)
         arms = [
-            {"name": name, "most": float(largest), "weights": _text(np.round(row / largest * 255).astype(np.uint8))}
+            {
+                "name": name,
+                "most": float(largest),
+                "all": float(row.sum()),
+                "weights": _text(np.round(row / largest * 255).astype(np.uint8)),
+            }
             for name, row, largest in zip(self.attention.arms, weights, most, strict=True)
         ]
         found = {

@@ -46,7 +46,8 @@ def reached_text(trace: Trace) -> str:
 
 def _stages(trace: Trace, width: int, height: int, end: float) -> str:
     begins = [0.0, *trace.stages.values()]
-    shares = np.linspace(0.12, 0.95, len(begins)) if len(begins) > 1 else np.array([0.12])
+    levels = [0, *(trace.names.index(name) for name in trace.stages)]
+    shares = [0.12 + 0.83 * level / max(len(trace.names) - 1, 1) for level in levels]
     bands = zip(begins, [*begins[1:], end], shares, strict=True)
     return "".join(
         f'<rect x="{begin / end * width:.1f}" y="0" width="{max(until - begin, 0) / end * width:.1f}" height="{height}" '

@@ -22,12 +22,14 @@ class Trace:
     """An episode in a few numbers; at most 200 samples of each course.
 
     Attributes:
+        names: All stages of the task, in order.
         stages: When each stage was first reached, seconds, by its name, in the order in which they were; not the first of all.
         time: (S,) seconds, when each sample begins.
         openings: (S,) commanded opening of each gripper, 0 closed to 1 open, by the name of its arm.
         speed: (S,) the largest speed of any commanded joint, rad/s, and the largest of what a sample stands for.
     """
 
+    names: tuple[str, ...]
     stages: Mapping[str, float]
     time: NDArray[np.float32]
     openings: Mapping[str, NDArray[np.float32]]
@@ -49,6 +51,7 @@ class Trace:
         groups = np.array_split(np.arange(len(actions)), min(len(actions), _MOST_SAMPLES))
         begins = np.array([group[0] for group in groups])
         return cls(
+            tuple(stages),
             {stages[stage]: time for stage, time in rollout.stage_times.items() if stage},
             (begins / contract.control_hz).astype(np.float32),
             {
@@ -72,6 +75,7 @@ def write_trace(path: Path, trace: Trace, observation: Mapping[str, Array]) -> N
         NoSpaceError: The disk is full.
     """
     arrays: dict[str, Any] = {
+        "names": np.array(trace.names, np.str_),
         "stages": np.array(list(trace.stages), np.str_),
         "reached": np.array(list(trace.stages.values()), np.float64),
         "time": trace.time,
@@ -91,7 +95,7 @@ def read_trace(path: Path) -> Trace | None:
     with np.load(path, allow_pickle=False) as file:
         stages = dict(zip(file["stages"].tolist(), file["reached"].tolist(), strict=True))
         openings = {key.partition("/")[2]: file[key] for key in file.files if key.startswith("opening/")}
-        return Trace(stages, file["time"], openings, file["speed"])
+        return Trace(tuple(file["names"].tolist()), stages, file["time"], openings, file["speed"])
 
 
 def read_first_observation(path: Path) -> dict[str, Array] | None:

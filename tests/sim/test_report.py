@@ -66,7 +66,7 @@ def films(tmp_path: Path) -> Path:
     (tmp_path / "films").mkdir()
     for seed in range(5):
         courses = {"left": np.linspace(0, 1, 9, dtype=np.float32), "<right>": np.zeros(9, np.float32)}
-        trace = Trace({"lifted_<b>": 1.25}, np.arange(9, dtype=np.float32), courses, np.ones(9, np.float32))
+        trace = Trace(("", "lifted_<b>"), {"lifted_<b>": 1.25}, np.arange(9, dtype=np.float32), courses, np.ones(9, np.float32))
         if seed < 4:
             write_trace(tmp_path / "films" / f"{seed}.npz", trace, seen)
         film = Film()

@@ -35,7 +35,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
             film.add(step * 0.08, np.full((32, 32, 3), step * 9, np.uint8), np.full((32, 32), 500 + step, np.uint16))
         film.write(folder / "films" / f"{seed}.mp4")
         courses = {"left": np.linspace(0, 1, 9, dtype=np.float32)}
-        trace = Trace({"lifted": 3.0}, np.arange(9, dtype=np.float32), courses, np.ones(9, np.float32))
+        trace = Trace(("start", "lifted"), {"lifted": 3.0}, np.arange(9, dtype=np.float32), courses, np.ones(9, np.float32))
         write_trace(folder / "films" / f"{seed}.npz", trace, {})
     clips = choose_clips(first, folder / "films", run="task_a")
     clips[0] = Clip(clips[0].path, clips[0].result, clips[0].run, cloud())
@@ -156,7 +156,7 @@ def test_the_cloud_turns(browser: webdriver.Chrome) -> None:
     box = browser.find_element(By.CLASS_NAME, "cloud")
     Select(box.find_element(By.TAG_NAME, "select")).select_by_visible_text("attention of the right arm")
     assert browser.execute_script(picture)[1] == 0
-    assert box.find_element(By.TAG_NAME, "output").text == "largest share of a patch: 25.0 %"
+    assert box.find_element(By.TAG_NAME, "output").text == "all patches: 32 %, the largest: 25.0 %"
 
 
 def test_nothing_is_fetched_nothing_sticks_out_nothing_is_logged(browser: webdriver.Chrome) -> None:

@@ -26,6 +26,7 @@ def test_round_trip(tmp_path: Path, steps: int) -> None:
     """Any length is kept in at most 200 samples, in which no peak is lost; skipped stages and the first are not named."""
     contract = ALOHA.contract([], 50.0)
     trace = Trace.of(rollout(steps), STAGES, contract)
+    assert trace.names == STAGES
     assert trace.stages == {"lifted": 1.5, "success": steps / 50}
     assert len(trace.time) == len(trace.speed) == len(trace.openings["left"]) == min(steps, 200)
     assert trace.time[0] == 0
@@ -40,6 +41,7 @@ def test_round_trip(tmp_path: Path, steps: int) -> None:
     write_trace(path, trace, seen)
     again = read_trace(path)
     assert again is not None
+    assert again.names == trace.names
     assert dict(again.stages) == dict(trace.stages)
     for name in ("time", "speed"):
         np.testing.assert_array_equal(getattr(again, name), getattr(trace, name))

@@ -90,7 +90,7 @@ function showCloud(box) {
       pen.fillStyle = colour;
       pen.fillRect(x - width / 2, y - width / 2, width, width);
     }
-    share.textContent = arm < 0 ? `${patches.length / 3} patches` : `largest share of a patch: ${(data.arms[arm].most * 100).toFixed(1)} %`;
+    share.textContent = arm < 0 ? `${patches.length / 3} patches` : `all patches: ${(data.arms[arm].all * 100).toFixed(0)} %, the largest: ${(data.arms[arm].most * 100).toFixed(1)} %`;
   }
   function change(turned, tilted, zoomed) {
     turn += turned;
