@@ -56,7 +56,7 @@ class PolicyServer:
 
     async def _converse(self, connection: ServerConnection) -> None:
         """Talks with one client until it leaves."""
-        logger.info("A client came.")
+        logger.debug("A client came.")
         episode = _Episode(self._policy)
         hello = {"protocol": PROTOCOL, "contract": self._policy.contract.to_dict(), "digest": self._digest}
         try:
@@ -65,7 +65,7 @@ class PolicyServer:
                 await connection.send(pack(await self._answered(episode, data)))
         except ConnectionClosed as error:
             logger.info("A client was disconnected: %s", error)
-        logger.info("A client left.")
+        logger.debug("A client left.")
 
     async def _answered(self, episode: "_Episode", data: str | bytes) -> dict[str, Any]:
         if self._waiting >= self._queue:
