@@ -24,7 +24,7 @@ from stringline.datasets.application import MISTAKE
 from stringline.datasets.contract import Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.statistics import Statistics, statistics_of
-from stringline.policies.load import build_policy, save_policy
+from stringline.policies.load import build_policy, checkpoint_digest, save_policy
 from stringline.sim import compare, evaluate
 from stringline.sim.evaluate import evaluate_checkpoint
 
@@ -178,12 +178,14 @@ def test_a_suite(checkpoint: Path, tmp_path: Path, attempt: Attempt, monkeypatch
 
 
 def test_one_episode_again(checkpoint: Path, tmp_path: Path, attempt: Attempt) -> None:
-    """The command beside an episode of a suite gives the same outcome, to the last digit."""
+    """The command beside an episode of a suite gives the same outcome, to the last digit; what is known is in the report."""
+    (checkpoint.parent / "history.jsonl").write_text('{"step": 0, "loss": 1.5}\n{"step": 1, "loss": 0.5}\n')
     (tmp_path / "one.yaml").write_text("\n".join(line for line in SUITE.splitlines() if "seeds: 2" not in line))
     chosen = ["suite=one.yaml", f"checkpoint={checkpoint}", "output=out", "execute_steps=4", "workers=1"]
     assert attempt(evaluate.main, *chosen)[0] == 0
     report = (tmp_path / "out" / "report.html").read_text()
-    assert "attention of the left arm" in report
+    for known in ("attention of the left arm", '<section id="training">', checkpoint_digest(checkpoint), "stages,<br>grippers"):
+        assert known in report
     commands = re.findall(r"<pre>(stringline-eval .*first_seed=7 .*)</pre>", report)
     assert len(commands) == 2
     assert len(set(commands)) == 1
