@@ -10,7 +10,7 @@ from stringline.policies.chunk import Policy
 from stringline.policies.load import find_checkpoint, is_address
 from stringline.sim.learning_curve import LearningCurve, learning_curve
 from stringline.sim.machine import machine_kind, versions
-from stringline.sim.replay import Replay
+from stringline.sim.replay import Replay, eval_line
 from stringline.sim.report import Clip, Report, choose_clips
 from stringline.sim.results import EpisodeResult, Summary
 from stringline.sim.scene_cloud import scene_cloud
@@ -29,7 +29,7 @@ def task_report(settings: Mapping[str, Any], digest: str, policy: Policy, result
     """
     summary, task, output = Summary.of(results), settings["task"], Path(settings["output"])
     changed = ", ".join(f"{name} {value}" for name, value in task["options"].items()) or "none"
-    curve = _learning_curve(settings)
+    curve, replay = _learning_curve(settings), _replay(settings, task, output)
     return Report(
         title=f"{_title(task['name'])}: evaluation",
         headline=f"The policy succeeded in {summary.rate} of unseen starts in simulation.",
@@ -37,11 +37,11 @@ def task_report(settings: Mapping[str, Any], digest: str, policy: Policy, result
         rates={"policy": summary.rate},
         episodes={"policy": results},
         films={"policy": output / "films"},
-        replays={"policy": _replay(settings, task, output)},
+        replays={"policy": replay},
         clips=with_clouds(choose_clips(results, output / "films"), policy),
         losses=curve.losses,
         probes=curve.probes,
-        commands=[f"stringline-eval checkpoint={settings['checkpoint']} seeds={len(results)} output={output}"],
+        commands=[replay.whole(len(results), min(result.seed for result in results))],
     )
 
 
@@ -77,9 +77,7 @@ def suite_report(
         kind="task",
         losses=curve.losses,
         probes=curve.probes,
-        commands=[
-            f"stringline-eval suite={settings['suite_file'] or name} checkpoint={settings['checkpoint']} output={output}"
-        ],
+        commands=[_suite_command(name, settings)],
     )
 
 
@@ -91,6 +89,12 @@ def with_clouds(clips: Sequence[Clip], policy: Policy) -> list[Clip]:
 
 def _replay(settings: Mapping[str, Any], task: Mapping[str, Any], output: Path) -> Replay:
     return Replay(str(settings["checkpoint"]), task, settings["execute_steps"], output)
+
+
+def _suite_command(name: str, settings: Mapping[str, Any]) -> str:
+    chosen = {key: settings[key] for key in ("seeds", "first_seed") if settings[key] is not None}
+    rest = {key: settings[key] for key in ("checkpoint", "execute_steps", "output")}
+    return eval_line({"suite": settings["suite_file"] or name, **chosen, **rest})
 
 
 def _learning_curve(settings: Mapping[str, Any]) -> LearningCurve:

@@ -1,4 +1,4 @@
-"""The command that runs one episode of an evaluation again."""
+"""The commands that run an evaluation again, or one of its episodes."""
 
 import re
 import shlex
@@ -27,7 +27,15 @@ class Replay:
     output: Path
 
     def command(self, seed: int) -> str:
-        """Returns a line for a shell; it names every setting that the outcome depends on, whatever their defaults become."""
+        """Returns a line for a shell that runs one episode again, in a folder of its own."""
+        return self._line(1, seed, self.output / "replays" / str(seed))
+
+    def whole(self, seeds: int, first_seed: int) -> str:
+        """Returns a line for a shell that runs or continues all of it, in the same folder."""
+        return self._line(seeds, first_seed, self.output)
+
+    def _line(self, seeds: int, first_seed: int, output: Path) -> str:
+        """Names every setting that the outcome depends on, whatever their defaults become."""
         options = {f"++task.options.{name}": value for name, value in self.task["options"].items()}
         values = {
             "checkpoint": self.checkpoint,
@@ -36,11 +44,16 @@ class Replay:
             "task.frame_hz": self.task["frame_hz"],
             **options,
             "execute_steps": self.execute_steps,
-            "seeds": 1,
-            "first_seed": seed,
-            "output": str(self.output / "replays" / str(seed)),
+            "seeds": seeds,
+            "first_seed": first_seed,
+            "output": str(output),
         }
-        return shlex.join(["stringline-eval", *(f"{key}={hydra_value(value)}" for key, value in values.items())])
+        return eval_line(values)
+
+
+def eval_line(settings: Mapping[str, object]) -> str:
+    """Returns a command line of `stringline-eval` for a shell, with those settings in their order."""
+    return shlex.join(["stringline-eval", *(f"{key}={hydra_value(value)}" for key, value in settings.items())])
 
 
 def hydra_value(value: object) -> str:

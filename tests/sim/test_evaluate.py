@@ -84,7 +84,8 @@ def test_from_the_command_line(checkpoint: Path, tmp_path: Path) -> None:
     assert [json.loads(line).get("seed") for line in lines.splitlines()] == [None, 1_000_000, 1_000_001]
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["summary"]["rate"]["trials"] == 2
     report = (tmp_path / "out" / "report.html").read_text()
-    assert f"stringline-eval checkpoint={checkpoint} seeds=2" in report
+    assert f"<pre>stringline-eval checkpoint={checkpoint} task=hand_over_banana task.time_limit_s=0.4" in report
+    assert "execute_steps=8 seeds=2 first_seed=1000000 output=out</pre>" in report
     task: dict[str, object] = {"name": "hand_over_banana", "time_limit_s": 0.4, "frame_hz": 12.5, "options": {}}
     again = evaluate_checkpoint(settings(checkpoint, task, tmp_path / "out") | {"seeds": 2, "first_seed": 1_000_000})
     assert [json.loads(line) for line in lines.splitlines()[1:]] == [asdict(result) for result in again]
@@ -189,6 +190,8 @@ def test_one_episode_again(checkpoint: Path, tmp_path: Path, attempt: Attempt) -
     commands = re.findall(r"<pre>(stringline-eval .*first_seed=7 .*)</pre>", report)
     assert len(commands) == 2
     assert len(set(commands)) == 1
+    whole = f"<pre>stringline-eval suite=one.yaml checkpoint={checkpoint} execute_steps=4 output=out</pre>"
+    assert whole in report
     assert attempt(evaluate.main, *shlex.split(html.unescape(commands[0]))[1:])[0] == 0
     first = tmp_path / "out" / "hand_over_banana.raised"
     timed = {"inference_ms": 0, "inference_p95_ms": 0}
