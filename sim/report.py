@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import jinja2
-from markupsafe import Markup
 
 from stringline.datasets.disk import write_file
 from stringline.datasets.intervals import Rate
@@ -176,9 +175,8 @@ def _page(report: Report, rows: Sequence[_Row], shown: Sequence[_Shown]) -> byte
         stages=list(dict.fromkeys(row.result.stage_name for row in sorted(rows, key=lambda row: row.result.stage))),
         summaries=summaries,
         troubled=[row for row in rows if row.result.trouble or row.result.unstable],
-        rates_chart=Markup(rates_chart(report.rates, stages)) if report.rates else "",
-        training_chart=Markup(training_chart(report.losses, report.probes)) if report.losses else "",
-        comparison=Markup(report.comparison),
+        rates_chart=rates_chart(report.rates, stages) if report.rates else "",
+        training_chart=training_chart(report.losses, report.probes) if report.losses else "",
     )
     return page.encode()
 
@@ -189,7 +187,7 @@ def _row(report: Report, run: str, result: EpisodeResult) -> _Row:
     trace = None if folder is None else read_trace(trace_of_film(folder / f"{result.seed}.mp4"))
     if trace is None:
         return _Row(run, result, command, "", "", "")
-    small, large = (Markup(timeline(trace, result.time_s, large=large)) for large in (False, True))
+    small, large = (timeline(trace, result.time_s, large=large) for large in (False, True))
     return _Row(run, result, command, small, large, reached_text(trace))
 
 
