@@ -139,7 +139,8 @@ def test_a_killed_collection_continues(tmp_path: Path) -> None:
         while not writing():
             time.sleep(0.002)
         for child in psutil.Process().children():
-            child.send_signal(signal.SIGKILL)
+            if any("stringline.sim.workers" in argument for argument in child.cmdline()):  # Not multiprocessing's own helper.
+                child.send_signal(signal.SIGKILL)
 
     killer = threading.Thread(target=kill_a_worker)
     killer.start()
