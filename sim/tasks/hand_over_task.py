@@ -32,11 +32,11 @@ class HandOverTask(TabletopTask):
         super().__init__(control_hz, item, container)
 
     @abstractmethod
-    def inside(self, T_base_item: Matrix, T_base_container: Matrix) -> bool:
+    def inside(self, T_base_item: Matrix, T_base_container: Matrix, /) -> bool:
         """Says by geometry alone whether the item at its pose (4, 4) is inside the container at its own."""
 
     @abstractmethod
-    def lowest(self, T_base_item: Matrix) -> float:
+    def lowest(self, T_base_item: Matrix, /) -> float:
         """Returns the height of the item's lowest point in the base frame, metres."""
 
     def initialize_episode(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
