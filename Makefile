@@ -1,6 +1,6 @@
 # One command from a fresh clone to a result: each target makes .venv and installs what it needs, once.
 #   make demo     demonstrations, training, evaluation and a report in runs/demo
-#   make test     the test suite, five minutes on two cores
+#   make test     the test suite, some seven minutes on two cores
 #   make check    formatting, types, direction of imports, and the package itself
 #   make stress   the long tests
 #   make interop  whether lerobot reads what we write and we read what it writes; makes .venv-interop
@@ -30,7 +30,7 @@ demo: $(RUNTIME)
 	$(BIN)/stringline-demo
 
 test: $(DEV)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 stress: $(DEV)
 	$(BIN)/python -m pytest -q -m stress

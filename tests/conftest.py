@@ -2,5 +2,23 @@
 
 import os
 
+import pytest
+
 # Tests run in several processes; threads that wait for each other's processors would make each of them slower.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# Device processes keep deadlines of milliseconds, and a Ray cluster takes all processors while it starts: one after the other.
+ONE_AFTER_THE_OTHER = (
+    "tests/real_robot/",
+    "tests/sim/test_ray_cluster.py",
+    "tests/sim/test_losses.py",
+    "tests/sim/test_launchers.py",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Groups tests for `--dist loadgroup`: those of a file stay together, and those that disturb each other run in turn."""
+    for item in items:
+        file = item.path.relative_to(config.rootpath).as_posix()
+        item.add_marker(pytest.mark.xdist_group("in turn" if file.startswith(ONE_AFTER_THE_OTHER) else file))

