@@ -25,6 +25,7 @@ from stringline.sim.tasks.catalogue import TASKS
 
 FOLDER = Path(__file__).parent
 SEEN, UNSEEN = "experts.json", "experts_unseen.json"
+MISSING = "not measured yet"
 SIZE, COLUMNS = 240, 3
 LIMIT_S = 120.0
 INTRODUCTION = """\
@@ -77,15 +78,18 @@ def measured(file: str) -> dict[str, dict[str, object]]:
 def row(name: str, seen: dict[str, dict[str, object]], unseen: dict[str, dict[str, object]]) -> str:
     """Returns a task's line in the table."""
     task = TASKS[name](50.0)
-    length = f"{seen[name]['seconds']:.1f} s ± {seen[name]['length_variation']:.0%}".replace("%", " %")
-    return f"| [{name}](#{name}) | {task.instruction} | {rate(seen[name])} | {rate(unseen[name])} | {length} |"
+    lengths = seen.get(name, unseen.get(name))
+    length = f"{lengths['seconds']:.1f} s ± {lengths['length_variation']:.0%}".replace("%", " %") if lengths else MISSING
+    return f"| [{name}](#{name}) | {task.instruction} | {rate(seen.get(name))} | {rate(unseen.get(name))} | {length} |"
 
 
-def rate(entry: dict[str, object]) -> Rate:
-    """Returns the successes of an entry."""
+def rate(entry: dict[str, object] | None) -> str:
+    """Returns the successes of an entry, or that there is none."""
+    if entry is None:
+        return MISSING
     counts = entry["rate"]
     assert isinstance(counts, dict)
-    return Rate(counts["successes"], counts["trials"])
+    return str(Rate(counts["successes"], counts["trials"]))
 
 
 def section(name: str) -> str:
