@@ -5,7 +5,8 @@
     python benchmarks/evidence.py --cell hand_over_banana/cayley_values/metric/0/small
     python benchmarks/evidence.py --write         writes docs/results.md anew from docs/results.jsonl, and runs nothing
 
-A cell is a task, an encoding, coordinates, a training seed and a scale, and runs three commands that anybody can type:
+A cell is a task, an encoding, coordinates, a training seed, a scale and a kind of policy (diffusion, unless its name ends with
+another, such as hand_over_banana/cayley_values/metric/0/small/flow). It runs three commands that anybody can type:
 stringline-collect (once per task and scale), stringline-train, and stringline-eval on 100 seeds that no demonstration has. It
 leaves in runs/evidence/<cell> the checkpoint (at most 16 MiB), the films and the report, and appends one line to
 docs/results.jsonl: recipe, success of each seed, seconds, machine and versions. Stopped, it continues where it was.
@@ -43,6 +44,14 @@ ENCODINGS = {
     "cayley": "encoder=cayley encoder.values=false",
     "cayley_values": "encoder=cayley encoder.values=true",
 }
+# All kinds see the same memory, and are trained and evaluated by the same recipe. ACT has its published chunk, divergence and
+# layers, and the width of the others: its published one has 34 million parameters, not to be trained on a CPU.
+POLICIES = {
+    "diffusion": "policy=diffusion",
+    "flow": "policy=flow",
+    "act": "policy=act policy/memory=places policy.dim=128 policy.feed_forward=512",
+    "energy": "policy=energy",
+}
 COORDINATES = ("metric", "grid")
 COMMANDS = {"collect": "stringline.sim.collect", "train": "stringline.sim.train", "eval": "stringline.sim.evaluate"}
 
@@ -74,11 +83,13 @@ class Cell:
     coordinates: str
     seed: int
     scale: str
+    policy: str = "diffusion"
 
     @property
     def name(self) -> str:
-        """Its path, stable for ever."""
-        return f"{self.task}/{self.encoding}/{self.coordinates}/{self.seed}/{self.scale}"
+        """Its path, stable for ever; the cells of diffusion are older than the choice of a policy."""
+        kind = "" if self.policy == "diffusion" else f"/{self.policy}"
+        return f"{self.task}/{self.encoding}/{self.coordinates}/{self.seed}/{self.scale}{kind}"
 
     def commands(self) -> Iterator[tuple[str, list[str]]]:
         """Yields the commands that answer it, each with what it is given."""
@@ -89,6 +100,7 @@ class Cell:
             [
                 f"dataset.path={demonstrations}",
                 f"output={self.folder / 'training'}",
+                *POLICIES[self.policy].split(),
                 *ENCODINGS[self.encoding].split(),
                 f"coordinates={self.coordinates}",
                 f"trainer.steps={scale.steps}",
@@ -122,14 +134,17 @@ EVALUATED = ["execute_steps=24"]
 
 
 def cells() -> list[Cell]:
-    """Returns the first list of questions, the most telling first: encodings, then coordinates, then seeds, tasks and scale."""
+    """Returns the questions, the most telling first: encodings, kinds of policies, then coordinates, seeds, tasks and scale."""
     compared = ("cayley_values", "cayley", "rope_mixed", "none", "rope_mixed_values", "circulant", "circulant_values")
+    first = [Cell(TASKS[0], encoding, "metric", 0, "small") for encoding in compared[:4]]
+    kinds = [Cell(TASKS[0], compared[0], "metric", 0, "small", policy) for policy in ("flow", "act", "energy")]
     order = itertools.product(("small", "large"), (0, 1, 2), TASKS, COORDINATES, compared)
-    return [
+    rest = [
         Cell(task, encoding, coordinates, seed, scale)
         for scale, seed, task, coordinates, encoding in order
         if not (encoding == "none" and coordinates == "grid")  # Without an encoding coordinates are not looked at.
     ]
+    return list(dict.fromkeys([*first, *kinds, *rest]))
 
 
 def known() -> dict[str, dict[str, object]]:
@@ -157,10 +172,11 @@ def answer(cell: Cell) -> dict[str, object]:
         raise SystemExit(f"The checkpoint of {cell.name} has {size} bytes; allowed: {LARGEST_CHECKPOINT}.")
     results = [json.loads(line) for line in (cell.folder / "evaluation" / "results.jsonl").read_text().splitlines()]
     by_seed = {result["seed"]: bool(result["success"]) for result in results if "seed" in result}
+    trained = [*POLICIES[cell.policy].split(), *TRAINED]
     return {
         "name": cell.name,
         **asdict(cell),
-        "recipe": asdict(SCALES[cell.scale]) | {"collect": COLLECTED, "train": TRAINED, "eval": EVALUATED},
+        "recipe": asdict(SCALES[cell.scale]) | {"collect": COLLECTED, "train": trained, "eval": EVALUATED},
         "first_seed": FIRST_SEED,
         "success": "".join(str(int(by_seed[FIRST_SEED + index])) for index in range(SEEDS)),
         "seconds": took,

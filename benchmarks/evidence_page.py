@@ -1,13 +1,13 @@
 """The part of docs/results.md that says what the cells of evidence have shown."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from stringline.datasets.intervals import Rate
 from stringline.datasets.paired import Pairs, difference_interval, holm, mcnemar
 
 BEGIN, END = "<!-- evidence: written by benchmarks/evidence.py -->", "<!-- end of evidence -->"
-REFERENCE = "cayley_values"
+REFERENCE, FIRST_POLICY = "cayley_values", "diffusion"
 Line = dict[str, object]
 
 
@@ -25,34 +25,53 @@ def write_page(path: Path, lines: Sequence[Line]) -> None:
 
 
 def tables(lines: Sequence[Line]) -> str:
-    """Returns one table per task, coordinates and scale."""
+    """Returns a table of encodings per task, coordinates and scale, and where several were tried one of kinds of policies."""
     groups: dict[tuple[str, str, str], list[Line]] = {}
     for line in lines:
         groups.setdefault((str(line["task"]), str(line["coordinates"]), str(line["scale"])), []).append(line)
     return "\n".join(
-        table(f"{task}, {coordinates} coordinates, {scale}", group)
+        found
         for (task, coordinates, scale), group in sorted(groups.items())
+        for found in tables_of(f"{task}, {coordinates} coordinates, {scale}", group)
     )
 
 
-def table(title: str, lines: Sequence[Line]) -> str:
-    """Returns one table: each encoding, and how it differs from the reference on the same seeds of training and evaluation."""
-    by_encoding: dict[str, dict[int, str]] = {}
+def tables_of(title: str, lines: Sequence[Line]) -> Iterator[str]:
+    """Yields the tables of one task: encodings of the first policy, and policies with the encoding of reference."""
+    if encodings := [line for line in lines if policy_of(line) == FIRST_POLICY]:
+        yield table(title, "encoding", by_name(encodings, lambda line: str(line["encoding"])), REFERENCE)
+    policies = by_name([line for line in lines if line["encoding"] == REFERENCE], policy_of)
+    if policies.keys() - {FIRST_POLICY}:
+        yield table(f"{title}: kinds of policies, all with {REFERENCE}", "policy", policies, FIRST_POLICY)
+
+
+def policy_of(line: Line) -> str:
+    """Returns the kind of policy; lines that do not say are older than the choice."""
+    return str(line.get("policy", FIRST_POLICY))
+
+
+def by_name(lines: Sequence[Line], name: Callable[[Line], str]) -> dict[str, dict[int, str]]:
+    """Returns outcomes by what is compared and by training seed."""
+    found: dict[str, dict[int, str]] = {}
     for line in lines:
-        by_encoding.setdefault(str(line["encoding"]), {})[int(str(line["seed"]))] = str(line["success"])
-    reference = by_encoding.get(REFERENCE, {})
-    pairs = {name: paired(runs, reference) for name, runs in by_encoding.items() if name != REFERENCE}
+        found.setdefault(name(line), {})[int(str(line["seed"]))] = str(line["success"])
+    return found
+
+
+def table(title: str, compared: str, outcomes: dict[str, dict[int, str]], reference: str) -> str:
+    """Returns one table: each choice, and how it differs from the reference on the same seeds of training and evaluation."""
+    pairs = {name: paired(runs, outcomes.get(reference, {})) for name, runs in outcomes.items() if name != reference}
     told = {name: found for name, found in pairs.items() if found.count}
     corrected = dict(zip(told, holm([mcnemar(found) for found in told.values()]), strict=True))
     rows = [
         f"### {title}",
         "",
-        f"| encoding | runs | success | {REFERENCE} less this, same seeds | p (McNemar, Holm) |",
+        f"| {compared} | runs | success | {reference} less this, same seeds | p (McNemar, Holm) |",
         "|---|---|---|---|---|",
     ]
-    for name in sorted(by_encoding, key=lambda name: -rate(by_encoding[name]).value):
-        compared = f"{difference(told[name])} | {corrected[name]:.2g}" if name in told else "- | -"
-        rows.append(f"| {name} | {len(by_encoding[name])} | {rate(by_encoding[name])} | {compared} |")
+    for name in sorted(outcomes, key=lambda name: -rate(outcomes[name]).value):
+        told_of = f"{difference(told[name])} | {corrected[name]:.2g}" if name in told else "- | -"
+        rows.append(f"| {name} | {len(outcomes[name])} | {rate(outcomes[name])} | {told_of} |")
     return "\n".join(rows) + "\n"
 
 
