@@ -250,21 +250,23 @@ def test_names_of_what_is_compared() -> None:
     assert compare.with_compared(["stringline-compare", "--help"]) == ["stringline-compare", "--help"]
 
 
-def test_a_policy_on_a_server_does_as_the_checkpoint_does(tmp_path: Path) -> None:
+def test_a_policy_on_a_server_does_as_the_checkpoint_does(checkpoint: Path, tmp_path: Path, attempt: Attempt) -> None:
     code = "from stringline.policies.serve import main; main()"
-    server = subprocess.Popen([sys.executable, "-c", code, "port=0"], stderr=subprocess.PIPE, text=True)
+    serve = [sys.executable, "-c", code, f"checkpoint={checkpoint}", "port=0"]
+    server = subprocess.Popen(serve, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
     try:
         address = next(found.group() for line in server.stderr if (found := re.search(r"ws://127\.0\.0\.1:\d+", line)))
+        kept = ("seed", "stage", "plans", "time_s", "acceleration")
         outcomes = []
-        for name, checkpoint in (("remote", address), ("direct", "hand_over_banana")):
-            given = [f"checkpoint={checkpoint}", f"output={tmp_path / name}", "seeds=1", "films=false", "task.time_limit_s=2.0"]
-            run = "from stringline.sim.evaluate import main; main()"
-            subprocess.run([sys.executable, "-c", run, *given], check=True, capture_output=True)
+        for name, asked in (("remote", address), ("direct", str(checkpoint))):
+            code, _, errors = attempt(evaluate.main, f"checkpoint={asked}", f"output={name}", "films=false", *QUICK)
+            assert code == 0, errors
             rows = [json.loads(line) for line in (tmp_path / name / "results.jsonl").read_text().splitlines()]
-            outcomes.append([{key: row[key] for key in ("seed", "stage", "plans", "time_s")} for row in rows if "seed" in row])
+            outcomes.append([{key: row[key] for key in kept} for row in rows[1:]])
         assert outcomes[0] == outcomes[1]
-        assert len(outcomes[0]) == 1
+        assert len(outcomes[0]) == 2
+        assert outcomes[0][0]["acceleration"] != outcomes[0][1]["acceleration"]  # The policy does look.
     finally:
         server.send_signal(2)
         server.wait(20)
