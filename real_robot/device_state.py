@@ -78,6 +78,7 @@ def state_layout(joints: int, servos: int, arms: int) -> np.dtype[np.void]:
             ("servo_error", "u1", (servos,)),
             ("servo_misses", "<i4", (servos,)),
             ("lost", "?", (arms,)),
+            ("barred", "u1", (arms,)),
             ("writes", "<i8", (arms,)),
         ]
     )
@@ -114,7 +115,7 @@ class DeviceState:
     @classmethod
     def of(cls, record: Record) -> Self:
         """Reads a record."""
-        fields = ("position", "velocity", "effort", "servo_error", "servo_misses", "lost")
+        fields = ("position", "velocity", "effort", "servo_error", "servo_misses", "lost", "barred")
         return cls(
             session=int(record["session"]),
             tick=int(record["tick"]),
@@ -136,4 +137,6 @@ class DeviceState:
         record["counts"] = [self.counts.get(reason, 0) for reason in REASONS]
         for field in ("time", "position", "velocity", "effort", "servo_error", "servo_misses", "lost"):
             record[field] = getattr(self.arms, field)
+        if len(self.arms.barred):
+            record["barred"] = self.arms.barred
         return record

@@ -149,6 +149,9 @@ class _Worker:
             return due
         self._loop.observe(self._clock)
         self._loop.act(self._clock())
+        if self._setup.driver.paced:
+            self._loop.late += max(0, round((now - due) / period) - 1)
+            return now  # The next read waits for the beat.
         self._loop.late += int((now - due) / period)
         return max(due + period, now + period / 2)
 
@@ -157,7 +160,8 @@ class _Worker:
         for _ in range(_BRAKING_CYCLES):
             self._loop.observe(self._clock)
             self._loop.act(self._clock())
-            time.sleep(self._setup.period_s)
+            if not self._setup.driver.paced:
+                time.sleep(self._setup.period_s)
 
     def _serve(self) -> None:
         try:

@@ -60,6 +60,12 @@ class MotionLimiter:
         self.position, self.speed = position.copy(), np.zeros_like(position)
         self._asked = self.position
 
+    def restart(self, where: NDArray[np.bool_], position: Vector) -> None:
+        """Starts some joints (J,) anew, at rest from `position`: somebody else has had them in the meantime."""
+        self.position = np.where(where, position, self.position)
+        self.speed = np.where(where, 0.0, self.speed)
+        self._asked = self.position
+
     def propose(self, target: Vector, scale: float = 1.0) -> Vector:
         """Returns the allowed speed (J,) that follows the target best; nothing moves before `commit`.
 

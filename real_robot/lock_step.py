@@ -141,6 +141,7 @@ def explain_fault(state: DeviceState, device: DeviceProcess) -> list[str]:
         servo_error=state.arms.servo_error,
         servo_misses=state.arms.servo_misses,
         lost=state.arms.lost,
+        barred=state.arms.barred,
     )
 
 

@@ -6,6 +6,7 @@ from enum import IntEnum, IntFlag
 import numpy as np
 from numpy.typing import NDArray
 
+from stringline.real_robot.drivers.bars import FIRST_STOP, describe_bar
 from stringline.real_robot.drivers.driver import TORQUE_LOST, WATCHDOG_EXPIRED
 
 
@@ -38,6 +39,8 @@ class Reason(IntFlag):
     BOX = 1 << 15
     OLD_PICTURES = 1 << 16
     SUPERVISOR = 1 << 17
+    BARRED = 1 << 18
+    STOPPED = 1 << 19
 
 
 REASONS = tuple(Reason)
@@ -60,6 +63,8 @@ IN_WORDS = {
     Reason.BOX: "a target would bring an arm out of its box",
     Reason.OLD_PICTURES: "a chunk was refused that was planned from old pictures",
     Reason.SUPERVISOR: "the supervisor is silent",
+    Reason.BARRED: "a controller takes no commands for now",
+    Reason.STOPPED: "a controller has stopped its arm, or does not let it go",
 }
 _BITS = {
     0x01: "input voltage",
@@ -85,6 +90,7 @@ def describe(
     servo_error: NDArray[np.uint8],
     servo_misses: NDArray[np.int32],
     lost: NDArray[np.bool_],
+    barred: NDArray[np.uint8] | None = None,
 ) -> list[str]:
     """Returns one sentence per reason, with the servos and arms that it is about.
 
@@ -95,13 +101,17 @@ def describe(
         servo_error: As in the state.
         servo_misses: As in the state.
         lost: As in the state.
+        barred: As in the state.
     """
+    codes = [] if barred is None else [(name, int(code)) for name, code in zip(arms, barred, strict=False) if code]
     about = {
         Reason.SERVO_SILENT: [name for name, misses in zip(servos, servo_misses, strict=True) if misses],
         Reason.SERVO_ERROR: [
             f"{name}: {describe_servo_error(int(error))}" for name, error in zip(servos, servo_error, strict=True) if error
         ],
         Reason.LINK_LOST: [name for name, gone in zip(arms, lost, strict=True) if gone],
+        Reason.BARRED: [f"{name}: {describe_bar(code)}" for name, code in codes if code < FIRST_STOP],
+        Reason.STOPPED: [f"{name}: {describe_bar(code)}" for name, code in codes if code >= FIRST_STOP],
     }
     found = []
     for reason in REASONS:

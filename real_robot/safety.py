@@ -32,6 +32,7 @@ from stringline.real_robot.stages.cycle import Cycle, Setting, Signs, Stage
 from stringline.real_robot.stages.motion import KeepClear, MotionLimits, SoftStart
 from stringline.real_robot.stages.robot import (
     AllServosAnswer,
+    ControllersTakeCommands,
     CoolEnough,
     EffortInBounds,
     FaultLatch,
@@ -57,6 +58,7 @@ STAGES: tuple[type[Stage], ...] = (
     # Is the robot in a state to move?
     PortsAlive,
     NoServoError,
+    ControllersTakeCommands,
     AllServosAnswer,
     FreshState,
     EffortInBounds,
@@ -90,7 +92,7 @@ class SafetyFilter:
         reasons: What acted in the last cycle.
         fault_reasons: What led to the fault; none when there is none.
         amounts: What acted in the last cycle, and by how much: rad or openings of targets that were moved, metres that lacked,
-            seconds, servos, reads or degrees Celsius.
+            seconds, servos, reads, degrees Celsius or the number of a `Bar`.
         counts: Cycles in which each reason acted since `start`, and chunks that were refused.
     """
 
@@ -124,7 +126,7 @@ class SafetyFilter:
         for stage in self._stages:
             stage.start()
         self._session = session
-        self._limiter.start(state.position)
+        self._limiter.start(state.anchor)
 
     def admit(self, chunk: ActionChunk, session: int, now: float, picture_age_s: float = 0.0) -> bool:
         """Says whether a chunk may be sampled. Several bad ones in a row are a fault.

@@ -41,6 +41,8 @@ class ArmState:
         servo_misses: (S,) int32 reads in a row that this servo left unanswered.
         lost: (A,) bool per arm: its port is gone.
         temperature: (S,) degrees Celsius per servo, or nothing where nobody measures it.
+        barred: (A,) uint8 per arm with a controller of its own: why that takes no commands, see `bars.Bar`; or nothing.
+        commanded: (J,) where commands go on from if that is not where the arms are measured to be, or nothing.
     """
 
     time: float
@@ -51,6 +53,13 @@ class ArmState:
     servo_misses: NDArray[np.int32]
     lost: NDArray[np.bool_]
     temperature: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
+    barred: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
+    commanded: Vector = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def anchor(self) -> Vector:
+        """(J,) where commands begin that do not continue others."""
+        return self.commanded if len(self.commanded) else self.position
 
 
 class Tap(Protocol):
@@ -81,6 +90,11 @@ class ArmDriver(Protocol):
     @property
     def writes(self) -> NDArray[np.int64]:
         """(A,) commands sent to each arm so far."""
+        ...
+
+    @property
+    def paced(self) -> bool:
+        """Whether the robot gives the beat, for which `read` then waits."""
         ...
 
     def tap(self, taps: Sequence[Tap]) -> None:

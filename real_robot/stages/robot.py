@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from stringline.real_robot.drivers.bars import FIRST_STOP, Bar
 from stringline.real_robot.reasons import Reason
 from stringline.real_robot.stages.cycle import Cycle, Setting, SettledStage
 
@@ -26,6 +27,34 @@ class NoServoError(SettledStage):
         """Looks at the error bits."""
         if cycle.state.servo_error.any():
             cycle.fault(Reason.SERVO_ERROR, float(np.count_nonzero(cycle.state.servo_error)))
+
+
+class ControllersTakeCommands:
+    """A controller that takes no commands makes all arms hold; one that has stopped its arm is a fault.
+
+    Commands go on from where that controller has its arm, never from those that it has not followed.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        arms = setting.embodiment.arms
+        self._arm_of_joint = np.array([arms.index(joint.arm) for joint in setting.embodiment.joints])
+
+    def start(self) -> None:
+        """Has nothing to forget."""
+
+    def act(self, cycle: Cycle) -> None:
+        """Looks at what controllers say."""
+        barred = cycle.state.barred
+        if not barred.any():
+            return
+        gravest = int(barred.max())
+        if gravest >= FIRST_STOP:
+            cycle.fault(Reason.STOPPED, gravest)
+        else:
+            cycle.hold(Reason.BARRED, gravest)
+        # Over a poor connection commands are followed all the same: those arms brake.
+        idle = (barred != Bar.NONE) & (barred != Bar.QUALITY)
+        cycle.limiter.restart(idle[self._arm_of_joint], cycle.state.anchor)
 
 
 class AllServosAnswer(SettledStage):

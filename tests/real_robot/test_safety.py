@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunk import ActionChunk
 from stringline.real_robot.clearance import Clearance
+from stringline.real_robot.drivers.bars import Bar
 from stringline.real_robot.drivers.driver import ArmState
 from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.reasons import Mode, Reason
@@ -206,6 +207,48 @@ def test_a_few_missed_answers_do_not_matter_and_several_make_the_arms_hold() -> 
     assert run.filter.mode is Mode.HOLD
     run.step(ALOHA.home)
     assert run.filter.mode is Mode.RUN
+
+
+def test_a_controller_that_takes_no_commands_makes_all_arms_hold_and_is_taken_up_where_it_holds_its_arm() -> None:
+    run, elsewhere = Run(), moved(left__waist=0.7)
+    for _ in range(10):
+        run.step(moved(left__waist=2.0, right__waist=2.0))
+    barred, taken = np.array([Bar.ENTERED, 0], np.uint8), np.array([0, 0], np.uint8)
+    for _ in range(12):
+        run.step(moved(left__waist=2.0, right__waist=2.0), barred=barred, commanded=elsewhere)
+        assert run.filter.mode is Mode.HOLD
+        assert run.filter.reasons == Reason.BARRED
+        assert np.array_equal(run.path[-1][:7], elsewhere[:7])
+    assert run.path[-1][7] > 0.05  # The other arm has braked on its own way.
+    assert run.path[-1][7] == run.path[-2][7]
+    run.step(moved(left__waist=2.0, right__waist=2.0), barred=taken, commanded=elsewhere)
+    assert run.filter.mode is Mode.RUN
+    assert 0.7 < run.path[-1][0] <= 0.7 + LIMITS.acceleration[0] * PERIOD**2 + 1e-9
+
+
+def test_an_arm_with_a_poor_connection_brakes_on_its_way() -> None:
+    run = Run()
+    for _ in range(10):
+        run.step(moved(left__waist=2.0))
+    before = run.speed()
+    run.step(moved(left__waist=2.0), barred=np.array([Bar.QUALITY, 0], np.uint8), commanded=ALOHA.home)
+    assert run.filter.reasons == Reason.BARRED
+    assert before - LIMITS.acceleration[0] * PERIOD - 1e-9 <= run.speed() < before
+
+
+def test_a_controller_that_has_stopped_its_arm_is_a_fault_until_somebody_resets_it() -> None:
+    run, elsewhere = Run(), moved(left__waist=-0.5)
+    run.step(moved(left__waist=2.0))
+    run.step(moved(left__waist=2.0), barred=np.array([Bar.SAFETY, 0], np.uint8), commanded=elsewhere)
+    assert run.filter.fault_reasons == Reason.STOPPED
+    run.step(moved(left__waist=2.0), commanded=elsewhere)
+    assert run.filter.mode is Mode.FAULT
+    run.filter.start(state(ALOHA.home, commanded=elsewhere), 1)
+    assert run.filter.admit(chunk(start=run.now), 1, run.now)
+    run.path.append(elsewhere)
+    run.step(moved(left__waist=2.0))
+    assert run.filter.mode is Mode.RUN
+    assert -0.5 < run.path[-1][0] < -0.49
 
 
 def test_lasting_effort_makes_the_arms_hold_and_then_is_a_fault() -> None:

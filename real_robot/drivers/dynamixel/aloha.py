@@ -32,6 +32,8 @@ class AlohaDriver:
         read_only: Whether torque stays as it is and commands are thrown away. The ports then refuse whatever is no question.
     """
 
+    paced = False
+
     def __init__(
         self,
         ports: Mapping[str, str],

@@ -1,0 +1,50 @@
+"""Why an arm's own controller takes no commands, in a form that fits into a number and in words."""
+
+from enum import IntEnum
+
+FIRST_STOP = 16
+
+
+class Bar(IntEnum):
+    """What keeps commands from an arm; `NONE` if nothing does. Of several the gravest is told."""
+
+    NONE = 0
+    # The arms hold until it is gone.
+    ENTERED = 1
+    QUALITY = 2
+    FAR = 3
+    STRAYED = 4
+    # From `FIRST_STOP` on: the controller has stopped its arm, or never let it go, and a person has to look.
+    IDLE = 16
+    MONITORING_WAIT = 17
+    MONITORING_READY = 18
+    COMMANDING_WAIT = 19
+    COMMAND_MODE = 20
+    OPERATION_MODE = 21
+    DRIVES = 22
+    SAFETY = 23
+
+
+IN_WORDS = {
+    Bar.NONE: "it takes commands",
+    Bar.ENTERED: "it has just begun to take commands",
+    Bar.QUALITY: "the connection is worse than GOOD",
+    Bar.FAR: "a command was too far from the one before and was not sent",
+    Bar.STRAYED: "the arm is far from where it was commanded to be",
+    Bar.IDLE: "the session is IDLE",
+    Bar.MONITORING_WAIT: "the session is MONITORING_WAIT: the connection is too poor for commands",
+    Bar.MONITORING_READY: "the session is MONITORING_READY: the controller's application has ended its motion, or not begun it",
+    Bar.COMMANDING_WAIT: "the session is COMMANDING_WAIT: the motion is about to begin",
+    Bar.COMMAND_MODE: "its application wants no joint positions",
+    Bar.OPERATION_MODE: "its operation mode was changed, or is not allowed",
+    Bar.DRIVES: "its drives are not active",
+    Bar.SAFETY: "its safety controller has stopped it",
+}
+
+
+def describe_bar(code: int) -> str:
+    """Returns a number of `ArmState.barred` in words."""
+    try:
+        return IN_WORDS[Bar(code)]
+    except ValueError:
+        return f"unknown state {code}"
