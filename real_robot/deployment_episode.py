@@ -7,6 +7,7 @@ if this process dies, an open folder is left that readers of the store do not se
 import json
 import signal
 import time
+from array import array
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from stringline.datasets.contract import Array
-from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.episode import EpisodeAttributes
 from stringline.datasets.episode_writer import EpisodeWriter
 from stringline.datasets.store import EpisodeStore
@@ -48,6 +49,8 @@ class EpisodeSetup:
         store: Folder of the store, which exists.
         attributes: Of the episode.
         embodiment: The body.
+        asked: Whether the action of a step is what was asked for, and steps in which nothing was are left out; else it is
+            what the safety filter sent.
     """
 
     ring: Memory
@@ -58,6 +61,7 @@ class EpisodeSetup:
     store: Path
     attributes: EpisodeAttributes
     embodiment: Embodiment
+    asked: bool = False
 
 
 def run_episode(setup: EpisodeSetup, connection: Connection) -> None:
@@ -107,13 +111,13 @@ class DeploymentEpisode:
         self._ring, self._place, self._number = Ring(setup.ring), setup.start, 0
         self._box = FrameBox(setup.frames, self._contract)
         self._assembler = ObservationAssembler(self._contract, setup.embodiment)
-        self._cycles: deque[tuple[int, DeviceState]] = deque()
+        self._cycles: deque[tuple[int, DeviceState, Vector]] = deque()
         self._looks: deque[dict[str, Array]] = deque()
         self._look: dict[str, Array] | None = None
         self._history: deque[ArmState] = deque(maxlen=_HISTORY)
         self._due = -np.inf
         self._hands: list[tuple[float, bool]] = []
-        self._times: list[float] = []
+        self._times = array("d")  # Lists of floats take four times as much, for as long as an episode lasts.
         self.lost = 0
 
     @property
@@ -141,8 +145,8 @@ class DeploymentEpisode:
                 self._sort(entry)
         if self._contract.cameras:
             self._looks += self._box.fresh()
-        while self._cycles and (everything or self._complete(*self._cycles[0])):
-            self._step(self._cycles.popleft()[1])
+        while self._cycles and (everything or self._complete(*self._cycles[0][:2])):
+            self._step(*self._cycles.popleft()[1:])
 
     def _sort(self, entry: Entry) -> None:
         if self._number:
@@ -151,23 +155,24 @@ class DeploymentEpisode:
         if entry.kind == Kind.CYCLE and len(entry.payload) == self._setup.cycle.itemsize:
             record = np.frombuffer(entry.payload, self._setup.cycle).reshape(())
             if int(record["state"]["session"]) >= self._setup.session:
-                self._cycles.append((entry.ns, DeviceState.of(record["state"])))
+                state = DeviceState.of(record["state"])
+                self._cycles.append((entry.ns, state, record["target"].copy() if self._setup.asked else state.command))
 
     def _complete(self, ns: int, state: DeviceState) -> bool:
         """Says whether no picture of that time or before can come any more."""
         newer = self._looks and self._box.newest_time(self._looks[-1]) > state.arms.time
         return not self._contract.cameras or bool(newer) or time.monotonic_ns() - ns > _PATIENCE_NS
 
-    def _step(self, state: DeviceState) -> None:
+    def _step(self, state: DeviceState, action: Vector) -> None:
         now, period = state.arms.time, 1.0 / self._contract.control_hz
         history = list(self._history)
         self._history.append(state.arms)
         while self._looks and self._box.newest_time(self._looks[0]) <= now:
             self._look = self._looks.popleft()
-        if now < self._due - period / 4 or (self._contract.cameras and self._look is None):
+        if now < self._due - period / 4 or (self._contract.cameras and self._look is None) or np.isnan(action).any():
             return
         self._due = (self._due if self._due > now - period else now) + period
-        self._writer.step(self._assembler.build(state.arms, history, self._look or {}), state.command.astype(np.float32))
+        self._writer.step(self._assembler.build(state.arms, history, self._look or {}), action.astype(np.float32))
         self._times.append(now)
 
     def commit(self, success: bool | None, extra: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,13 +52,21 @@ class DeploymentRecorder:
         attributes: Of the episode; its contract is the one of the policy.
         embodiment: The body.
         frame_hz: How often pictures are looked at.
+        asked: Whether the action of a step is what was asked for, as when a person leads, rather than what was sent.
 
     Raises:
         ValueError: The device process keeps no log, or the folder holds something else than a store.
     """
 
     def __init__(
-        self, device: DeviceProcess, store: Path, attributes: EpisodeAttributes, embodiment: Embodiment, *, frame_hz: float
+        self,
+        device: DeviceProcess,
+        store: Path,
+        attributes: EpisodeAttributes,
+        embodiment: Embodiment,
+        *,
+        frame_hz: float,
+        asked: bool = False,
     ) -> None:
         if device.incidents is None:
             raise ValueError("A deployment is recorded out of the incident log of its device process, which has none.")
@@ -74,6 +82,7 @@ class DeploymentRecorder:
             store=EpisodeStore.create(store).path,
             attributes=attributes,
             embodiment=embodiment,
+            asked=asked,
         )
         self._box, self._seeing = FrameBox(frames, attributes.contract), bool(attributes.contract.cameras)
         self._interval_s, self._looked_at = 1.0 / frame_hz, -1.0

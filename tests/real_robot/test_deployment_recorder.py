@@ -83,8 +83,10 @@ def device(waiting_emulator: Emulator, tmp_path: Path) -> Iterator[DeviceProcess
         yield running
 
 
-def drive(device: DeviceProcess, emulator: Emulator, recorder: DeploymentRecorder, cycles: int) -> list[DeviceState]:
-    """Runs an episode in lock-step and returns its states."""
+def drive(
+    device: DeviceProcess, emulator: Emulator, recorder: DeploymentRecorder, cycles: int, *, asking: int = 1000
+) -> list[DeviceState]:
+    """Runs an episode in lock-step, in whose first cycles there are plans of 0.6 s, and returns its states."""
     pictures, states, target = Pictures(), [], ALOHA.home.copy()
     emulator.begin(0)
     device.begin()
@@ -92,7 +94,7 @@ def drive(device: DeviceProcess, emulator: Emulator, recorder: DeploymentRecorde
     before = device.latest().writes
     for cycle in range(cycles):
         device.observe(cycle * PERIOD)
-        if cycle % 20 == 0:
+        if cycle % 20 == 0 and cycle < asking:
             due = cycle * PERIOD + 0.02 * np.arange(30, dtype=np.float64)
             device.send(ActionChunk(due, np.tile(target, (30, 1)).astype(np.float32)))
         states.append(device.act())
@@ -122,6 +124,21 @@ def test_the_episode_holds_what_was_seen_and_sent(waiting_emulator: Emulator, de
     about = episode.attributes
     assert (about.success, about.source, about.contract) == (True, "deployment", CONTRACT)
     assert about.extra == {"interventions": [[5, 10], [25, 30]], "lost_records": 0, "stage": "done"}
+
+
+def test_where_a_hand_leads_it_holds_what_was_asked_for_and_only_that(
+    waiting_emulator: Emulator, device: DeviceProcess, tmp_path: Path
+) -> None:
+    blind = EpisodeAttributes(ALOHA.contract([], 50.0), "wave", 5, source="teleoperation")
+    with DeploymentRecorder(device, tmp_path / "episodes", blind, ALOHA, frame_hz=25.0, asked=True) as recorder:
+        drive(device, waiting_emulator, recorder, 100, asking=1)
+        recorded = recorder.commit(True, {})
+    action = EpisodeStore.open(tmp_path / "episodes").episode(recorded.name).arrays["action"]
+    assert len(action) == 30
+    assert np.allclose(action[:, 0], ALOHA.home[0] + 0.3, atol=1e-6)  # Sent at first was less: it is too far for a cycle.
+    with DeploymentRecorder(device, tmp_path / "episodes", blind, ALOHA, frame_hz=25.0, asked=True) as recorder:
+        drive(device, waiting_emulator, recorder, 5, asking=0)
+        assert recorder.commit(None, {}).problem == "not one step was complete"
 
 
 def test_a_killed_recorder_costs_its_own_episode_and_no_cycle(

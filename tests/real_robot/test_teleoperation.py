@@ -14,7 +14,7 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.episode import EpisodeAttributes
 from stringline.datasets.store import EpisodeStore
 from stringline.real_robot.approach import Approach
-from stringline.real_robot.demonstration import DemonstrationRecorder
+from stringline.real_robot.deployment_recorder import DeploymentRecorder
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.device_state import DeviceState
 from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
@@ -22,6 +22,7 @@ from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
 from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.emulators.hand_plant import save_hand
 from stringline.real_robot.emulators.leaders import LeaderEmulator
+from stringline.real_robot.incident_recorder import LogPlan
 from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.reasons import Mode, Reason
 from stringline.real_robot.teleoperation import LedEpisode, Teleoperation
@@ -29,7 +30,6 @@ from stringline.real_robot.teleoperation import LedEpisode, Teleoperation
 Vector = NDArray[np.float64]
 
 WAIST, ELBOW, GRIPPER = 0, 2, 13
-BLIND = ALOHA.contract([], 50.0)
 
 
 def led_to() -> Vector:
@@ -48,11 +48,6 @@ class Cameras:
         return {"rgb/overhead": rgb, "time/overhead": np.asarray(captured), "intrinsics/overhead": np.eye(3, dtype=np.float32)}
 
 
-class NoCameras:
-    def frames(self) -> dict[str, Array]:
-        return {}
-
-
 @pytest.fixture
 def hand(tmp_path: Path) -> Iterator[LeaderEmulator]:
     save_hand(tmp_path / "way.npz", np.array([0.0, 0.2, 1.0]), np.stack([ALOHA.home, ALOHA.home, led_to()]))
@@ -69,9 +64,10 @@ def leaders(hand: LeaderEmulator) -> Iterator[AlohaLeaders]:
 
 
 @pytest.fixture
-def device(emulator: Emulator) -> Iterator[DeviceProcess]:
+def device(emulator: Emulator, tmp_path: Path) -> Iterator[DeviceProcess]:
     driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
-    with DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA, soft_start_s=0.0)) as running:
+    limits = SafetyLimits.of(ALOHA, soft_start_s=0.0)
+    with DeviceProcess(driver, ALOHA, limits, log=LogPlan(tmp_path / "log")) as running:
         running.connect()
         running.arm()
         yield running
@@ -88,7 +84,7 @@ def nothing(*_: object) -> None:
 def test_a_hand_leads_the_followers_and_the_episode_is_in_the_store(
     hand: LeaderEmulator, leaders: AlohaLeaders, device: DeviceProcess, tmp_path: Path
 ) -> None:
-    store, seeing = EpisodeStore.create(tmp_path / "store"), ALOHA.contract([Camera("overhead", 4, 6)], 50.0)
+    seeing, cameras = ALOHA.contract([Camera("overhead", 4, 6)], 50.0), Cameras()
     begun: list[float] = []
 
     def begin(_: DeviceState, seconds: float) -> None:
@@ -97,16 +93,20 @@ def test_a_hand_leads_the_followers_and_the_episode_is_in_the_store(
             hand.begin(0)
 
     teleoperation = Teleoperation(leaders, device, ALOHA)
-    with DemonstrationRecorder(store, attributes(seeing), ALOHA, Cameras()) as recorder:
-        led = teleoperation.run(2.0, stop=lambda: False, record=recorder.add, report=begin)
-        name = recorder.commit(success=True, extra={"operator": "script"})
+    with DeploymentRecorder(device, tmp_path / "store", attributes(seeing), ALOHA, frame_hz=20.0, asked=True) as recorder:
+        led = teleoperation.run(2.0, stop=lambda: False, record=lambda state, _: recorder.look(state, cameras), report=begin)
+        device.begin()
+        recorded = recorder.commit(True, {"operator": "script"})
+    assert not recorded.problem
+    store, name = EpisodeStore.open(tmp_path / "store"), recorded.name
     assert not led.fault
     assert led.pauses == 0
     assert led.targets >= 40
     assert store.verify(name) == []
     episode = store.episode(name)
     action, position = episode.arrays["action"], episode.arrays["joints/position"]
-    assert episode.steps == recorder.steps
+    assert episode.steps == recorded.steps
+    assert 40 <= episode.steps <= 102  # While the arms were led, and not while they came to rest.
     assert np.abs(action[0] - ALOHA.home).max() < 0.01
     reachable = np.clip(led_to(), ALOHA.lower, ALOHA.upper)
     assert np.abs(action[-1] - reachable).max() < 0.006  # A tick, and an opening of half a percent.
@@ -114,7 +114,7 @@ def test_a_hand_leads_the_followers_and_the_episode_is_in_the_store(
     assert 5 <= len(episode.arrays["rgb/overhead"]) < episode.steps
     assert episode.arrays["frame/overhead"][-1] == len(episode.arrays["rgb/overhead"]) - 1
     assert episode.attributes.success
-    assert episode.attributes.extra == {"dropped_steps": 0, "operator": "script"}
+    assert episode.attributes.extra == {"interventions": [], "lost_records": 0, "operator": "script"}
 
 
 def test_silent_leaders_make_the_followers_hold_until_they_speak(
@@ -176,24 +176,3 @@ def test_an_approach_says_where_it_ended(emulator: Emulator, device: DeviceProce
 def test_rates_and_thresholds_are_checked(leaders: AlohaLeaders, device: DeviceProcess) -> None:
     with pytest.raises(ValueError, match="control_hz is 0 and agree 0.3; both must be above 0"):
         Teleoperation(leaders, device, ALOHA, control_hz=0)
-
-
-def test_an_episode_that_is_not_committed_or_empty_leaves_no_trace(device: DeviceProcess, tmp_path: Path) -> None:
-    store = EpisodeStore.create(tmp_path / "store")
-    with DemonstrationRecorder(store, attributes(BLIND), ALOHA, NoCameras()) as recorder:
-        recorder.add(device.latest(), ALOHA.home)
-    with (
-        DemonstrationRecorder(store, attributes(BLIND), ALOHA, NoCameras()) as recorder,
-        pytest.raises(ValueError, match="Nothing was recorded"),
-    ):
-        recorder.commit()
-    assert store.names() == []
-    assert store.leftovers() == []
-
-
-def test_an_action_that_is_not_finite_fails_the_episode(device: DeviceProcess, tmp_path: Path) -> None:
-    store = EpisodeStore.create(tmp_path / "store")
-    with DemonstrationRecorder(store, attributes(BLIND), ALOHA, NoCameras()) as recorder:
-        recorder.add(device.latest(), np.full(14, np.nan))
-        with pytest.raises(ValueError, match="not finite at 'left/waist'"):
-            recorder.commit()
