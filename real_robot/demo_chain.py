@@ -15,9 +15,10 @@ from stringline.datasets.store import EpisodeStore
 from stringline.encoders.training.checkpoint import build, load_description
 from stringline.encoders.training.history import History
 from stringline.policies.chunk_policy import ChunkPolicy
+from stringline.policies.execution import Execution
 from stringline.policies.load import checkpoint_digest, load_policy
 from stringline.real_robot.journal import Journal
-from stringline.real_robot.wire_evaluation import WireEvaluation
+from stringline.real_robot.wire_evaluation import WireEvaluation, refuse_measured
 from stringline.sim.collect import collect
 from stringline.sim.collection import Recipe
 from stringline.sim.evaluation import Evaluation, evaluation_seeds, open_world
@@ -42,6 +43,9 @@ class DemoChain:
 
         Args:
             config: That of `configs/demo.yaml`.
+
+        Raises:
+            ValueError: Plans cannot be executed like that through the wire.
         """
         settings = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         assert isinstance(settings, dict)
@@ -50,6 +54,8 @@ class DemoChain:
         self.journal = Journal(self.folder / "seconds.json", PHASES)
         self.trainer = build(self.settings["trainer"])
         self.seeds = evaluation_seeds(self.settings["trials"])
+        self.execution = Execution.of(self.settings["execution"])
+        refuse_measured(self.execution)
 
     def run(self) -> None:
         """Does what is not yet done."""
@@ -114,6 +120,7 @@ class DemoChain:
             self.policy,
             world,
             execute_steps=self.settings["execute_steps"],
+            execution=self.execution,
             workers=self.settings["workers"],
             options=task["options"],
             films=self.folder / "films",
@@ -125,6 +132,7 @@ class DemoChain:
             self.policy,
             task=self.settings["task"],
             execute_steps=self.settings["execute_steps"],
+            execution=self.execution,
             workers=self.settings["workers"],
         )
         return evaluation.run(self.seeds[: self.settings["wire_trials"]], self.folder / "wire.jsonl", self._about)
@@ -166,7 +174,8 @@ class DemoChain:
 
     @property
     def _replay(self) -> Replay:
-        return Replay(str(self.checkpoint), self.settings["task"], self.settings["execute_steps"], self.folder)
+        how = self.settings["execute_steps"], self.folder, self.execution.overrides()
+        return Replay(str(self.checkpoint), self.settings["task"], *how)
 
     @property
     def _trained_on(self) -> int:
@@ -182,15 +191,17 @@ class DemoChain:
             "demonstrations": f"{len(demonstrations)}, seeds {DEMONSTRATION_SEED} and up; {self._trained_on} trained on, "
             f"{len(demonstrations) - self._trained_on} held out",
             "evaluation seeds": f"{self.seeds[0]} to {self.seeds[-1]}",
+            "execution": self.execution.described(self.settings["execute_steps"]),
             "machine": machine_kind(),
             "versions": ", ".join(f"{name} {number}" for name, number in versions().items()),
         }
 
     def _commands(self) -> list[str]:
+        how = "".join(f" {key}={value}" for key, value in self.execution.overrides().items())
         return [
-            f"stringline-demo output={self.folder}",
-            f"stringline-eval checkpoint={self.checkpoint} seeds={self.settings['trials']}",
-            f"stringline-deploy robot=aloha_emulated checkpoint={self.checkpoint}",
+            f"stringline-demo output={self.folder}{how}",
+            f"stringline-eval checkpoint={self.checkpoint} seeds={self.settings['trials']}{how}",
+            f"stringline-deploy robot=aloha_emulated checkpoint={self.checkpoint}{how}",
         ]
 
     def _notes(self, direct: list[EpisodeResult], wire: list[EpisodeResult]) -> list[str]:

@@ -16,9 +16,11 @@ from tqdm import tqdm
 from stringline.datasets.contract import Camera, Contract, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunk import ActionChunk, Policy, Session
+from stringline.policies.commitment import Commitment, can_commit, plan_with
+from stringline.policies.execution import MEASURED, Execution
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
-from stringline.real_robot.emulators.client import Emulator
+from stringline.real_robot.emulators.client import Emulator, square_size
 from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.lock_step import LockStepRobot, WireEpisode
 from stringline.sim.evaluation import command_acceleration
@@ -37,13 +39,27 @@ class WireEvaluation:
     Args:
         policy: What is measured.
         task: As in `configs/task`: name, image_size, control_hz, frame_hz, time_limit_s, options.
-        execute_steps: Control periods between two plans.
-        workers: Emulated robots at a time; they do not change the results.
+        execute_steps: Control periods between two plans; None: whole chunks.
+        execution: What plans are blended with, and when they are in force; None: a receding horizon without delay.
+        workers: Emulated robots at a time, each in two processes; they do not change the results.
+
+    Raises:
+        ValueError: The policy does not fit the robot, or the execution has no meaning here.
     """
 
-    def __init__(self, policy: Policy, task: Mapping[str, Any], *, execute_steps: int, workers: int = 2) -> None:
-        if execute_steps < 1 or workers < 1:
+    def __init__(
+        self,
+        policy: Policy,
+        task: Mapping[str, Any],
+        *,
+        execute_steps: int | None,
+        execution: Execution | None = None,
+        workers: int = 2,
+    ) -> None:
+        if (execute_steps is not None and execute_steps < 1) or workers < 1:
             raise ValueError(f"execute_steps is {execute_steps} and workers {workers}; allowed: 1 and above.")
+        self._execution = execution or Execution()
+        refuse_measured(self._execution)
         self._policy, self._task, self._execute_steps, self._workers = policy, dict(task), execute_steps, workers
         self._options: dict[str, float] = dict(task.get("options") or {})
         cameras = [Camera(camera.name, camera.height, camera.width, "simulated") for camera in policy.contract.cameras]
@@ -64,15 +80,18 @@ class WireEvaluation:
             One result per seed, in their order.
 
         Raises:
-            ValueError: The file belongs to another evaluation.
+            ValueError: The file belongs to another evaluation, or the policy cannot be executed like that.
             RuntimeError: A robot failed.
         """
         if len(set(seeds)) != len(seeds):
             raise ValueError("The seeds of an evaluation must differ from each other.")
-        settings = {"wire": True, "execute_steps": self._execute_steps, "options": self._options, **(about or {})}
+        known = {"wire": True, "execute_steps": self._execute_steps, "options": self._options, **self._execution.about()}
+        settings = known | dict(about or {})
         kept = None if file is None else ResultsFile(file, settings)
         results = dict(kept.results) if kept else {}
         pending = [seed for seed in seeds if seed not in results]
+        if pending:  # What the policy cannot do is refused before robots are started.
+            self._execution.session(self._policy, pending[0], execute_steps=self._execute_steps)
         progress = tqdm(total=len(seeds), initial=len(seeds) - len(pending), desc="through the wire", unit="episode")
         with progress, closing(self._episodes(pending)) as episodes:
             for seed, episode in episodes:
@@ -105,10 +124,11 @@ class WireEvaluation:
             def run(seed: int) -> tuple[int, WireEpisode]:
                 robot = robots.get()
                 try:
-                    session = _OneAtATime(self._policy.session(seed), planning)
-                    steps, options = self._execute_steps, self._options
+                    shared = OneAtATime(self._policy, planning)
+                    session = self._execution.session(shared, seed, execute_steps=self._execute_steps)
+                    steps, options = self._execution.ask_after(self._execute_steps), self._options
                     episode = robot.run(session, seed, execute_steps=steps, options=options, report=go_on)
-                    episode.answer_ms = session.answer_ms
+                    episode.answer_ms = shared.answer_ms
                     return seed, episode
                 finally:
                     robots.put(robot)
@@ -117,19 +137,56 @@ class WireEvaluation:
                 yield future.result()
 
 
-class _OneAtATime:
-    """A session that shares its policy with others, and times its answers without the waiting."""
+def refuse_measured(execution: Execution) -> None:
+    """Refuses to measure a delay where the world waits.
 
-    def __init__(self, session: Session, lock: threading.Lock) -> None:
-        self._session, self._lock = session, lock
+    Raises:
+        ValueError: The execution asks for it.
+    """
+    if execution.delay_s == MEASURED:
+        raise ValueError(
+            "In lock-step the world waits for the policy, so there is no delay to measure: give execution.delay_s in seconds."
+        )
+
+
+class OneAtATime:
+    """A policy whose sessions wait for each other.
+
+    Args:
+        policy: Who plans.
+        lock: The same for all of them.
+
+    Attributes:
+        answer_ms: How long answers took, without the waiting.
+    """
+
+    def __init__(self, policy: Policy, lock: threading.Lock) -> None:
+        self._policy, self._lock = policy, lock
         self.answer_ms: list[float] = []
 
-    def plan(self, observation: Observation) -> ActionChunk:
+    @property
+    def contract(self) -> Contract:
+        """That of the policy."""
+        return self._policy.contract
+
+    def session(self, seed: int) -> Session:
+        """Begins an episode of the policy."""
+        return _Waiting(self._policy.session(seed), self._lock, self.answer_ms)
+
+
+class _Waiting:
+    """A session that waits for those of others."""
+
+    def __init__(self, session: Session, lock: threading.Lock, answer_ms: list[float]) -> None:
+        self._session, self._lock, self._answer_ms = session, lock, answer_ms
+        self.commits = can_commit(session)
+
+    def plan(self, observation: Observation, committed: Commitment | None = None) -> ActionChunk:
         """Waits for the others and plans."""
         with self._lock:
             start = time.perf_counter()
-            chunk = self._session.plan(observation)
-            self.answer_ms.append((time.perf_counter() - start) * 1e3)
+            chunk = plan_with(self._session, observation, committed)
+            self._answer_ms.append((time.perf_counter() - start) * 1e3)
             return chunk
 
 
@@ -146,16 +203,12 @@ def open_lock_step_robot(stack: ExitStack, contract: Contract, task: Mapping[str
         EmulatorError: The emulator does not start.
     """
     options = task.get("options") or {}
-    sizes = {(camera.height, camera.width) for camera in contract.cameras} or {(128, 128)}
-    height, width = next(iter(sizes))
-    if len(sizes) > 1 or height != width:
-        raise ValueError(f"The policy sees pictures of {sorted(sizes)} pixels; emulated cameras draw square ones of one size.")
     emulator = stack.enter_context(
         Emulator.of_task(
             task["name"],
             lock_step=True,
             cameras=[camera.name for camera in contract.cameras],
-            image_size=height,
+            image_size=square_size(contract.cameras),
             frame_hz=task["frame_hz"],
             time_limit_s=task["time_limit_s"],
         )

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 import stringline
-from stringline.datasets.contract import Array
+from stringline.datasets.contract import Array, Camera
 from stringline.real_robot.emulators.messages import Header, Json, receive, send
 
 _START_TIMEOUT_S = 60.0
@@ -33,6 +33,7 @@ class Emulator:
     Attributes:
         PROGRAM: The module that runs.
         ports: Serial port by arm, once it is started.
+        pictures: Address where camera processes find their pictures, once it is started; empty if it has none.
     """
 
     PROGRAM: ClassVar[str] = "stringline.real_robot.emulators.aloha"
@@ -40,6 +41,7 @@ class Emulator:
     def __init__(self, arguments: Sequence[str]) -> None:
         self._arguments = list(arguments)
         self.ports: dict[str, str] = {}
+        self.pictures = ""
         self._process: subprocess.Popen[str] | None = None
         self._socket: socket.socket | None = None
 
@@ -103,7 +105,7 @@ class Emulator:
             self.close()
             raise EmulatorError(f"The emulator did not start: {' '.join(command)}")
         found = json.loads(line)
-        self.ports = found["ports"]
+        self.ports, self.pictures = found["ports"], found.get("pictures", "")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(_ANSWER_TIMEOUT_S)
         self._socket.connect(found["socket"])
@@ -122,6 +124,11 @@ class Emulator:
             if self._process.stdout is not None:
                 self._process.stdout.close()
             self._process = None
+
+    @property
+    def pid(self) -> int | None:
+        """Number of the process, once it is started."""
+        return None if self._process is None else self._process.pid
 
     def begin(self, seed: int, options: Mapping[str, float] | None = None) -> None:
         """Begins the episode of that seed."""
@@ -155,3 +162,16 @@ class Emulator:
         if "error" in answer:
             raise EmulatorError(str(answer["error"]))
         return answer, arrays
+
+
+def square_size(cameras: Sequence[Camera]) -> int:
+    """Returns the rows and columns that emulated pictures need for cameras as a policy wants them.
+
+    Raises:
+        ValueError: They are not square, or of several sizes.
+    """
+    sizes = {(camera.height, camera.width) for camera in cameras} or {(128, 128)}
+    height, width = next(iter(sizes))
+    if len(sizes) > 1 or height != width:
+        raise ValueError(f"The policy sees pictures of {sorted(sizes)} pixels; emulated cameras draw square ones of one size.")
+    return height

@@ -1,8 +1,10 @@
 """The expert's recorded actions through the wire: the same world, nearly the same motion, the same success."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import pytest
@@ -11,8 +13,12 @@ from numpy.typing import NDArray
 from stringline.datasets.contract import Contract, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunk import ActionChunk
-from stringline.real_robot.lock_step import largest_difference
-from stringline.real_robot.wire_evaluation import WireEvaluation, open_lock_step_robot
+from stringline.policies.commitment import Commitment
+from stringline.policies.execution import Execution
+from stringline.real_robot.device_state import DeviceState
+from stringline.real_robot.lock_step import LockStepRobot, largest_difference
+from stringline.real_robot.reasons import Mode
+from stringline.real_robot.wire_evaluation import OneAtATime, WireEvaluation, open_lock_step_robot
 from stringline.sim.evaluation import open_world
 from stringline.sim.experts.hand_over_banana import HandOverBananaExpert
 
@@ -28,17 +34,27 @@ class Replay:
 
     def __init__(self, actions: Mapping[int, NDArray[np.float32]], contract: Contract = CONTRACT) -> None:
         self.contract, self.actions = contract, actions
+        self.sessions: list[ReplaySession] = []
 
     def session(self, seed: int) -> "ReplaySession":
-        return ReplaySession(self.actions[seed])
+        self.sessions.append(ReplaySession(self.actions[seed]))
+        return self.sessions[-1]
 
 
 class ReplaySession:
+    """Keeps what it was asked to keep to, and does what it knows all the same."""
+
+    commits = True
+
     def __init__(self, actions: NDArray[np.float32]) -> None:
         self.actions = actions
+        self.asked_at: list[float] = []
+        self.committed: list[Commitment | None] = []
 
-    def plan(self, observation: Observation) -> ActionChunk:
+    def plan(self, observation: Observation, committed: Commitment | None = None) -> ActionChunk:
         now = float(observation["time"])
+        self.asked_at.append(round(now, 6))
+        self.committed.append(committed)
         steps = np.minimum(round(now * 50) + np.arange(48), len(self.actions) - 1)
         return ActionChunk(now + 0.02 * np.arange(48, dtype=np.float64), self.actions[steps])
 
@@ -61,11 +77,15 @@ def demonstration() -> tuple[NDArray[np.float32], list[Vector]]:
     return np.stack(actions), joints
 
 
-def test_the_wire_changes_little(demonstration: tuple[NDArray[np.float32], list[Vector]]) -> None:
-    actions, joints = demonstration
+@pytest.fixture(scope="module")
+def robot() -> Iterator[LockStepRobot]:
     with ExitStack() as stack:
-        robot = open_lock_step_robot(stack, CONTRACT, TASK)
-        episode = robot.run(ReplaySession(actions), SEED, execute_steps=24)
+        yield open_lock_step_robot(stack, CONTRACT, TASK)
+
+
+def test_the_wire_changes_little(demonstration: tuple[NDArray[np.float32], list[Vector]], robot: LockStepRobot) -> None:
+    actions, joints = demonstration
+    episode = robot.run(ReplaySession(actions), SEED, execute_steps=24)
     assert episode.success
     assert episode.stage_name == "success"
     assert not episode.fault
@@ -75,19 +95,87 @@ def test_the_wire_changes_little(demonstration: tuple[NDArray[np.float32], list[
     assert difference[hinges].max() < 0.03
 
 
+class EnoughError(Exception):
+    """Ends an episode."""
+
+
+@pytest.mark.parametrize(
+    ("execution", "execute_steps", "asked_at"),
+    [
+        (Execution("receding_horizon", delay_s=0.1), 12, [0.0, 0.24, 0.48]),
+        (Execution("temporal_ensembling"), 10, [0.0, 0.2, 0.4, 0.6]),
+        (Execution("real_time_chunking", delay_s=0.1), 12, [0.0, 0.24, 0.48]),
+        (Execution("stop_and_go", delay_s=0.06), 12, [0.0, 0.24, 0.54]),
+    ],
+)
+def test_every_execution_asks_when_it_should_and_moves_the_arms(
+    demonstration: tuple[NDArray[np.float32], list[Vector]],
+    robot: LockStepRobot,
+    execution: Execution,
+    execute_steps: int,
+    asked_at: list[float],
+) -> None:
+    policy = Replay({SEED: demonstration[0]})
+    session = execution.session(OneAtATime(policy, Lock()), SEED, execute_steps=execute_steps)
+    states: list[DeviceState] = []
+
+    def until(state: DeviceState, seconds: float) -> None:
+        states.append(state)
+        if seconds >= 0.7:
+            raise EnoughError
+
+    with pytest.raises(EnoughError):
+        robot.run(session, SEED, execute_steps=execution.ask_after(execute_steps), report=until)
+    (asked,) = policy.sessions
+    assert asked.asked_at == asked_at
+    commits = execution.name == "real_time_chunking"
+    assert [committed is not None for committed in asked.committed] == [commits] * len(asked_at)
+    assert np.abs(states[-1].command - states[0].command).max() > 0.05
+    held = [cycle for cycle, state in enumerate(states) if state.mode is Mode.HOLD]
+    if execution.name == "stop_and_go":  # The arms hold while they wait for a plan that is 60 ms late.
+        assert held[0] in (24, 25)
+        assert 11 <= len(held) <= 14
+    else:
+        assert held == []
+
+
+def test_what_cannot_be_executed_is_refused_before_a_robot_is_started() -> None:
+    policy = Replay({1: np.zeros((2, 14), np.float32)})
+    with pytest.raises(ValueError, match="no delay to measure: give execution.delay_s in seconds"):
+        WireEvaluation(policy, TASK, execute_steps=24, execution=Execution(delay_s="measured"))
+    with pytest.raises(ValueError, match="execute_steps is 0"):
+        WireEvaluation(policy, TASK, execute_steps=0)
+
+    class Plain:
+        contract = CONTRACT
+
+        def session(self, seed: int) -> "Plain":
+            return self
+
+        def plan(self, observation: Observation) -> ActionChunk:
+            raise AssertionError
+
+    evaluation = WireEvaluation(Plain(), TASK, execute_steps=24, execution=Execution("real_time_chunking", delay_s=0.1))
+    with pytest.raises(ValueError, match="Plain cannot keep to what is decided, as real-time chunking asks"):
+        evaluation.run([1])
+
+
 def test_results_are_kept_and_an_evaluation_continues(
     demonstration: tuple[NDArray[np.float32], list[Vector]], tmp_path: Path
 ) -> None:
     # The arms stay where they are: seconds of the expert are measured above.
     policy = Replay({seed: np.tile(demonstration[0][:1], (2, 1)) for seed in (1, 2, 3)})
-    evaluation = WireEvaluation(policy, TASK | {"time_limit_s": 0.4}, execute_steps=12, workers=2)
+    late = Execution("real_time_chunking", delay_s=0.1)
+    evaluation = WireEvaluation(policy, TASK | {"time_limit_s": 0.4}, execute_steps=12, execution=late, workers=2)
     first = evaluation.run([1, 2], tmp_path / "wire.jsonl")
     assert [(result.seed, result.success, result.stage_name, result.time_s) for result in first] == [
         (1, False, "start", 0.4),
         (2, False, "start", 0.4),
     ]
     assert [result.plans for result in first] == [2, 2]
-    assert len((tmp_path / "wire.jsonl").read_text().splitlines()) == 3
+    about, *lines = (tmp_path / "wire.jsonl").read_text().splitlines()
+    assert len(lines) == 2
+    assert json.loads(about)["about"]["execution"] == {"name": "real_time_chunking", "delay_s": 0.1}
     assert evaluation.run([2, 1], tmp_path / "wire.jsonl") == first[::-1]
     assert evaluation.run([1, 2, 3], tmp_path / "wire.jsonl")[:2] == first
 

@@ -1,0 +1,59 @@
+"""What the wire costs a policy: the same seeds directly in simulation and through the servo protocol, and some by the clock.
+
+    python benchmarks/wire.py --seeds 100 --output runs/wire
+    python benchmarks/wire.py --seeds 100 --workers 2 --output runs/wire_late execution=real_time_chunking execution.delay_s=0.1
+    python benchmarks/wire.py --seeds 4 --by-the-clock 1 --output runs/wire_try task.time_limit_s=10
+
+Everything after the options overrules configs/deploy.yaml: checkpoint=, task=, execution=, execute_steps=, options.
+Through the wire a world, the device process with its safety filter and the policy wait for each other (lock-step), so nothing
+is late; both ways a plan is in force `execution.delay_s` after its observation. `--workers` emulated robots, or worlds, run at
+a time, each in processes of its own; one policy answers all of them, one after the other, so the outcome does not depend on
+how many there are. Finished seeds are kept in OUTPUT/direct and OUTPUT/wire (results.jsonl); stopped, the same command
+continues. `stringline-compare OUTPUT/direct OUTPUT/wire` shows the comparison again.
+
+Printed are both rates with their Wilson 95 % intervals; the difference on the same seeds, wire less direct, with Tango's 95 %
+interval and McNemar's exact test; and whether that interval is inside plus or minus 10 points. Then the first `--by-the-clock`
+seeds run in real time, with pictures, network and servos on this machine: success, time of a cycle, its jitter, the age of
+commands, and goals outside the limits where they arrive. All of it is in OUTPUT/wire.json.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+
+def main() -> None:
+    """Runs what is missing, prints it and writes it down."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*", help="of configs/deploy.yaml, such as checkpoint=... or execution=...")
+    parser.add_argument("--seeds", type=int, default=100, help="how many, from 1000000 on")
+    parser.add_argument("--workers", type=int, default=2, help="worlds, or emulated robots, at a time")
+    parser.add_argument("--by-the-clock", type=int, default=10, help="how many of the seeds run in real time as well; 0: none")
+    parser.add_argument("--output", type=Path, default=Path("runs/wire"), help="folder where results are kept")
+    given = parser.parse_args()
+    if given.seeds < 1 or given.workers < 1 or given.by_the_clock < 0:
+        parser.error("--seeds and --workers are 1 or more, --by-the-clock 0 or more.")
+    # Processes that are spawned import this module; torch, and the rest, have no place beside the loop of a device process.
+    # The first one takes this folder off the path: a file in it is named like Python's own package `encodings`.
+    from soak import deployment_settings
+
+    from stringline.datasets.disk import write_file
+    from stringline.datasets.exclusive import exclusive
+    from stringline.real_robot.wire_comparison import WireComparison, summary
+    from stringline.sim.evaluation import evaluation_seeds
+    from stringline.sim.machine import machine_kind, versions
+
+    given.output.mkdir(parents=True, exist_ok=True)
+    with exclusive(given.output):
+        comparison = WireComparison(deployment_settings(given.overrides), given.workers, given.output)
+        found, lines = summary(*comparison.both(evaluation_seeds(given.seeds)))
+        print("\n".join(["", comparison.described(), machine_kind(), *lines]), flush=True)
+        if given.by_the_clock:
+            found["by_the_clock"], lines = comparison.by_the_clock(evaluation_seeds(given.by_the_clock))
+            print("\n".join(lines), flush=True)
+        found |= {"what": comparison.described(), "machine": machine_kind(), "versions": versions()}
+        write_file(given.output / "wire.json", json.dumps(found, indent=1).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""A policy on emulated arms by the clock, episode after episode, and what was seen of time and of the wire meanwhile."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.policies.chunk import Policy
+from stringline.policies.execution import Execution
+from stringline.real_robot.approach import Approach
+from stringline.real_robot.cell import Cell, NoCameras
+from stringline.real_robot.emulators.client import Emulator, square_size
+from stringline.real_robot.incident_recorder import LogPlan
+from stringline.real_robot.loop_watch import LoopWatch
+from stringline.real_robot.real_time import LiveEpisode, RealTimeRobot
+from stringline.real_robot.wire_check import WireCheck
+
+_HOMEWARD_S = 3.0
+_ASK_EVERY_S = _LOOK_EVERY_S = 0.2
+
+
+@dataclass(frozen=True)
+class LiveResult:
+    """An episode by the clock.
+
+    Attributes:
+        seed: Of the world and the policy.
+        success: Whether the task was done.
+        stage_name: The furthest stage.
+        episode: How it went.
+    """
+
+    seed: int
+    success: bool
+    stage_name: str
+    episode: LiveEpisode
+
+
+class LiveArms:
+    """Starts the device process of emulated arms, turns torque on, and watches; a context manager that ends it.
+
+    Args:
+        settings: Those of `configs/deploy.yaml`, resolved.
+        policy: Who acts.
+        emulator: Started, by the clock, capturing into the folder.
+        folder: For logs and what is captured.
+        look: Called several times a second.
+
+    Attributes:
+        device: The device process.
+        watch: Sees its cycles.
+        check: Sees the wire.
+        strays: How often arms had to be left where they were before a new world was made, since they did not come home.
+
+    Raises:
+        ValueError: The robot of the settings is not emulated, or in lock-step; or plans cannot be executed like that.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        policy: Policy,
+        emulator: Emulator,
+        folder: Path,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        cell = Cell(settings["robot"])
+        if not cell.emulated or cell.lock_step:
+            raise ValueError(f"{cell.name} in lock-step is {cell.lock_step}; needed are emulated arms by the clock.")
+        self._settings, self._policy, self._emulator, self._look = settings, policy, emulator, look
+        self._execution, self._steps = Execution.of(settings.get("execution")), settings["execute_steps"]
+        self._execution.session(policy, 0, execute_steps=self._steps)  # What cannot be is refused now.
+        period_s = 1.0 / cell.device_hz
+        self.device = cell.device(emulator, log=LogPlan(folder / "log"))
+        self.watch = LoopWatch.of(self.device, ALOHA, period_s)
+        self.check = WireCheck(self.watch, folder, self.device.arms, limits=cell.limits(), period_s=period_s)
+        self._robot = RealTimeRobot(self.device, emulator if policy.contract.cameras else NoCameras(), policy.contract, ALOHA)
+        self._stack, self._asked, self._looked, self._done, self.strays = ExitStack(), 0.0, 0.0, False, 0
+
+    def __enter__(self) -> Self:
+        with self._stack as stack:
+            stack.enter_context(self.device)
+            self.device.connect()
+            self.device.arm()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+        self.check.look()
+
+    def episode(self, seed: int, seconds: float) -> LiveResult:
+        """Brings the arms home, makes the world of that seed, and lets the policy act until success or the end of the time.
+
+        Args:
+            seed: Of world and policy.
+            seconds: Longest time that the policy acts.
+        """
+        self._home()
+        self._emulator.begin(seed, self._settings["options"])
+        self._done = False
+        session = self._execution.session(self._policy, seed, execute_steps=self._steps, clock=time.monotonic)
+        episode = self._robot.run(
+            session,
+            seconds,
+            execute_steps=self._execution.ask_after(self._steps),
+            done=self._success,
+            report=self._watch,
+        )
+        outcome = self._emulator.outcome()
+        return LiveResult(seed, bool(outcome["success"]), str(outcome["stage_name"]), episode)
+
+    def _home(self) -> None:
+        """Moves the arms home; where something is in the way of that, the new world takes them there."""
+        try:
+            Approach(self.device, ALOHA, watch=self._watch).to(ALOHA.home, _HOMEWARD_S, "their home pose")
+        except RuntimeError:
+            self.strays += 1
+            self.device.begin()
+
+    def _watch(self, *_: object) -> None:
+        if (now := time.monotonic()) >= self._looked + _LOOK_EVERY_S:
+            self._looked = now
+            self.check.look()
+            self._look()
+
+    def _success(self) -> bool:
+        if (now := time.monotonic()) >= self._asked + _ASK_EVERY_S:
+            self._asked, self._done = now, bool(self._emulator.outcome()["success"])
+        return self._done
+
+
+def live_emulator(settings: Mapping[str, Any], policy: Policy, folder: Path) -> Emulator:
+    """Returns the emulator of the settings' robot, by the clock, with the cameras of the policy, not started yet.
+
+    Args:
+        settings: Those of `configs/deploy.yaml`, resolved.
+        policy: Who looks.
+        folder: Where it captures what drivers send.
+
+    Raises:
+        ValueError: Its pictures are of several sizes, or not square.
+    """
+    cameras, robot = policy.contract.cameras, settings["robot"]["emulator"]
+    names, size = [camera.name for camera in cameras], square_size(cameras)
+    return Emulator.of_task(lock_step=False, cameras=names, image_size=size, capture=folder, **robot)
