@@ -12,6 +12,7 @@ from stringline.datasets.store import EpisodeStore, episode_name
 from stringline.sim.environment import ALL_CAMERAS
 
 COLLECTION_FILE = "collection.json"
+SOURCE = "expert"
 
 
 @dataclass(frozen=True)
@@ -175,8 +176,10 @@ class Collection:
         return found
 
     def _episodes(self, names: Sequence[str]) -> list[StoredEpisode]:
+        """Opens those that an expert recorded; what people steered may lie among them and follows no recipe."""
+        ours = (self.recipe.task, SOURCE)
         episodes = [self.store.episode(name) for name in names]
-        return [episode for episode in episodes if episode.attributes.task == self.recipe.task]
+        return [episode for episode in episodes if (episode.attributes.task, episode.attributes.source) == ours]
 
 
 def _plain(recipe: Recipe) -> dict[str, Any]:

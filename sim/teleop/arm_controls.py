@@ -1,0 +1,159 @@
+"""What a page offers for one arm: a handle to drag, numbers for the same pose, and the gripper's opening."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.embodiments.rigid import Matrix, quaternion
+from stringline.sim.teleop.poses import angles_of_pose, apart, pose_of_angles, pose_of_quaternion
+from stringline.sim.teleop.steering import Steering
+
+STEP_M, STEP_DEG, STEP_OPENING = 0.005, 1.0, 0.05
+HANDLE_M, REACHED_M = 0.16, 0.07
+SETTLED_S = 0.4  # Numbers count when nobody has typed for so long: on the way to 0.25 a field says 0.
+SAME = 1e-6  # Metres or radians.
+OPENINGS = {"open": 1.0, "close": 0.0}
+
+
+class ArmControls:
+    """Keeps an arm's target, its handle and its numbers the same, whoever changes one of them.
+
+    Args:
+        server: Of viser.
+        steering: Of the arms.
+        arm: Which.
+        do: Has something done in the thread that owns the world.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self,
+        server: Any,
+        steering: Steering,
+        arm: str,
+        do: Callable[[Callable[[], object]], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._steering, self._arm, self._do, self._clock = steering, arm, do, clock
+        target = steering.targets[arm]
+        self._handle_at, self._numbers_at, self._opening_at = target, target, steering.openings[arm]
+        self._typed: tuple[float, Vector, Vector] | None = None
+        self._add_handle(server.scene)
+        with server.gui.add_folder(f"{arm} arm"):
+            self._add_numbers(server.gui)
+
+    @property
+    def settled(self) -> bool:
+        """Whether there are numbers that were typed, and have not been changed for a while."""
+        return self._typed is not None and self._clock() >= self._typed[0] + SETTLED_S
+
+    def settle(self) -> None:
+        """Wants the arm where the numbers say that were typed.
+
+        Raises:
+            ValueError: They are no pose.
+        """
+        assert self._typed is not None, "ask for settled first"
+        (_, position, angles), self._typed = self._typed, None
+        before, target = self._numbers_at, self._steering.targets[self._arm].copy()
+        if np.abs(position - _shown_position(before)).max() > SAME:
+            target[:3, 3] = position
+        if np.abs(angles - _shown_angles(before)).max() > SAME:
+            target[:3, :3] = pose_of_angles(np.zeros(3), angles)[:3, :3]
+        self._steering.aim(self._arm, target)
+        self._numbers_at = target
+
+    def show(self) -> None:
+        """Brings handle and numbers to the target where somebody else has moved it, and the frame to where the arm got to."""
+        target, opening, reached = (
+            by[self._arm] for by in (self._steering.targets, self._steering.openings, self._steering.poses)
+        )
+        if max(apart(target, self._handle_at)) > SAME:
+            self._handle.position, self._handle.wxyz, self._handle_at = target[:3, 3], quaternion(target[:3, :3]), target
+        if max(apart(target, self._numbers_at)) > SAME and self._typed is None:
+            self._position.value, self._angles.value = _shown_position(target), _shown_angles(target)
+            self._numbers_at = target
+        if opening != self._opening_at:
+            self._opening_at = self._opening.value = opening
+        self._reached.position, self._reached.wxyz = reached[:3, 3], quaternion(reached[:3, :3])
+        self._reached.visible = self._steering.reach(self._arm).held
+
+    def note(self) -> str:
+        """Says that the arm cannot get where it should, or nothing."""
+        reach = self._steering.reach(self._arm)
+        if not reach.held:
+            return ""
+        return f"{self._arm}: out of reach, held {100 * reach.metres:.1f} cm and {np.degrees(reach.radians):.0f}° short"
+
+    def _add_handle(self, scene: Any) -> None:
+        position, wxyz = self._handle_at[:3, 3], quaternion(self._handle_at[:3, :3])
+        place = {"position": position, "wxyz": wxyz}
+        self._handle = scene.add_transform_controls(f"/handles/{self._arm}", HANDLE_M, depth_test=False, opacity=0.8, **place)
+        # Where the arm stands while its handle is out of reach.
+        self._reached = scene.add_frame(
+            f"/reached/{self._arm}", axes_length=REACHED_M, axes_radius=REACHED_M / 20, visible=False, **place
+        )
+
+        async def dragged(event: Any) -> None:
+            place = np.array(event.target.position), np.array(event.target.wxyz)
+            self._do(lambda: self._drag(*place))
+
+        self._handle.on_update(dragged)
+
+    def _drag(self, position: Vector, wxyz: Vector) -> None:
+        target = pose_of_quaternion(position, wxyz)
+        self._steering.aim(self._arm, target)
+        self._handle_at = target
+
+    def _add_numbers(self, gui: Any) -> None:
+        at = self._numbers_at
+        self._position = gui.add_vector3("x, y, z (m)", _shown_position(at), step=STEP_M, hint="In the base frame.")
+        self._angles = gui.add_vector3(
+            "heading, tilt, roll (°)", _shown_angles(at), step=STEP_DEG, hint="About z; down; about the gripper's own axis."
+        )
+        self._opening = gui.add_slider("opening", 0.0, 1.0, STEP_OPENING, self._opening_at)
+        buttons = gui.add_button_group("gripper", tuple(OPENINGS))
+        recall = gui.add_button("Target to the gripper", hint="Wants the arm where it is.")
+
+        async def typed(event: Any) -> None:
+            if event.client_id is not None:  # Else it was `show`.
+                numbers = np.array(self._position.value), np.array(self._angles.value)
+                self._do(lambda: self._type(*numbers))
+
+        async def slid(event: Any) -> None:
+            if event.client_id is not None:
+                self._grip(float(event.target.value))
+
+        async def pressed(event: Any) -> None:
+            self._grip(OPENINGS[event.target.value], shown=False)
+
+        async def recalled(event: Any) -> None:
+            self._do(lambda: self._steering.recall(self._arm))
+
+        self._position.on_update(typed)
+        self._angles.on_update(typed)
+        self._opening.on_update(slid)
+        buttons.on_click(pressed)
+        recall.on_click(recalled)
+
+    def _type(self, position: Vector, angles: Vector) -> None:
+        self._typed = (self._clock(), position, angles)
+
+    def _grip(self, opening: float, *, shown: bool = True) -> None:
+        def deed() -> None:
+            self._steering.grip(self._arm, opening)
+            if shown:
+                self._opening_at = opening
+
+        self._do(deed)
+
+
+def _shown_position(T: Matrix) -> Vector:
+    return np.round(T[:3, 3], 3)
+
+
+def _shown_angles(T: Matrix) -> Vector:
+    return np.round(angles_of_pose(T), 0) + 0.0

@@ -1,0 +1,138 @@
+"""The page: buttons, numbers, handles and pictures, kept in step with an operation in both directions.
+
+What visitors do arrives in threads of the server and is put into a line; `poll` does it in the thread that owns the world.
+"""
+
+import queue
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from stringline.sim.teleop.arm_controls import ArmControls
+from stringline.sim.teleop.gamepad import Wish, still
+from stringline.sim.teleop.hands import Hands
+from stringline.sim.teleop.mosaic import mosaic
+from stringline.sim.teleop.operation import Operation
+from stringline.sim.teleop.scene import Scene
+from stringline.sim.teleop.status import status_html
+
+Deed = Callable[[], object]
+EYE_M, LOOK_AT_M = (0.0, -1.15, 0.85), (0.0, 0.05, 0.08)
+JPEG_QUALITY = 80
+
+
+class Page:
+    """Shows an operation to all visitors, and lets them steer it.
+
+    Args:
+        server: Of viser.
+        operation: What is steered.
+        hz: How often the page is brought up to date, at most.
+        clock: Seconds.
+
+    Attributes:
+        trouble: Why the last thing that was asked for could not be done.
+    """
+
+    def __init__(
+        self, server: Any, operation: Operation, *, hz: float = 15.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        if not hz > 0:
+            raise ValueError(f"page_hz is {hz}; it must be above 0.")
+        self._server, self._operation, self._clock, self._period = server, operation, clock, 1.0 / hz
+        self._deeds: queue.SimpleQueue[Deed] = queue.SimpleQueue()
+        self._next, self.trouble = 0.0, ""
+        server.gui.configure_theme(
+            control_layout="fixed", control_width="large", dark_mode=True, show_logo=False, show_share_button=False
+        )
+        server.initial_camera.position, server.initial_camera.look_at = EYE_M, LOOK_AT_M
+        self._scene = Scene(server, operation.world.physics.model.ptr)
+        self._status = server.gui.add_html("")
+        self._add_buttons()
+        self._add_pictures()
+        arms = operation.world.contract.arms
+        self._arms = [ArmControls(server, operation.steering, arm, self._deeds.put, clock) for arm in arms]
+
+    @property
+    def watched(self) -> bool:
+        """Whether there is a visitor."""
+        return bool(self._server.get_clients())
+
+    def poll(self) -> None:
+        """Does what visitors have asked for since the last call; what cannot be done is shown to them."""
+        for _ in range(self._deeds.qsize()):
+            self._attempt(self._deeds.get())
+        for controls in self._arms:
+            if controls.settled:
+                self._attempt(controls.settle)
+
+    def follow(self, hands: Hands, wish: Wish) -> None:
+        """Does what a gamepad asks for; what cannot be done is shown."""
+        if not still(wish):
+            self._attempt(lambda: hands.follow(wish))
+
+    def _attempt(self, deed: Deed) -> None:
+        try:
+            deed()
+            self.trouble = ""
+        except (ValueError, OSError) as error:
+            self.trouble = str(error)
+
+    def show(self, speed: float = 1.0, note: str = "") -> None:
+        """Brings the page up to date, if it is time for that and somebody looks.
+
+        Args:
+            speed: Of the world, as a share of real time.
+            note: What else is to be said.
+        """
+        if self._clock() < self._next or not self.watched:
+            return
+        self._next = self._clock() + self._period
+        self._scene.update(self._operation.world.physics.data.ptr)
+        for controls in self._arms:
+            controls.show()
+        self._show_buttons()
+        self._show_pictures()
+        notes = [self.trouble, *(controls.note() for controls in self._arms), note]
+        self._status.content = status_html(self._operation, speed, notes)
+
+    def _add_buttons(self) -> None:
+        gui, operation = self._server.gui, self._operation
+        self._record = gui.add_button("Record", color="red", hint="Begins the episode of the seed, and a take of it.")
+        self._keep = gui.add_button("Keep", color="green", hint="Puts the take into the store, and goes on to the next seed.")
+        self._discard = gui.add_button("Discard", hint="Forgets the take.")
+        self._seed = gui.add_number("Seed", operation.seed, min=0, step=1)
+        self._reset = gui.add_button("Reset", hint="Begins the episode of the seed.")
+        self._seed_shown = operation.seed
+        self._on_click(self._record, lambda: operation.record(int(self._seed.value)))
+        self._on_click(self._keep, operation.keep)
+        self._on_click(self._discard, operation.discard)
+        self._on_click(self._reset, lambda: operation.reset(int(self._seed.value)))
+
+    def _on_click(self, button: Any, deed: Deed) -> None:
+        async def clicked(event: Any) -> None:  # In the server's own loop, so that clicks come in their order.
+            self._deeds.put(deed)
+
+        button.on_click(clicked)
+
+    def _show_buttons(self) -> None:
+        takes, operation = self._operation.takes, self._operation
+        self._record.disabled = self._reset.disabled = self._seed.disabled = takes.open
+        self._keep.disabled, self._discard.disabled = not takes.steps, not takes.open
+        if self._seed_shown != operation.seed:
+            self._seed_shown = self._seed.value = operation.seed
+
+    def _add_pictures(self) -> None:
+        cameras = self._operation.world.contract.cameras
+        self._shown = self._operation.pictures
+        if cameras:
+            black = mosaic([np.zeros((camera.height, camera.width, 3), np.uint8) for camera in cameras])
+            names = ", ".join(camera.name for camera in cameras)
+            self._pictures = self._server.gui.add_image(black, label=names, format="jpeg", jpeg_quality=JPEG_QUALITY)
+
+    def _show_pictures(self) -> None:
+        if self._operation.pictures and self._operation.pictures is not self._shown:
+            self._shown = self._operation.pictures
+            self._pictures.image = mosaic(list(self._shown.values()))

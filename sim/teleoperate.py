@@ -1,0 +1,99 @@
+"""The command `stringline-teleop`: a person steers a simulated robot from a web page, and records it into an episode store.
+
+The world runs at its control rate in this process's main thread, whether somebody looks or not; the page is served by threads.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from omegaconf import DictConfig
+
+from stringline.datasets.application import run
+from stringline.datasets.embodiments.bodies import BODIES
+from stringline.sim.collect import open_world
+from stringline.sim.collection import Recipe
+from stringline.sim.teleop.gamepad import Gamepad, Layout
+from stringline.sim.teleop.hands import Hands
+from stringline.sim.teleop.operation import Operation, Rules
+from stringline.sim.teleop.pace import Pace
+from stringline.sim.teleop.page import Page
+from stringline.sim.teleop.server import close_server, open_server
+from stringline.sim.teleop.steering import Speeds
+from stringline.sim.teleop.takes import Takes
+
+
+def main() -> None:
+    """The command `stringline-teleop`."""
+    run("teleop", teleoperate, stopped="Stopped.")
+
+
+def teleoperate(config: DictConfig) -> None:
+    """Serves the page until somebody ends it."""
+    rules, speeds = Rules(config.longest_s, config.end_on_success), Speeds(**config.speeds)
+    gamepad = _gamepad(config.gamepad)
+    with _operation(config, rules, speeds) as operation:
+        server = open_server(config.host, config.port)
+        try:
+            page = Page(server, operation, hz=config.page_hz)
+            _say(f"Open http://{config.host}:{server.get_port()} in a browser. Ctrl-C ends it; the store is {config.store}.")
+            _serve(operation, page, gamepad)
+        finally:
+            close_server(server)
+
+
+def _serve(operation: Operation, page: Page, gamepad: Gamepad | None) -> None:
+    """Runs the world for ever."""
+    hands, note = Hands(operation, BODIES[operation.world.contract.embodiment]), ""
+    pace = Pace(operation.world.contract.control_hz)
+    while True:
+        page.poll()
+        if gamepad is not None:
+            page.follow(hands, gamepad.wish())
+            note = f"gamepad: {hands.arm} arm" if gamepad.connected else "gamepad: unplugged"
+        operation.tick(watched=page.watched)
+        page.show(pace.speed, note)
+        pace.wait()
+
+
+@contextmanager
+def _operation(config: DictConfig, rules: Rules, speeds: Speeds) -> Iterator[Operation]:
+    """Opens world and store, and at the end says what was kept and forgets what was not."""
+    recipe = _recipe(config)
+    world = open_world(recipe)
+    takes = Takes(config.store, recipe, world.contract, world.task.instruction, tuple(world.task.stages))
+    try:
+        yield Operation(world, takes, recipe.options, config.seed, speeds, rules)
+    finally:
+        lost = " The take that was open is lost." if takes.discard() else ""
+        names = "".join(f"\n  {name}" for name in takes.kept)
+        _say(f"Kept {len(takes.kept)} episodes in {takes.store.path}.{lost}{names}")
+        world.close()
+
+
+def _recipe(config: DictConfig) -> Recipe:
+    task = config.task
+    return Recipe(
+        task=task.name,
+        varied=False,
+        cameras=tuple(task.cameras),
+        image_size=task.image_size,
+        control_hz=task.control_hz,
+        frame_hz=task.frame_hz,
+        time_limit_s=config.longest_s,
+        options={str(key): value for key, value in task.options.items()},
+    )
+
+
+def _gamepad(settings: DictConfig) -> Gamepad | None:
+    layout = Layout(**settings.layout)
+    return None if settings.device is None else Gamepad(settings.device, layout)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
