@@ -27,17 +27,18 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from stringline.datasets.contract import Camera, Contract
+from stringline.datasets.contract import Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.statistics import Statistics, statistics_of
 from stringline.encoders.positions.coordinates import MetricPlaces
 from stringline.encoders.positions.presets import CayleyString
 from stringline.policies.chunk_policy import ChunkPolicy
-from stringline.policies.diffusion import DiffusionPolicy
-from stringline.policies.energy import EnergyPolicy
-from stringline.policies.flow import FlowPolicy
+from stringline.policies.diffusion import DiffusionPolicy, DiffusionSettings
+from stringline.policies.energy import EnergyPolicy, EnergySettings
+from stringline.policies.flow import FlowPolicy, FlowSettings
 from stringline.policies.flow_steps import EVALUATIONS, Solver
-from stringline.policies.memory import Memory, ObservationMemory
+from stringline.policies.memory import Memory, MemoryRecipe, ObservationMemory
+from stringline.policies.memory_settings import ObservationSettings
 from stringline.policies.samplers import Sampler, Spacing
 
 PAGE = Path(__file__).parents[1] / "docs" / "policies.md"
@@ -58,8 +59,7 @@ FLOOR = "sampler/floor"
 class Sizes(TypedDict):
     """What all policies are built with."""
 
-    contract: Contract
-    statistics: Statistics
+    memory: MemoryRecipe
     chunk: int
     dim: int
     depth: int
@@ -136,14 +136,15 @@ class Bench:
         self.contract = ALOHA.contract([Camera("overhead", 16, 16, "simulated")], 50.0)
         rows = np.stack([ALOHA.lower, ALOHA.upper])
         self.statistics = Statistics({key: statistics_of(lambda: iter([rows])) for key in ("action", "joints/position")})
-        self.memory = partial(
-            ObservationMemory,
+        settings = ObservationSettings(
             encoding=partial(CayleyString, wavelengths=(0.04, 2.0)),
             coordinates=MetricPlaces(),
             dim=WIDTH,
             depth=1,
             heads=2,
         )
+        memory = partial(ObservationMemory, settings)
+        self.sizes: Sizes = {"memory": memory, "chunk": CHUNK, "dim": WIDTH, "depth": 2}
         self.truth = self.target.draw(draws, torch.Generator().manual_seed(1))
 
     def floor(self) -> float:
@@ -165,20 +166,21 @@ class Bench:
 
     def diffusion(self, sampler: Sampler, spacing: Spacing, steps: int) -> tuple[float, int]:
         """Returns the distance of a diffusion sampler, and its calls."""
-        policy = DiffusionPolicy(**self.sizes(), memory=self.memory, sampling_steps=steps, sampler=sampler, spacing=spacing)
+        settings = DiffusionSettings(**self.sizes, sampling_steps=steps, sampler=sampler, spacing=spacing)
+        policy = DiffusionPolicy(settings, self.contract, self.statistics)
         policy.denoiser = BestDenoiser(self.target, policy.scheduler.alphas_cumprod)
         return self.drawn(policy), steps
 
     def flow(self, solver: Solver, steps: int) -> tuple[float, int]:
         """Returns the distance of a flow, and its calls."""
-        policy = FlowPolicy(**self.sizes(), memory=self.memory, sampling_steps=steps, solver=solver)
+        policy = FlowPolicy(FlowSettings(**self.sizes, sampling_steps=steps, solver=solver), self.contract, self.statistics)
         policy.denoiser = BestVelocity(self.target, torch.empty(0))
         return self.drawn(policy), steps * EVALUATIONS[solver]
 
     def energy(self, steps: int) -> tuple[float, int]:
         """Returns the distance of an energy policy over a flow of so many Euler steps, and its calls."""
         torch.manual_seed(0)
-        policy = EnergyPolicy(**self.sizes(), memory=self.memory, sampling_steps=steps)
+        policy = EnergyPolicy(EnergySettings(**self.sizes, sampling_steps=steps), self.contract, self.statistics)
         policy.denoiser = BestVelocity(self.target, torch.empty(0))
         parameters = list(policy.energy.parameters())  # type: ignore[attr-defined]
         optimizer = torch.optim.AdamW(parameters, 5e-3, weight_decay=0)
@@ -192,16 +194,6 @@ class Bench:
             optimizer.zero_grad()
         # One call chooses, Langevin looks once before its first step and once after each.
         return self.drawn(policy), steps + 1 + 1 + policy.refining_steps + policy.landing_steps
-
-    def sizes(self) -> Sizes:
-        """Returns what all policies are built with."""
-        return {
-            "contract": self.contract,
-            "statistics": self.statistics,
-            "chunk": CHUNK,
-            "dim": WIDTH,
-            "depth": 2,
-        }
 
 
 def measured(bench: Bench) -> Iterator[dict[str, object]]:

@@ -4,19 +4,71 @@ Zhao et al., Learning Fine-Grained Bimanual Manipulation with Low-Cost Hardware,
 and its code.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
 from stringline.datasets.contract import Contract
 from stringline.datasets.statistics import Statistics
 from stringline.policies.act_transformer import ActTransformer, Encoder
-from stringline.policies.action_spaces.space import ActionSpaceRecipe, ContractActions
 from stringline.policies.chunk_policy import Batch, ChunkPolicy
 from stringline.policies.committed import Committed
 from stringline.policies.masked import masked_mean
-from stringline.policies.memory import Memory, MemoryRecipe
-from stringline.policies.normaliser import MinMaxNormaliser, NormaliserRecipe
+from stringline.policies.memory import Memory
+from stringline.policies.memory_settings import check_heads
+from stringline.policies.policy_settings import PolicySettings, at_least
 from stringline.policies.sinusoids import sequence_positions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActSettings(PolicySettings):
+    """What is chosen about ACT; as published, but for the layers of the decoder.
+
+    Attributes:
+        dim: Width of the transformer.
+        heads: Its attention heads.
+        feed_forward: Hidden width of its feed-forward layers.
+        encoder_layers: Layers of the encoder of observations, and of that of styles.
+        decoder_layers: Layers of the decoder.
+        latent: Numbers that a style has.
+        kl_weight: Weight of the divergence of the style from its prior.
+        dropout: Share of the activations that are dropped in training.
+    """
+
+    chunk: int = 100
+    dim: int = 512
+    heads: int = 8
+    feed_forward: int = 3200
+    encoder_layers: int = 4
+    decoder_layers: int = 1
+    latent: int = 32
+    kl_weight: float = 10.0
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        """See the base."""
+        super().__post_init__()
+        check_heads(self.dim, self.heads)
+        at_least(1, encoder_layers=self.encoder_layers, decoder_layers=self.decoder_layers, latent=self.latent)
+        if not self.kl_weight >= 0:
+            raise ValueError(f"kl_weight is {self.kl_weight}; allowed: 0 and above.")
+
+    def encoder(self) -> Encoder:
+        """Returns an encoder of tokens, as both of styles and observations are."""
+        return Encoder(self.dim, self.heads, self.feed_forward, self.encoder_layers, self.dropout)
+
+    def transformer(self) -> ActTransformer:
+        """Returns what makes chunks of the tokens of an observation and of a style."""
+        return ActTransformer(
+            chunk=self.chunk,
+            dim=self.dim,
+            heads=self.heads,
+            feed_forward=self.feed_forward,
+            encoder_layers=self.encoder_layers,
+            decoder_layers=self.decoder_layers,
+            dropout=self.dropout,
+        )
 
 
 class ActPolicy(ChunkPolicy):
@@ -30,81 +82,19 @@ class ActPolicy(ChunkPolicy):
     action inside the episode counts the same.
     """
 
-    def __init__(
-        self,
-        *,
-        contract: Contract,
-        statistics: Statistics,
-        memory: MemoryRecipe,
-        chunk: int = 100,
-        dim: int = 512,
-        heads: int = 8,
-        feed_forward: int = 3200,
-        encoder_layers: int = 4,
-        decoder_layers: int = 1,
-        latent: int = 32,
-        kl_weight: float = 10.0,
-        dropout: float = 0.1,
-        normalisation: NormaliserRecipe = MinMaxNormaliser,
-        action_space: ActionSpaceRecipe = ContractActions,
-    ) -> None:
-        """Builds the policy.
-
-        Args:
-            contract: What it observes and how it acts.
-            statistics: Of the training data.
-            memory: Makes the observation encoder for that contract.
-            chunk: Actions per chunk.
-            dim: Width of the transformer.
-            heads: Its attention heads.
-            feed_forward: Hidden width of its feed-forward layers.
-            encoder_layers: Layers of the encoder of observations, and of that of styles.
-            decoder_layers: Layers of the decoder.
-            latent: Numbers that a style has.
-            kl_weight: Weight of the divergence of the style from its prior.
-            dropout: Share of the activations that are dropped in training.
-            normalisation: How actions are brought to the range of the network.
-            action_space: What the numbers that are generated mean; see `policies/action_spaces`.
-
-        Raises:
-            ValueError: A size does not divide or a number is out of range.
-        """
-        super().__init__(
-            contract=contract,
-            statistics=statistics,
-            memory=memory,
-            chunk=chunk,
-            normalisation=normalisation,
-            action_space=action_space,
-        )
-        if dim % (2 * heads):
-            raise ValueError(f"dim is {dim} with {heads} heads; allowed: multiples of {2 * heads}.")
-        for name, count in {"encoder_layers": encoder_layers, "decoder_layers": decoder_layers, "latent": latent}.items():
-            if count < 1:
-                raise ValueError(f"{name} is {count}; it must be at least 1.")
-        if not kl_weight >= 0:
-            raise ValueError(f"kl_weight is {kl_weight}; allowed: 0 and above.")
-        self.kl_weight, self.latent = kl_weight, latent
-        self.joint_range = normalisation(statistics["joints/position"]) if contract.joints else None
+    def __init__(self, settings: ActSettings, contract: Contract, statistics: Statistics) -> None:
+        """Builds the policy; see `ChunkPolicy`."""
+        super().__init__(settings, contract, statistics)
+        dim, joints = settings.dim, len(contract.joints)
+        self.kl_weight, self.latent = settings.kl_weight, settings.latent
+        self.joint_range = settings.normalisation(statistics["joints/position"]) if joints else None
         self.style = StyleEncoder(
-            action_dim=self.action_dim,
-            joints=len(contract.joints),
-            latent=latent,
-            encoder=Encoder(dim, heads, feed_forward, encoder_layers, dropout),
-            dim=dim,
+            action_dim=self.action_dim, joints=joints, latent=self.latent, encoder=settings.encoder(), dim=dim
         )
         self.read_memory = nn.Identity() if self.memory.dim == dim else nn.Linear(self.memory.dim, dim)
-        self.read_style = nn.Linear(latent, dim)
+        self.read_style = nn.Linear(self.latent, dim)
         self.style_position = nn.Parameter(torch.randn(dim))
-        self.transformer = ActTransformer(
-            chunk=chunk,
-            dim=dim,
-            heads=heads,
-            feed_forward=feed_forward,
-            encoder_layers=encoder_layers,
-            decoder_layers=decoder_layers,
-            dropout=dropout,
-        )
+        self.transformer = settings.transformer()
         self.read_action = nn.Linear(dim, self.action_dim)
 
     def loss(self, batch: Batch) -> Tensor:

@@ -14,13 +14,12 @@ from stringline.datasets.contract import Contract, Observation
 from stringline.datasets.instructions import NUMBER_KEY, instruction_of
 from stringline.datasets.statistics import KeyStatistics, Statistics
 from stringline.datasets.validation import validate_observation
-from stringline.policies.action_spaces.space import ActionSpaceRecipe, ContractActions
 from stringline.policies.chunk import ActionChunk
 from stringline.policies.commitment import Commitment
 from stringline.policies.committed import Committed
 from stringline.policies.history import History, PastObservations
-from stringline.policies.memory import Memory, MemoryRecipe
-from stringline.policies.normaliser import MinMaxNormaliser, NormaliserRecipe
+from stringline.policies.memory import Memory
+from stringline.policies.policy_settings import PolicySettings
 
 Batch = Mapping[str, Tensor]
 
@@ -40,43 +39,29 @@ class ChunkPolicy(nn.Module, ABC):
         contract_range: The same for actions of the contract.
     """
 
-    def __init__(
-        self,
-        *,
-        contract: Contract,
-        statistics: Statistics,
-        memory: MemoryRecipe,
-        chunk: int,
-        normalisation: NormaliserRecipe = MinMaxNormaliser,
-        action_space: ActionSpaceRecipe = ContractActions,
-    ) -> None:
+    def __init__(self, settings: PolicySettings, contract: Contract, statistics: Statistics) -> None:
         """Builds what all policies share.
 
         Args:
+            settings: What is chosen about it.
             contract: What it observes and how it acts.
             statistics: Of the training data, for the ranges of joints and actions.
-            memory: Makes the observation encoder for that contract.
-            chunk: Actions per chunk, T.
-            normalisation: How actions are brought to the range of the network.
-            action_space: What the numbers that are generated mean; see `policies/action_spaces`.
 
         Raises:
-            ValueError: The chunk is empty, the memory wants a camera that the contract lacks, the action space does not fit the
-                contract, or the statistics are not those of its actions or say that nothing ever moves.
+            ValueError: The memory wants a camera that the contract lacks, the action space does not fit the contract, or the
+                statistics are not those of its actions or say that nothing ever moves.
         """
         super().__init__()
-        if chunk < 1:
-            raise ValueError(f"chunk is {chunk}; it must be at least 1.")
-        self.memory = memory(contract=contract, statistics=statistics)
+        self.memory = settings.memory(contract=contract, statistics=statistics)
         self.contract = contract.with_cameras(*self.memory.cameras)
-        self.chunk = chunk
-        self.action_space = action_space(contract=contract)
-        key = self.action_space.statistics_key(chunk)
-        measured = statistics.measured(key, partial(self.action_space.window_rows, self.contract.cameras, chunk))
+        self.chunk = settings.chunk
+        self.action_space = settings.action_space(contract=contract)
+        key = self.action_space.statistics_key(self.chunk)
+        measured = statistics.measured(key, partial(self.action_space.window_rows, self.contract.cameras, self.chunk))
         self.statistics = measured.without_episodes()
         check_actions(key, self.statistics[key], self.action_space.dim)
-        self.action_range = normalisation(self.statistics[key])
-        self.contract_range = self.action_range if key == "action" else normalisation(self.statistics["action"])
+        self.action_range = settings.normalisation(self.statistics[key])
+        self.contract_range = self.action_range if key == "action" else settings.normalisation(self.statistics["action"])
 
     @property
     def action_dim(self) -> int:

@@ -5,7 +5,7 @@ the network predicts the clean chunk, and the sampler spaces its steps from the 
 arXiv 2305.08891): with the usual `leading` spacing a few-step sampler starts at a noise level that still shows the data.
 """
 
-from functools import partial
+from dataclasses import dataclass
 from typing import get_args
 
 import torch
@@ -13,16 +13,16 @@ from torch import Tensor
 
 from stringline.datasets.contract import Contract
 from stringline.datasets.statistics import Statistics
-from stringline.policies.action_spaces.space import ActionSpaceRecipe, ContractActions
 from stringline.policies.chunk_policy import ChunkPolicy
 from stringline.policies.committed import Committed
-from stringline.policies.denoiser import Denoiser, DenoiserRecipe, Remembered, TransformerDenoiser
+from stringline.policies.denoiser import Denoiser, Remembered
 from stringline.policies.masked import masked_mean
-from stringline.policies.memory import Memory, MemoryRecipe
-from stringline.policies.normaliser import MinMaxNormaliser, NormaliserRecipe
+from stringline.policies.memory import Memory
+from stringline.policies.policy_settings import DenoisingSettings
 from stringline.policies.samplers import (
     Prediction,
     Sampler,
+    Scheduler,
     Spacing,
     check_first_level,
     clean_chunk,
@@ -35,80 +35,64 @@ from stringline.policies.samplers import (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class DiffusionSettings(DenoisingSettings):
+    """What is chosen about a diffusion policy.
+
+    Attributes:
+        noise_levels: Levels of the squared-cosine schedule (Nichol and Dhariwal, ICML 2021, equation 17).
+        prediction: What the network says of a noisy chunk: the clean one, the noise, or v; see `samplers.target_of`.
+        sampler: How chunks are drawn; see `samplers.make_scheduler`.
+        spacing: At which levels the sampler steps; see there.
+        zero_terminal_snr: Whether the last level is noise alone; see there.
+    """
+
+    noise_levels: int = 100
+    prediction: Prediction = "sample"
+    sampler: Sampler = "ddim"
+    spacing: Spacing = "trailing"
+    zero_terminal_snr: bool = False
+
+    def __post_init__(self) -> None:
+        """See the base."""
+        super().__post_init__()
+        known(self.prediction, "prediction", get_args(Prediction))
+        if not 1 <= self.sampling_steps <= self.noise_levels:
+            raise ValueError(f"sampling_steps is {self.sampling_steps}; allowed: 1 to noise_levels = {self.noise_levels}.")
+
+    def scheduler(self, reach: float) -> Scheduler:
+        """Returns the sampler's schedule for clean chunks of that reach.
+
+        Raises:
+            ValueError: A name does not exist.
+        """
+        return make_scheduler(
+            self.sampler,
+            levels=self.noise_levels,
+            spacing=self.spacing,
+            zero_terminal_snr=self.zero_terminal_snr,
+            reach=reach,
+        )
+
+
 class DiffusionPolicy(ChunkPolicy):
     """Denoising diffusion over normalised action chunks."""
 
     denoiser: Denoiser
 
-    def __init__(
-        self,
-        *,
-        contract: Contract,
-        statistics: Statistics,
-        memory: MemoryRecipe,
-        chunk: int = 48,
-        dim: int = 128,
-        depth: int = 3,
-        heads: int = 4,
-        denoiser: DenoiserRecipe | None = None,
-        noise_levels: int = 100,
-        sampling_steps: int = 8,
-        draws: int = 4,
-        prediction: Prediction = "sample",
-        sampler: Sampler = "ddim",
-        spacing: Spacing = "trailing",
-        zero_terminal_snr: bool = False,
-        normalisation: NormaliserRecipe = MinMaxNormaliser,
-        action_space: ActionSpaceRecipe = ContractActions,
-    ) -> None:
-        """Builds the policy.
-
-        Args:
-            contract: What it observes and how it acts.
-            statistics: Of the training data.
-            memory: Makes the observation encoder for that contract.
-            chunk: Actions per chunk.
-            dim: Width of the transformer denoiser.
-            depth: Its blocks.
-            heads: Its attention heads.
-            denoiser: Makes another denoiser, which has its own sizes; None: that transformer.
-            noise_levels: Levels of the squared-cosine schedule (Nichol and Dhariwal, ICML 2021, equation 17).
-            sampling_steps: Steps of the sampler at run time.
-            draws: Noise draws per observation and training step; the observation is encoded once for all of them.
-            prediction: What the network says of a noisy chunk: the clean one, the noise, or v; see `samplers.target_of`.
-            sampler: How chunks are drawn; see `samplers.make_scheduler`.
-            spacing: At which levels the sampler steps; see there.
-            zero_terminal_snr: Whether the last level is noise alone; see there.
-            normalisation: How actions are brought to the range of the network.
-            action_space: What the numbers that are generated mean; see `policies/action_spaces`.
+    def __init__(self, settings: DiffusionSettings, contract: Contract, statistics: Statistics) -> None:
+        """Builds the policy; see `ChunkPolicy`.
 
         Raises:
-            ValueError: There are more sampling steps than noise levels, a size does not divide, a name does not exist, or the
-                network would have to predict the noise where there is nothing else.
+            ValueError: A size does not divide, or the network would have to predict the noise where there is nothing else.
         """
-        super().__init__(
-            contract=contract,
-            statistics=statistics,
-            memory=memory,
-            chunk=chunk,
-            normalisation=normalisation,
-            action_space=action_space,
-        )
-        known(prediction, "prediction", get_args(Prediction))
-        if not 1 <= sampling_steps <= noise_levels:
-            raise ValueError(f"sampling_steps is {sampling_steps}; allowed: 1 to noise_levels = {noise_levels}.")
-        if draws < 1:
-            raise ValueError(f"draws is {draws}; it must be at least 1.")
-        make = denoiser or partial(TransformerDenoiser, dim=dim, depth=depth, heads=heads)
-        self.denoiser = make(action_dim=self.action_dim, chunk=chunk, memory_dim=self.memory.dim)
-        self.sampling_steps = sampling_steps
-        self.draws = draws
-        self.prediction: Prediction = prediction
-        self.scheduler = make_scheduler(
-            sampler, levels=noise_levels, spacing=spacing, zero_terminal_snr=zero_terminal_snr, reach=self.action_range.reach
-        )
-        first = ready(self.scheduler, sampling_steps).timesteps[0]
-        check_first_level(prediction, float(self._kept(first).sqrt()), spacing)
+        super().__init__(settings, contract, statistics)
+        self.denoiser = settings.network(settings.denoiser, action_dim=self.action_dim, memory_dim=self.memory.dim)
+        self.sampling_steps, self.draws = settings.sampling_steps, settings.draws
+        self.prediction: Prediction = settings.prediction
+        self.scheduler = settings.scheduler(self.action_range.reach)
+        first = ready(self.scheduler, self.sampling_steps).timesteps[0]
+        check_first_level(self.prediction, float(self._kept(first).sqrt()), settings.spacing)
 
     def chunk_loss(self, memory: Memory, action: Tensor, mask: Tensor) -> Tensor:
         """Mean squared error of the prediction over the actions inside the episode."""

@@ -15,23 +15,59 @@ take Langevin steps in y with its p held, and let the flow carry y from level s 
 energy is E = log q_s + f_s here, its proposal density is cancelled rather than computed, and chunks are refined at one level.
 """
 
-from functools import partial
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from stringline.datasets.contract import Contract
 from stringline.datasets.statistics import Statistics
-from stringline.policies.action_spaces.space import ActionSpaceRecipe, ContractActions
 from stringline.policies.committed import Committed
-from stringline.policies.denoiser import Denoiser, DenoiserRecipe, Remembered, TransformerDenoiser
-from stringline.policies.flow import FlowPolicy, Levels
-from stringline.policies.flow_steps import Solver
+from stringline.policies.denoiser import Denoiser, DenoiserRecipe, Remembered
+from stringline.policies.flow import FlowPolicy, FlowSettings
 from stringline.policies.langevin import langevin
-from stringline.policies.memory import Memory, MemoryRecipe
-from stringline.policies.normaliser import MinMaxNormaliser, NormaliserRecipe
+from stringline.policies.memory import Memory
+from stringline.policies.policy_settings import at_least
 from stringline.policies.ranking_loss import choose, ranking_loss, sum_of_evidence
 from stringline.policies.samplers import starting_noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnergySettings(FlowSettings):
+    """What is chosen about an energy policy, besides its proposal, a flow; `sampling_steps` are taken in training too.
+
+    Attributes:
+        energy: Makes another network for the energy, of the same face; what it says of each number is summed. None: a
+            transformer like that of the proposal. It is trained at levels drawn uniformly.
+        negatives: Chunks of the proposal among which the energy has to find the expert's, per observation and step.
+        ranking_weight: Of the ranking loss beside the proposal's; it only says how much the encoder listens to it.
+        candidates: Chunks that are proposed at run time.
+        temperature: Of the choice among them; see `ranking_loss.choose`. 0: the best.
+        refining_level: Noise level s at which chunks are judged and refined.
+        refining_steps: Langevin steps.
+        refining_scale: Their standard deviation, in units of that level.
+        landing_steps: Steps of the flow from that level to the data.
+    """
+
+    energy: DenoiserRecipe | None = None
+    negatives: int = 4
+    ranking_weight: float = 0.1
+    candidates: int = 8
+    temperature: float = 1.0
+    refining_level: float = 0.2
+    refining_steps: int = 8
+    refining_scale: float = 0.5
+    landing_steps: int = 2
+
+    def __post_init__(self) -> None:
+        """See the base."""
+        super().__post_init__()
+        at_least(1, negatives=self.negatives, candidates=self.candidates, landing_steps=self.landing_steps)
+        at_least(0, refining_steps=self.refining_steps, ranking_weight=self.ranking_weight, temperature=self.temperature)
+        if not 0 < self.refining_level <= 1:
+            raise ValueError(f"refining_level is {self.refining_level}; allowed: above 0, up to 1.")
+        if not self.refining_scale > 0:
+            raise ValueError(f"refining_scale is {self.refining_scale}; it must be positive; refining_steps=0 refines nothing.")
 
 
 class EnergyPolicy(FlowPolicy):
@@ -39,91 +75,18 @@ class EnergyPolicy(FlowPolicy):
 
     energy: Denoiser
 
-    def __init__(
-        self,
-        *,
-        contract: Contract,
-        statistics: Statistics,
-        memory: MemoryRecipe,
-        chunk: int = 48,
-        dim: int = 128,
-        depth: int = 3,
-        heads: int = 4,
-        denoiser: DenoiserRecipe | None = None,
-        energy: DenoiserRecipe | None = None,
-        sampling_steps: int = 8,
-        solver: Solver = "euler",
-        levels: Levels = "beta",
-        draws: int = 4,
-        negatives: int = 4,
-        ranking_weight: float = 0.1,
-        candidates: int = 8,
-        temperature: float = 1.0,
-        refining_level: float = 0.2,
-        refining_steps: int = 8,
-        refining_scale: float = 0.5,
-        landing_steps: int = 2,
-        normalisation: NormaliserRecipe = MinMaxNormaliser,
-        action_space: ActionSpaceRecipe = ContractActions,
-    ) -> None:
-        """Builds the policy.
-
-        Args:
-            contract: What it observes and how it acts.
-            statistics: Of the training data.
-            memory: Makes the observation encoder for that contract.
-            chunk: Actions per chunk.
-            dim: Width of both transformers.
-            depth: Their blocks.
-            heads: Their attention heads.
-            denoiser: Makes another network for the proposal's velocity; None: a transformer.
-            energy: Makes another network for the energy, of the same face; what it says of each number is summed.
-            sampling_steps: Steps of the proposal from noise to data, in training too.
-            solver: See `FlowPolicy`.
-            levels: See `FlowPolicy`; the energy is trained at levels drawn uniformly.
-            draws: Noise draws per observation and training step, for the proposal.
-            negatives: Chunks of the proposal among which the energy has to find the expert's, per observation and step.
-            ranking_weight: Of the ranking loss beside the proposal's; it only says how much the encoder listens to it.
-            candidates: Chunks that are proposed at run time.
-            temperature: Of the choice among them; see `ranking_loss.choose`. 0: the best.
-            refining_level: Noise level s at which chunks are judged and refined.
-            refining_steps: Langevin steps.
-            refining_scale: Their standard deviation, in units of that level.
-            landing_steps: Steps of the flow from that level to the data.
-            normalisation: How actions are brought to the range of the network.
-            action_space: What the numbers that are generated mean; see `policies/action_spaces`.
+    def __init__(self, settings: EnergySettings, contract: Contract, statistics: Statistics) -> None:
+        """Builds the policy; see `ChunkPolicy`.
 
         Raises:
-            ValueError: A number is out of its range, a size does not divide, or a name does not exist.
+            ValueError: A size does not divide.
         """
-        super().__init__(
-            contract=contract,
-            statistics=statistics,
-            memory=memory,
-            chunk=chunk,
-            dim=dim,
-            depth=depth,
-            heads=heads,
-            denoiser=denoiser,
-            sampling_steps=sampling_steps,
-            solver=solver,
-            levels=levels,
-            draws=draws,
-            normalisation=normalisation,
-            action_space=action_space,
-        )
-        counts = {"negatives": negatives, "candidates": candidates, "landing_steps": landing_steps}
-        _at_least(1, **counts)
-        _at_least(0, refining_steps=refining_steps, ranking_weight=ranking_weight, temperature=temperature)
-        if not 0 < refining_level <= 1:
-            raise ValueError(f"refining_level is {refining_level}; allowed: above 0, up to 1.")
-        if not refining_scale > 0:
-            raise ValueError(f"refining_scale is {refining_scale}; it must be positive; refining_steps=0 refines nothing.")
-        make = energy or partial(TransformerDenoiser, dim=dim, depth=depth, heads=heads)
-        self.energy = make(action_dim=self.action_dim, chunk=chunk, memory_dim=self.memory.dim)
-        self.negatives, self.ranking_weight = negatives, ranking_weight
-        self.candidates, self.temperature, self.landing_steps = candidates, temperature, landing_steps
-        self.refining_level, self.refining_steps, self.refining_scale = refining_level, refining_steps, refining_scale
+        super().__init__(settings, contract, statistics)
+        self.energy = settings.network(settings.energy, action_dim=self.action_dim, memory_dim=self.memory.dim)
+        self.negatives, self.ranking_weight = settings.negatives, settings.ranking_weight
+        self.candidates, self.temperature = settings.candidates, settings.temperature
+        self.refining_level, self.refining_steps = settings.refining_level, settings.refining_steps
+        self.refining_scale, self.landing_steps = settings.refining_scale, settings.landing_steps
 
     def chunk_loss(self, memory: Memory, action: Tensor, mask: Tensor) -> Tensor:
         """The proposal's loss, and that of finding the expert's chunk among the proposal's."""
@@ -198,9 +161,3 @@ class EnergyPolicy(FlowPolicy):
 
     def _levels_like(self, chunks: Tensor) -> Tensor:
         return torch.full(chunks.shape[:2], self.refining_level, dtype=chunks.dtype, device=chunks.device)
-
-
-def _at_least(least: int, **numbers: float) -> None:
-    for name, number in numbers.items():
-        if number < least:
-            raise ValueError(f"{name} is {number}; it must be at least {least}.")

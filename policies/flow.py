@@ -5,7 +5,7 @@ ICLR 2023, arXiv 2209.03003, equation 1). At noise level s from 0 (data) to 1 (n
 network learns the velocity data - noise. Levels count from the data, as in diffusion, against the time of those papers.
 """
 
-from functools import partial
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
@@ -13,17 +13,37 @@ from torch import Tensor
 
 from stringline.datasets.contract import Contract
 from stringline.datasets.statistics import Statistics
-from stringline.policies.action_spaces.space import ActionSpaceRecipe, ContractActions
 from stringline.policies.chunk_policy import ChunkPolicy
 from stringline.policies.committed import Committed
-from stringline.policies.denoiser import Denoiser, DenoiserRecipe, Remembered, TransformerDenoiser
+from stringline.policies.denoiser import Denoiser, Remembered
 from stringline.policies.flow_steps import Solver, walk
 from stringline.policies.masked import masked_mean
-from stringline.policies.memory import Memory, MemoryRecipe
-from stringline.policies.normaliser import MinMaxNormaliser, NormaliserRecipe
+from stringline.policies.memory import Memory
+from stringline.policies.policy_settings import DenoisingSettings, at_least
 from stringline.policies.samplers import known, starting_noise
 
 Levels = Literal["uniform", "beta"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowSettings(DenoisingSettings):
+    """What is chosen about a flow policy; its denoiser says the velocity.
+
+    Attributes:
+        solver: How a step is taken; see `flow_steps.walk`.
+        levels: How often each noise level is trained: `uniform`, or `beta`: 0.001 + 0.999 Beta(1.5, 1), which looks more often
+            at much noise (Black et al., pi0, 2024, arXiv 2410.24164, appendix B, as openpi has it).
+    """
+
+    solver: Solver = "euler"
+    levels: Levels = "beta"
+
+    def __post_init__(self) -> None:
+        """See the base."""
+        super().__post_init__()
+        known(self.solver, "solver", get_args(Solver))
+        known(self.levels, "distribution of levels", get_args(Levels))
+        at_least(1, sampling_steps=self.sampling_steps)
 
 
 class FlowPolicy(ChunkPolicy):
@@ -31,64 +51,17 @@ class FlowPolicy(ChunkPolicy):
 
     denoiser: Denoiser
 
-    def __init__(
-        self,
-        *,
-        contract: Contract,
-        statistics: Statistics,
-        memory: MemoryRecipe,
-        chunk: int = 48,
-        dim: int = 128,
-        depth: int = 3,
-        heads: int = 4,
-        denoiser: DenoiserRecipe | None = None,
-        sampling_steps: int = 8,
-        solver: Solver = "euler",
-        levels: Levels = "beta",
-        draws: int = 4,
-        normalisation: NormaliserRecipe = MinMaxNormaliser,
-        action_space: ActionSpaceRecipe = ContractActions,
-    ) -> None:
-        """Builds the policy.
-
-        Args:
-            contract: What it observes and how it acts.
-            statistics: Of the training data.
-            memory: Makes the observation encoder for that contract.
-            chunk: Actions per chunk.
-            dim: Width of the transformer denoiser.
-            depth: Its blocks.
-            heads: Its attention heads.
-            denoiser: Makes another network for the velocity, which has its own sizes; None: that transformer.
-            sampling_steps: Steps from noise to data at run time.
-            solver: How a step is taken; see `flow_steps.walk`.
-            levels: How often each noise level is trained: `uniform`, or `beta`: 0.001 + 0.999 Beta(1.5, 1), which looks more
-                often at much noise (Black et al., pi0, 2024, arXiv 2410.24164, appendix B, as openpi has it).
-            draws: Noise draws per observation and training step; the observation is encoded once for all of them.
-            normalisation: How actions are brought to the range of the network.
-            action_space: What the numbers that are generated mean; see `policies/action_spaces`.
+    def __init__(self, settings: FlowSettings, contract: Contract, statistics: Statistics) -> None:
+        """Builds the policy; see `ChunkPolicy`.
 
         Raises:
-            ValueError: There are no steps or draws, a size does not divide, or a name does not exist.
+            ValueError: A size does not divide.
         """
-        super().__init__(
-            contract=contract,
-            statistics=statistics,
-            memory=memory,
-            chunk=chunk,
-            normalisation=normalisation,
-            action_space=action_space,
-        )
-        known(solver, "solver", get_args(Solver))
-        known(levels, "distribution of levels", get_args(Levels))
-        for name, count in {"sampling_steps": sampling_steps, "draws": draws}.items():
-            if count < 1:
-                raise ValueError(f"{name} is {count}; it must be at least 1.")
-        make = denoiser or partial(TransformerDenoiser, dim=dim, depth=depth, heads=heads)
-        self.denoiser = make(action_dim=self.action_dim, chunk=chunk, memory_dim=self.memory.dim)
-        self.sampling_steps, self.draws = sampling_steps, draws
-        self.solver: Solver = solver
-        self.levels: Levels = levels
+        super().__init__(settings, contract, statistics)
+        self.denoiser = settings.network(settings.denoiser, action_dim=self.action_dim, memory_dim=self.memory.dim)
+        self.sampling_steps, self.draws = settings.sampling_steps, settings.draws
+        self.solver: Solver = settings.solver
+        self.levels: Levels = settings.levels
 
     def chunk_loss(self, memory: Memory, action: Tensor, mask: Tensor) -> Tensor:
         """Mean squared error of the predicted velocity over the actions inside the episode."""

@@ -1,6 +1,6 @@
 """What a policy knows of one observation: tokens of all cameras and of the grippers, fused where they stand."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -13,16 +13,13 @@ from stringline.datasets.contract import Camera, Contract
 from stringline.datasets.instructions import NUMBER_KEY
 from stringline.datasets.statistics import Statistics
 from stringline.encoders.camera_views import read_key
-from stringline.encoders.depth_inputs import DepthInput
-from stringline.encoders.patches import ConvolutionalStem, EmbeddingRecipe
-from stringline.encoders.positions.coordinates import Coordinates
-from stringline.encoders.positions.encoding import EncodingRecipe
+from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.space_time import with_time
 from stringline.encoders.rgbd import RgbdTokens, Tokens
 from stringline.encoders.vit import VisionTransformer
 from stringline.policies.history import History
-from stringline.policies.instruction import Instruction, InstructionRecipe
-from stringline.policies.normaliser import MinMaxNormaliser, NormaliserRecipe
+from stringline.policies.instruction import Instruction
+from stringline.policies.memory_settings import ObservationSettings
 
 
 @dataclass(frozen=True)
@@ -50,85 +47,52 @@ class ObservationMemory(nn.Module):
         instruction: Knows what can be asked for; None: nothing is asked.
     """
 
-    def __init__(
-        self,
-        *,
-        contract: Contract,
-        statistics: Statistics,
-        encoding: EncodingRecipe,
-        coordinates: Coordinates,
-        depth_input: DepthInput | None = None,
-        embedding: EmbeddingRecipe = ConvolutionalStem,
-        cameras: Sequence[str] | None = None,
-        values: bool = True,
-        dim: int = 128,
-        depth: int = 4,
-        heads: int = 4,
-        share_layers: bool = True,
-        registers: int = 0,
-        joint_dropout: float = 0.0,
-        normalisation: NormaliserRecipe = MinMaxNormaliser,
-        history: History | None = None,
-        instruction: InstructionRecipe | None = None,
-    ) -> None:
+    def __init__(self, settings: ObservationSettings, contract: Contract, statistics: Statistics) -> None:
         """Builds the encoder.
 
         Args:
+            settings: What is chosen about it.
             contract: Of the observations.
             statistics: For the ranges of the joints.
-            encoding: How places enter attention.
-            coordinates: What a place is.
-            depth_input: What the network sees of depth, besides places; None: nothing.
-            embedding: Makes a token of each patch.
-            cameras: Names of the cameras to look through; None: all of the contract.
-            values: Relative values: places turn the values too.
-            dim: Width of the tokens.
-            depth: Number of blocks.
-            heads: Attention heads; `dim` must divide into heads of even size.
-            share_layers: One encoding for all blocks, or one for each.
-            registers: Learned tokens without a place that nobody but the others sees; see `VisionTransformer`.
-            joint_dropout: Share of the training examples whose joint state is hidden. In most frames of a demonstration the
-                joints give away where the arm is going, and a policy that reads it there does not learn to look.
-            normalisation: How joint positions are brought to the range of the network.
-            history: Which moments of the past to look at; None: the present alone.
-            instruction: Makes tokens of what is asked for; None: nothing is asked.
 
         Raises:
-            ValueError: A camera does not exist, the contract has no arms or joints, a size does not divide, the encoding knows
-                no time, or the data ask for nothing.
+            ValueError: A camera does not exist, there are no arms or joints, the encoding knows no time, or nothing is asked.
         """
         super().__init__()
         if not contract.arms or not contract.joints:
             raise ValueError("This policy needs joint positions and gripper poses; the contract has no arms or no joints.")
-        if dim % (2 * heads):
-            raise ValueError(f"dim is {dim} with {heads} heads; allowed: multiples of {2 * heads}.")
-        if not 0 <= joint_dropout < 1:
-            raise ValueError(f"joint_dropout is {joint_dropout}; allowed: 0 to below 1.")
-        names = [camera.name for camera in contract.cameras] if cameras is None else cameras
-        self.cameras = tuple(contract.camera(name) for name in names)
+        self.cameras = settings.choose(contract)
         self.arms = contract.arms
-        self.dim = dim
-        self.joint_range = normalisation(statistics["joints/position"])
-        self.tokenise = RgbdTokens(self.cameras, coordinates, dim, depth=depth_input, embedding=embedding)
-        self.joint_dropout = joint_dropout
+        self.dim = dim = settings.dim
+        self.joint_range = settings.normalisation(statistics["joints/position"])
+        coordinates, depth, embedding = settings.coordinates, settings.depth_input, settings.embedding
+        self.tokenise = RgbdTokens(self.cameras, coordinates, dim, depth=depth, embedding=embedding)
+        self.joint_dropout = settings.joint_dropout
         self.embed_joints = nn.Linear(len(contract.joints), dim)
         self.arm_mark = nn.Parameter(0.02 * torch.randn(len(self.arms), dim))
-        places = encoding(heads=heads, head_dim=dim // heads, axes=coordinates.axes)
-        self.history = history
-        if history is not None:
-            history.steps(contract.control_hz)
-            places = with_time(places, history.wavelengths_s)
-            self.past_mark = nn.Parameter(0.02 * torch.randn(len(history.ages_s), dim))
-        known = statistics.instructions
-        self.instruction: Instruction | None = None if instruction is None else instruction(dim=dim, known=known)
+        self.history = settings.history
+        places = self._encoding(settings, contract)
+        asked = settings.instruction
+        self.instruction: Instruction | None = None if asked is None else asked(dim=dim, known=statistics.instructions)
         self.blocks = VisionTransformer(
             places,
             dim,
-            depth,
-            values=values,
-            share_layers=share_layers,
-            registers=registers,
+            settings.depth,
+            values=settings.values,
+            share_layers=settings.share_layers,
+            registers=settings.registers,
         )
+
+    def _encoding(self, settings: ObservationSettings, contract: Contract) -> PositionEncoding:
+        """Returns the encoding of places, and of times where the past is looked at, whose moments then get their marks."""
+        heads, dim = settings.heads, settings.dim
+        places = settings.encoding(heads=heads, head_dim=dim // heads, axes=settings.coordinates.axes)
+        if self.history is None:
+            return places
+        self.history.steps(contract.control_hz)
+        places = with_time(places, self.history.wavelengths_s)
+        self.past_mark = nn.Parameter(0.02 * torch.randn(len(self.history.ages_s), dim))
+        return places
 
     @property
     def keys(self) -> list[str]:

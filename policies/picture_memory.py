@@ -5,6 +5,7 @@ They stand in the place of `ObservationMemory` in any policy.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -22,7 +23,7 @@ from stringline.encoders.vit import VisionTransformer
 from stringline.policies.history import History
 from stringline.policies.instruction import Instruction
 from stringline.policies.memory import Memory
-from stringline.policies.normaliser import MinMaxNormaliser, NormaliserRecipe
+from stringline.policies.memory_settings import MemorySettings, check_heads
 from stringline.policies.sinusoids import picture_positions
 
 
@@ -40,26 +41,23 @@ class PictureMemory(nn.Module, ABC):
     history: History | None = None
     instruction: Instruction | None = None
 
-    def __init__(
-        self, contract: Contract, statistics: Statistics, cameras: Sequence[str] | None, normalisation: NormaliserRecipe
-    ) -> None:
+    def __init__(self, settings: MemorySettings, contract: Contract, statistics: Statistics) -> None:
         """Chooses the cameras.
 
         Args:
+            settings: What is chosen about it.
             contract: Of the observations.
             statistics: For the ranges of the joints.
-            cameras: Names of the cameras to look through; None: all of the contract.
-            normalisation: How joint positions are brought to the range of the network.
 
         Raises:
             ValueError: A camera does not exist, or the contract has no cameras or no joints.
         """
         super().__init__()
-        names = [camera.name for camera in contract.cameras] if cameras is None else cameras
-        if not names or not contract.joints:
+        chosen = settings.choose(contract)
+        if not chosen or not contract.joints:
             raise ValueError("This memory needs pictures and joint positions; there are no cameras or no joints.")
-        self.cameras = tuple(_colours_only(contract.camera(name)) for name in names)
-        self.joint_range = normalisation(statistics["joints/position"])
+        self.cameras = tuple(_colours_only(camera) for camera in chosen)
+        self.joint_range = settings.normalisation(statistics["joints/position"])
 
     @property
     def keys(self) -> list[str]:
@@ -88,6 +86,30 @@ class PictureMemory(nn.Module, ABC):
         return self.joint_range.normalise(read_key(observation, "joints/position").float())
 
 
+@dataclass(frozen=True, kw_only=True)
+class FeatureMapSettings(MemorySettings):
+    """What is chosen about a `FeatureMapMemory`.
+
+    Attributes:
+        network: Makes a feature map of a picture.
+        shared: One network for all cameras, as in ACT's code; else each has its own.
+        dim: Width of the tokens, a multiple of 4.
+    """
+
+    network: PictureNetworkRecipe = ResNet
+    shared: bool = True
+    dim: int = 512
+
+    def __post_init__(self) -> None:
+        """Checks the width.
+
+        Raises:
+            ValueError: It does not divide.
+        """
+        if self.dim % 4:
+            raise ValueError(f"dim is {self.dim}; allowed: multiples of 4.")
+
+
 class FeatureMapMemory(PictureMemory):
     """A token for each cell of each camera's feature map, and one of the joints: what ACT's transformer reads.
 
@@ -95,39 +117,14 @@ class FeatureMapMemory(PictureMemory):
     queries and keys in every layer, so that any policy can use this memory; and cameras have a learned mark, zero at first.
     """
 
-    def __init__(
-        self,
-        *,
-        contract: Contract,
-        statistics: Statistics,
-        network: PictureNetworkRecipe = ResNet,
-        cameras: Sequence[str] | None = None,
-        shared: bool = True,
-        dim: int = 512,
-        normalisation: NormaliserRecipe = MinMaxNormaliser,
-    ) -> None:
-        """Builds the encoder.
-
-        Args:
-            contract: Of the observations.
-            statistics: For the ranges of the joints.
-            network: Makes a feature map of a picture.
-            cameras: Names of the cameras to look through; None: all of the contract.
-            shared: One network for all cameras, as in ACT's code; else each has its own.
-            dim: Width of the tokens, a multiple of 4.
-            normalisation: How joint positions are brought to the range of the network.
-
-        Raises:
-            ValueError: A camera does not exist, the contract has no joints, or the width does not divide.
-        """
-        super().__init__(contract, statistics, cameras, normalisation)
-        if dim % 4:
-            raise ValueError(f"dim is {dim}; allowed: multiples of 4.")
-        self.dim = dim
-        self.networks, width = _networks(network, len(self.cameras), shared=shared)
-        self.project = nn.Conv2d(width, dim, kernel_size=1)
-        self.camera_mark = nn.Parameter(torch.zeros(len(self.cameras), dim))
-        self.embed_joints = nn.Linear(len(contract.joints), dim)
+    def __init__(self, settings: FeatureMapSettings, contract: Contract, statistics: Statistics) -> None:
+        """Builds the encoder; see `PictureMemory`."""
+        super().__init__(settings, contract, statistics)
+        self.dim = settings.dim
+        self.networks, width = _networks(settings.network, len(self.cameras), shared=settings.shared)
+        self.project = nn.Conv2d(width, self.dim, kernel_size=1)
+        self.camera_mark = nn.Parameter(torch.zeros(len(self.cameras), self.dim))
+        self.embed_joints = nn.Linear(len(contract.joints), self.dim)
 
     def forward(self, observation: Mapping[str, Tensor]) -> Memory:
         """Encodes a batch; the tokens of the cameras come one after the other, then that of the joints."""
@@ -156,6 +153,23 @@ class FeatureMapMemory(PictureMemory):
         return tokens, presence(observation, camera, everywhere)[1]
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeypointSettings(MemorySettings):
+    """What is chosen about a `KeypointMemory`.
+
+    Attributes:
+        network: Makes a feature map of a picture; a softmax over less than 2 x 2 cells says nothing.
+        shared: One network for all cameras; else each has its own, as published.
+        points: Places in the picture that are found, per camera.
+        features: Numbers per camera.
+    """
+
+    network: PictureNetworkRecipe = ResNet
+    shared: bool = False
+    points: int = 32
+    features: int = 64
+
+
 class KeypointMemory(PictureMemory):
     """One token: where features lie in each camera's picture, and the joints; diffusion policy conditions its U-Net with it.
 
@@ -164,35 +178,11 @@ class KeypointMemory(PictureMemory):
     that looks at two.
     """
 
-    def __init__(
-        self,
-        *,
-        contract: Contract,
-        statistics: Statistics,
-        network: PictureNetworkRecipe = ResNet,
-        cameras: Sequence[str] | None = None,
-        shared: bool = False,
-        points: int = 32,
-        features: int = 64,
-        normalisation: NormaliserRecipe = MinMaxNormaliser,
-    ) -> None:
-        """Builds the encoder.
-
-        Args:
-            contract: Of the observations.
-            statistics: For the ranges of the joints.
-            network: Makes a feature map of a picture; a softmax over less than 2 x 2 cells says nothing.
-            cameras: Names of the cameras to look through; None: all of the contract.
-            shared: One network for all cameras; else each has its own, as published.
-            points: Places in the picture that are found, per camera.
-            features: Numbers per camera.
-            normalisation: How joint positions are brought to the range of the network.
-
-        Raises:
-            ValueError: A camera does not exist, or the contract has no joints.
-        """
-        super().__init__(contract, statistics, cameras, normalisation)
-        self.networks, width = _networks(network, len(self.cameras), shared=shared)
+    def __init__(self, settings: KeypointSettings, contract: Contract, statistics: Statistics) -> None:
+        """Builds the encoder; see `PictureMemory`."""
+        super().__init__(settings, contract, statistics)
+        points, features = settings.points, settings.features
+        self.networks, width = _networks(settings.network, len(self.cameras), shared=settings.shared)
         self.locate = nn.ModuleList(nn.Conv2d(width, points, kernel_size=1) for _ in self.cameras)
         self.project = nn.ModuleList(nn.Linear(2 * points, features) for _ in self.cameras)
         self.dim = features * len(self.cameras) + len(contract.joints)
@@ -211,50 +201,50 @@ class KeypointMemory(PictureMemory):
         return found if present is None else torch.where(present[:, None], found, 0.0)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlainVisionSettings(MemorySettings):
+    """What is chosen about a `PlainVisionMemory`.
+
+    Attributes:
+        encoding: How columns and rows enter, such as `SinusoidalEncoding`.
+        grid: Patches a side at training, or (rows, columns) of them.
+        embedding: Makes a token of each patch.
+        dim: Width of the tokens.
+        depth: Number of blocks.
+        heads: Attention heads; `dim` must divide into heads of even size.
+    """
+
+    encoding: EncodingRecipe
+    grid: int | Sequence[int] = 8
+    embedding: EmbeddingRecipe = PatchProjection
+    dim: int = 128
+    depth: int = 4
+    heads: int = 4
+
+    def __post_init__(self) -> None:
+        """Checks the width.
+
+        Raises:
+            ValueError: It does not divide.
+        """
+        check_heads(self.dim, self.heads)
+
+
 class PlainVisionMemory(PictureMemory):
     """Patches of all cameras and the joints through a vision transformer that knows where in its picture a patch is, no more.
 
     Dosovitskiy et al., ViT, 2021. The cameras' tokens attend to each other, as in `ObservationMemory`.
     """
 
-    def __init__(
-        self,
-        *,
-        contract: Contract,
-        statistics: Statistics,
-        encoding: EncodingRecipe,
-        cameras: Sequence[str] | None = None,
-        grid: int | Sequence[int] = 8,
-        embedding: EmbeddingRecipe = PatchProjection,
-        dim: int = 128,
-        depth: int = 4,
-        heads: int = 4,
-        normalisation: NormaliserRecipe = MinMaxNormaliser,
-    ) -> None:
-        """Builds the encoder.
-
-        Args:
-            contract: Of the observations.
-            statistics: For the ranges of the joints.
-            encoding: How columns and rows enter, such as `SinusoidalEncoding`.
-            cameras: Names of the cameras to look through; None: all of the contract.
-            grid: Patches a side at training, or (rows, columns) of them.
-            embedding: Makes a token of each patch.
-            dim: Width of the tokens.
-            depth: Number of blocks.
-            heads: Attention heads; `dim` must divide into heads of even size.
-            normalisation: How joint positions are brought to the range of the network.
-
-        Raises:
-            ValueError: A camera does not exist, the contract has no joints, or a size does not divide.
-        """
-        super().__init__(contract, statistics, cameras, normalisation)
-        if dim % (2 * heads):
-            raise ValueError(f"dim is {dim} with {heads} heads; allowed: multiples of {2 * heads}.")
+    def __init__(self, settings: PlainVisionSettings, contract: Contract, statistics: Statistics) -> None:
+        """Builds the encoder; see `PictureMemory`."""
+        super().__init__(settings, contract, statistics)
+        dim, heads = settings.dim, settings.heads
         self.dim = dim
-        self.tokenise = RgbdTokens(self.cameras, GridPlaces(grid), dim, embedding=embedding)
+        self.tokenise = RgbdTokens(self.cameras, GridPlaces(settings.grid), dim, embedding=settings.embedding)
         self.embed_joints = nn.Linear(len(contract.joints), dim)
-        self.blocks = VisionTransformer(encoding(heads=heads, head_dim=dim // heads, axes=2), dim, depth, values=False)
+        places = settings.encoding(heads=heads, head_dim=dim // heads, axes=2)
+        self.blocks = VisionTransformer(places, dim, settings.depth, values=False)
 
     def forward(self, observation: Mapping[str, Tensor]) -> Memory:
         """Encodes a batch; the tokens of the cameras come one after the other, then that of the joints, which has no place."""

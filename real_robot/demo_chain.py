@@ -28,6 +28,7 @@ from stringline.sim.replay import Replay
 from stringline.sim.report import Report, choose_clips, write_report
 from stringline.sim.results import EpisodeResult, Summary
 from stringline.sim.train import train_policy
+from stringline.sim.training_settings import TrainingSettings
 
 _log = logging.getLogger(__name__)
 
@@ -94,8 +95,8 @@ class DemoChain:
         return Recipe(**({"task": task["name"], "varied": False, "cameras": tuple(task["cameras"])} | chosen | changes))
 
     def _train(self, demonstrations: EpisodeStore) -> History:
-        early = {key: self.settings[key] for key in ("early_s", "early_factor")}
-        return train_policy(self.settings["policy"], demonstrations, self.trainer, self.folder / "training", **early)
+        chosen = TrainingSettings(early_s=self.settings["early_s"], early_factor=self.settings["early_factor"])
+        return train_policy(self.settings["policy"], demonstrations, self.trainer, self.folder / "training", chosen)
 
     @property
     def checkpoint(self) -> Path:

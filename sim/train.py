@@ -4,6 +4,7 @@ import logging
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from stringline.encoders.training.faces import Asides, Prepare, Probe, Validate
 from stringline.encoders.training.history import History
 from stringline.encoders.training.loop import Trainer
 from stringline.encoders.training.observer import LATEST
-from stringline.encoders.training.run_logger import LoggerRecipe
 from stringline.encoders.training.stopping import Stopped
 from stringline.encoders.training.validation import ValidationLoss
 from stringline.policies.chunk_policy import ChunkPolicy
@@ -32,10 +32,13 @@ from stringline.sim.fine_tuning import Start, start_of
 from stringline.sim.kept_checkpoints import END, KeptCheckpoints
 from stringline.sim.run_claim import claim, leads, processes
 from stringline.sim.training_data import TrainingData, sources_of
-from stringline.sim.training_evaluation import TrainingEvaluation, training_evaluation
+from stringline.sim.training_evaluation import training_evaluation
+from stringline.sim.training_settings import TrainingSettings
 from stringline.sim.window_batches import HeldOutBatches, WindowBatches, tensors
 
 logger = logging.getLogger(__name__)
+
+USUAL = TrainingSettings()
 
 
 def train_policy(
@@ -43,15 +46,7 @@ def train_policy(
     demonstrations: EpisodeStore | Sequence[Source],
     trainer: Trainer,
     directory: Path,
-    *,
-    early_s: float = 0.0,
-    early_factor: float = 1.0,
-    held_out: int = 16,
-    augmentation: Mapping[str, Any] | None = None,
-    validation_windows: int = 256,
-    start: Start | None = None,
-    evaluate: TrainingEvaluation | None = None,
-    log: LoggerRecipe | None = None,
+    settings: TrainingSettings = USUAL,
 ) -> History:
     """Trains a policy and writes `directory/checkpoint`; a stopped run continues.
 
@@ -63,14 +58,7 @@ def train_policy(
         demonstrations: A store, or the stores of a mixture.
         trainer: How to train.
         directory: Of the run.
-        early_s: See `WindowBatches`.
-        early_factor: See `WindowBatches`.
-        held_out: Episodes that are not trained on but probed and validated with, of each store; at most a fifth of it.
-        augmentation: Configuration of an `Augmentation` of the batches trained on; None: none. Probes see pictures as they are.
-        validation_windows: How many windows of those episodes the validation loss is the mean of; 0: there is none.
-        start: The weights to begin with; None: random ones.
-        evaluate: Measures success in simulation meanwhile; None: nobody does.
-        log: Where figures go besides `directory/history.jsonl`; None: nowhere.
+        settings: What else is chosen.
 
     Returns:
         Losses and what was found beside them.
@@ -79,30 +67,17 @@ def train_policy(
         ValueError: A store is empty, stores cannot be mixed, the configuration or the weights to begin with do not fit the
             data, or the directory holds another run.
     """
-    data, augment = TrainingData(demonstrations, held_out), _augmentation(augmentation)
-    policy = _policy(model, data, trainer.seed, start)
+    data = TrainingData(demonstrations, settings.held_out)
+    policy = _policy(model, data, trainer.seed, settings.start)
     windows = data.windows_for(policy, data.training)
-    record = _record(trainer, data, len(windows), start)
-    logger.info(
-        "%d windows of %d episodes; %.2f million parameters.", len(windows), record["episodes"], _parameters(policy) / 1e6
-    )
+    record = _record(trainer, data, len(windows), settings.start)
+    millions = sum(parameter.numel() for parameter in policy.parameters()) / 1e6
+    logger.info("%d windows of %d episodes; %.2f million parameters.", len(windows), record["episodes"], millions)
+    claim(directory, _course(model, data, trainer) | settings.course())
+    early_s, early_factor = settings.early_s, settings.early_factor
     batches = WindowBatches(windows, trainer.batch_size, seed=trainer.seed, early_s=early_s, early_factor=early_factor)
-    # All that decides the course of a run: with any of it changed, its state and its statistics would not belong together.
-    chosen = {"early": [early_s, early_factor], "augmentation": dict(augmentation) if augment and augmentation else None}
-    course = {"model": dict(model), "trainer": trainer.course(), "processes": processes(), **data.describe()}
-    claim(directory, course | chosen | {"start": start.describe() if start else None})
     kept = KeptCheckpoints(directory, policy, model, record, trainer.steps)
-    probe, validate = _looks(data, policy, validation_windows, trainer.batch_size)
-    asides = Asides(
-        probe=probe,
-        validate=validate,
-        evaluate=evaluate,
-        keep=kept.keep,
-        prepare=_prepare(augment, policy) if augment else None,
-        weigh=_actions,
-        describe=batches.describe,
-        logger=log,
-    )
+    asides = replace(_asides(data, policy, trainer, settings), keep=kept.keep, describe=batches.describe)
     with exclusive(directory) if leads() else nullcontext():
         return trainer.fit(policy, batches, directory, save_model=kept.end, asides=asides)
 
@@ -117,8 +92,9 @@ def _policy(model: Mapping[str, Any], data: TrainingData, seed: int, start: Star
     return policy
 
 
-def _parameters(policy: ChunkPolicy) -> int:
-    return sum(parameter.numel() for parameter in policy.parameters())
+def _course(model: Mapping[str, Any], data: TrainingData, trainer: Trainer) -> dict[str, Any]:
+    """Returns what decides the course of a run: with any of it changed, its state and statistics would not belong together."""
+    return {"model": dict(model), "trainer": trainer.course(), "processes": processes(), **data.describe()}
 
 
 def _record(trainer: Trainer, data: TrainingData, windows: int, start: Start | None) -> dict[str, Any]:
@@ -131,6 +107,19 @@ def _record(trainer: Trainer, data: TrainingData, windows: int, start: Start | N
         "seed": trainer.seed,
     }
     return record | ({"start": start.describe()} if start else {})
+
+
+def _asides(data: TrainingData, policy: ChunkPolicy, trainer: Trainer, settings: TrainingSettings) -> Asides:
+    """Returns what is done besides training, as far as data and settings say so."""
+    augment, (probe, validate) = settings.augment(), _looks(data, policy, settings.validation_windows, trainer.batch_size)
+    return Asides(
+        probe=probe,
+        validate=validate,
+        evaluate=settings.evaluate,
+        prepare=_prepare(augment, policy) if augment else None,
+        weigh=_actions,
+        logger=settings.log,
+    )
 
 
 def _looks(data: TrainingData, policy: ChunkPolicy, windows: int, batch_size: int) -> tuple[Probe | None, Validate | None]:
@@ -155,14 +144,6 @@ def _prepare(augment: Augmentation, policy: ChunkPolicy) -> Prepare:
     return prepare
 
 
-def _augmentation(configuration: Mapping[str, Any] | None) -> Augmentation | None:
-    """Returns what a configuration describes, None where that changes nothing."""
-    built = None if configuration is None else build(dict(configuration), torch.nn.Module)
-    if built is not None and not isinstance(built, Augmentation):
-        raise ValueError(f"augmentation is a {type(built).__name__}; allowed: {Augmentation.__name__}.")
-    return built if built is not None and built.transforms else None
-
-
 def main() -> None:
     """The command `stringline-train`; stopped by SIGTERM its exit code is 143, by Ctrl-C 130."""
     run("train", _train)
@@ -175,19 +156,16 @@ def _train(config: DictConfig) -> None:
     dataset, output = dict(settings["dataset"]), Path(settings["output"])
     mixture = dataset.pop("stores", None)
     store = EpisodeStore.open(dataset.pop("path")) if mixture is None else sources_of(mixture)
+    chosen = TrainingSettings(
+        augmentation=settings["augmentation"],
+        validation_windows=settings["validation_windows"],
+        start=start_of(settings),
+        evaluate=training_evaluation(output, output / LATEST, settings.get("task"), settings["evaluation"]),
+        log=build(settings.get("logger")),
+        **dataset,
+    )
     try:
-        train_policy(
-            settings["policy"],
-            store,
-            build(settings["trainer"]),
-            output,
-            augmentation=settings["augmentation"],
-            validation_windows=settings["validation_windows"],
-            start=start_of(settings),
-            evaluate=training_evaluation(output, output / LATEST, settings.get("task"), settings["evaluation"]),
-            log=build(settings.get("logger")),
-            **dataset,
-        )
+        train_policy(settings["policy"], store, build(settings["trainer"]), output, chosen)
     except Stopped as stopped:
         logger.info("%s", stopped)
         if stopped.number == signal.SIGTERM:

@@ -6,8 +6,9 @@ import inspect
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,7 @@ def build(configuration: object, base: type = object, **arguments: object) -> An
     A mapping with `_target_` becomes a call of that class with the other entries as keyword arguments, or, with
     `_partial_: true`, that class with those arguments set and the rest to come; lists and mappings are built entry by entry;
     everything else stays as it is. The words are Hydra's, so the same text serves in configurations and in checkpoints.
+    A class that takes a dataclass as its argument `settings` gets one that is made of the entries.
 
     Args:
         configuration: Plain data, as `yaml.safe_load` gives it.
@@ -146,13 +148,28 @@ def build(configuration: object, base: type = object, **arguments: object) -> An
     entries = {key: build(value, base) for key, value in configuration.items() if key not in ("_target_", "_partial_")}
     if "_target_" not in configuration:
         return entries
-    target = _own_class(str(configuration["_target_"]), base)
-    signature, partial = inspect.signature(target), bool(configuration.get("_partial_", False))
-    try:
-        (signature.bind_partial if partial else signature.bind)(**entries, **arguments)
-    except TypeError as error:
-        raise ValueError(f"{configuration['_target_']}: {error}. Its arguments: {', '.join(signature.parameters)}.") from error
+    target, partial = _own_class(str(configuration["_target_"]), base), bool(configuration.get("_partial_", False))
+    if (settings := _settings_of(target)) is not None:
+        _check_arguments(target, inspect.signature(settings), entries)
+        entries = {"settings": settings(**entries)}
+    _check_arguments(target, inspect.signature(target), entries | arguments, partial=partial)
     return functools.partial(target, **entries, **arguments) if partial else target(**entries, **arguments)
+
+
+def _settings_of(target: type) -> Callable[..., object] | None:
+    """Returns the dataclass that a class takes as its argument `settings`; None: it takes its arguments one by one."""
+    parameter = inspect.signature(target).parameters.get("settings")
+    found = None if parameter is None else parameter.annotation
+    return found if isinstance(found, type) and is_dataclass(found) else None
+
+
+def _check_arguments(target: type, signature: inspect.Signature, given: Mapping[str, object], *, partial: bool = False) -> None:
+    """Refuses arguments that do not fit; of a partial call more may come."""
+    try:
+        (signature.bind_partial if partial else signature.bind)(**given)
+    except TypeError as error:
+        name = f"{target.__module__}.{target.__qualname__}"
+        raise ValueError(f"{name}: {error}. Its arguments: {', '.join(signature.parameters)}.") from error
 
 
 def _own_class(target: str, base: type) -> type:

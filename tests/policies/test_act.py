@@ -13,11 +13,11 @@ from stringline.datasets.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.statistics import Statistics
 from stringline.encoders.positions.absolute import SinusoidalEncoding
-from stringline.policies.act import ActPolicy, divergence_from_prior
+from stringline.policies.act import ActPolicy, ActSettings, divergence_from_prior
 from stringline.policies.act_transformer import ActTransformer
 from stringline.policies.committed import Committed
 from stringline.policies.memory import Memory
-from stringline.policies.picture_memory import PlainVisionMemory
+from stringline.policies.picture_memory import PlainVisionMemory, PlainVisionSettings
 
 MakeAct = Callable[..., ActPolicy]
 MakeBatch = Callable[[int], dict[str, Tensor]]
@@ -36,9 +36,10 @@ def act(contract: Contract, statistics: Statistics) -> MakeAct:
     def make(**settings: object) -> ActPolicy:
         torch.manual_seed(0)
         encoding = partial(SinusoidalEncoding, theta=10000.0)
-        memory = partial(PlainVisionMemory, encoding=encoding, grid=2, dim=24, depth=1, heads=2)
+        memory = partial(PlainVisionMemory, PlainVisionSettings(encoding=encoding, grid=2, dim=24, depth=1, heads=2))
         sizes = {"chunk": 8, "dim": 32, "heads": 2, "feed_forward": 64, "encoder_layers": 1, "latent": 6, "dropout": 0.0}
-        return ActPolicy(contract=contract, statistics=statistics, memory=memory, **{**sizes, **settings})  # type: ignore[arg-type]
+        chosen = ActSettings(memory=memory, **{**sizes, **settings})  # type: ignore[arg-type]
+        return ActPolicy(chosen, contract, statistics)
 
     return make
 

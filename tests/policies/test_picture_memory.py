@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,15 +18,18 @@ from stringline.datasets.statistics import Statistics
 from stringline.encoders.positions.absolute import SinusoidalEncoding
 from stringline.encoders.pretrained.timm_models import import_timm
 from stringline.encoders.resnet import ResNet
-from stringline.policies.act import ActPolicy
+from stringline.policies.act import ActPolicy, ActSettings
 from stringline.policies.attention_map import attention_map
-from stringline.policies.diffusion import DiffusionPolicy
+from stringline.policies.diffusion import DiffusionPolicy, DiffusionSettings
 from stringline.policies.load import build_policy, load_policy, save_policy
 from stringline.policies.picture_memory import (
     FeatureMapMemory,
+    FeatureMapSettings,
     KeypointMemory,
+    KeypointSettings,
     PictureMemory,
     PlainVisionMemory,
+    PlainVisionSettings,
     spatial_softmax,
 )
 from stringline.policies.sinusoids import picture_positions, sequence_positions
@@ -33,25 +37,30 @@ from stringline.policies.sinusoids import picture_positions, sequence_positions
 OPTIONS = {"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}
 NETWORK = partial(ResNet, options=OPTIONS)
 NAMES = ("overhead", "wrist_left", "wrist_right")
+Settings = FeatureMapSettings | KeypointSettings | PlainVisionSettings
 Make = Callable[..., PictureMemory]
 Observe = Callable[[int], dict[str, Array]]
-RECIPES: dict[str, Make] = {
-    "map": partial(FeatureMapMemory, network=NETWORK, dim=32),
-    "keypoints": partial(KeypointMemory, network=NETWORK, points=4, features=6),
-    "plain": partial(PlainVisionMemory, encoding=partial(SinusoidalEncoding, theta=10000.0), dim=32, depth=2, heads=4, grid=4),
+FEATURE_MAP = FeatureMapSettings(network=NETWORK, dim=32)
+KEYPOINTS = KeypointSettings(network=NETWORK, points=4, features=6)
+PLAIN = PlainVisionSettings(encoding=partial(SinusoidalEncoding, theta=10000.0), dim=32, depth=2, heads=4, grid=4)
+CHOICES: dict[str, Settings] = {"map": FEATURE_MAP, "keypoints": KEYPOINTS, "plain": PLAIN}
+KINDS: dict[type[Settings], type[PictureMemory]] = {
+    FeatureMapSettings: FeatureMapMemory,
+    KeypointSettings: KeypointMemory,
+    PlainVisionSettings: PlainVisionMemory,
 }
 
 
-@pytest.fixture(params=list(RECIPES))
-def recipe(request: pytest.FixtureRequest) -> Make:
-    return RECIPES[request.param]
+@pytest.fixture(params=list(CHOICES))
+def settings(request: pytest.FixtureRequest) -> Settings:
+    return CHOICES[request.param]
 
 
 @pytest.fixture
 def make(contract: Contract, statistics: Statistics) -> Callable[..., PictureMemory]:
-    def made(recipe: Make, cameras: tuple[str, ...] | None = NAMES) -> PictureMemory:
+    def made(settings: Settings, cameras: tuple[str, ...] | None = NAMES) -> PictureMemory:
         torch.manual_seed(0)
-        memory = recipe(contract=contract, statistics=statistics, cameras=cameras)
+        memory = KINDS[type(settings)](replace(settings, cameras=cameras), contract, statistics)
         with torch.no_grad():
             for parameter in memory.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))
@@ -70,8 +79,8 @@ def batch(observe: Observe) -> dict[str, Tensor]:
     return stacked | {f"rgb/{name}": each for name, each in zip(NAMES, pictures, strict=True)}
 
 
-def test_colours_and_joints_are_all_that_they_read(make: Make, recipe: Make, batch: Mapping[str, Tensor]) -> None:
-    memory = make(recipe)
+def test_colours_and_joints_are_all_that_they_read(make: Make, settings: Settings, batch: Mapping[str, Tensor]) -> None:
+    memory = make(settings)
     assert memory.keys == ["rgb/overhead", "rgb/wrist_left", "rgb/wrist_right", "joints/position"]
     assert memory.past_keys == []
     assert all(camera.depth is None and not camera.has_geometry for camera in memory.cameras)
@@ -84,16 +93,16 @@ def test_colours_and_joints_are_all_that_they_read(make: Make, recipe: Make, bat
 
 
 def test_one_token_for_each_cell_and_one_for_the_joints(make: Make, batch: Mapping[str, Tensor]) -> None:
-    assert make(RECIPES["map"])(batch).tokens.shape == (3, 3 * 4 + 1, 32)
-    assert make(RECIPES["plain"])(batch).tokens.shape == (3, 3 * 16 + 1, 32)
-    assert make(RECIPES["keypoints"])(batch).tokens.shape == (3, 1, 3 * 6 + 14)
+    assert make(FEATURE_MAP)(batch).tokens.shape == (3, 3 * 4 + 1, 32)
+    assert make(PLAIN)(batch).tokens.shape == (3, 3 * 16 + 1, 32)
+    assert make(KEYPOINTS)(batch).tokens.shape == (3, 1, 3 * 6 + 14)
 
 
 @pytest.mark.parametrize("kind", ["map", "plain"])
 @pytest.mark.parametrize("absent", NAMES)
 def test_an_absent_camera_is_as_one_that_never_was(make: Make, kind: str, absent: str, batch: dict[str, Tensor]) -> None:
     others = tuple(name for name in NAMES if name != absent)
-    whole, fewer = make(RECIPES[kind]), make(RECIPES[kind], others)
+    whole, fewer = make(CHOICES[kind]), make(CHOICES[kind], others)
     weights, rows = whole.state_dict(), [NAMES.index(name) for name in others]
     mark = next(key for key in weights if key.endswith("camera_mark"))
     weights[mark] = weights[mark][rows]
@@ -113,7 +122,7 @@ def test_an_absent_camera_is_as_one_that_never_was(make: Make, kind: str, absent
 
 
 def test_an_absent_camera_has_no_key_points(make: Make, batch: dict[str, Tensor]) -> None:
-    memory = make(RECIPES["keypoints"])
+    memory = make(KEYPOINTS)
     there = torch.tensor([True, False, True])
     usual, found = memory(batch).tokens[:, 0], memory({**batch, "present/wrist_left": there}).tokens[:, 0]
     assert (found[1, 6:12] == 0).all()
@@ -122,18 +131,18 @@ def test_an_absent_camera_has_no_key_points(make: Make, batch: dict[str, Tensor]
 
 
 def test_cameras_share_a_network_only_where_asked(make: Make) -> None:
-    shared = make(RECIPES["map"])
-    own = make(partial(RECIPES["map"], shared=False))
+    shared = make(FEATURE_MAP)
+    own = make(replace(FEATURE_MAP, shared=False))
     assert isinstance(shared, FeatureMapMemory)
     assert isinstance(own, FeatureMapMemory)
     assert (len(shared.networks), len(own.networks)) == (1, 3)
-    keypoints = make(RECIPES["keypoints"])
+    keypoints = make(KEYPOINTS)
     assert isinstance(keypoints, KeypointMemory)
     assert len(keypoints.networks) == 3
 
 
-def test_every_parameter_learns(make: Make, recipe: Make, batch: Mapping[str, Tensor]) -> None:
-    memory = make(recipe).train()
+def test_every_parameter_learns(make: Make, settings: Settings, batch: Mapping[str, Tensor]) -> None:
+    memory = make(settings).train()
     memory(batch).tokens.square().sum().backward()
     for name, parameter in memory.named_parameters():
         assert parameter.grad is not None, name
@@ -173,19 +182,19 @@ def test_positions_are_the_published_ones() -> None:
         sequence_positions(2, 5)
 
 
-def test_what_does_not_fit_is_refused(make: Make, recipe: Make, contract: Contract, batch: dict[str, Tensor]) -> None:
+def test_what_does_not_fit_is_refused(make: Make, settings: Settings, contract: Contract, batch: dict[str, Tensor]) -> None:
     with pytest.raises(ValueError, match="no camera 'overhaed'. Did you mean 'overhead'"):
-        make(recipe, ("overhaed",))
+        make(settings, ("overhaed",))
     with pytest.raises(ValueError, match="needs pictures and joint positions; there are no cameras or no joints"):
-        make(recipe, ())
-    memory = make(recipe)
+        make(settings, ())
+    memory = make(settings)
     for key in ("rgb/wrist_left", "joints/position"):
         with pytest.raises(ValueError, match=f"no observation key '{key}'"):
             memory({other: value for other, value in batch.items() if other != key})
     with pytest.raises(ValueError, match="dim is 30"):
-        make(partial(RECIPES["map"], dim=30))
+        replace(FEATURE_MAP, dim=30)
     with pytest.raises(ValueError, match="dim is 30 with 4 heads; allowed: multiples of 8."):
-        make(partial(RECIPES["plain"], dim=30))
+        replace(PLAIN, dim=30)
 
 
 def test_a_checkpoint_outlives_the_weights_it_started_from(
@@ -217,17 +226,9 @@ def test_a_checkpoint_outlives_the_weights_it_started_from(
 
 
 def test_a_policy_over_pictures_asks_for_no_depth(contract: Contract, statistics: Statistics, observe: Observe) -> None:
-    memory = partial(RECIPES["map"], cameras=("overhead",))
-    policy = ActPolicy(
-        contract=contract,
-        statistics=statistics,
-        memory=memory,
-        chunk=4,
-        dim=32,
-        heads=2,
-        feed_forward=32,
-        encoder_layers=1,
-    ).eval()
+    memory = partial(FeatureMapMemory, replace(FEATURE_MAP, cameras=("overhead",)))
+    chosen = ActSettings(memory=memory, chunk=4, dim=32, heads=2, feed_forward=32, encoder_layers=1)
+    policy = ActPolicy(chosen, contract, statistics).eval()
     seen = observe(0)
     for key in [key for key in seen if key.startswith(("depth/", "intrinsics/", "T_base_camera/"))]:
         del seen[key]
@@ -237,8 +238,7 @@ def test_a_policy_over_pictures_asks_for_no_depth(contract: Contract, statistics
 def test_attention_cannot_be_followed_where_there_are_no_places(
     contract: Contract, statistics: Statistics, observe: Observe
 ) -> None:
-    policy = DiffusionPolicy(
-        contract=contract, statistics=statistics, memory=partial(RECIPES["plain"], cameras=("overhead",)), chunk=4, dim=32
-    )
+    memory = partial(PlainVisionMemory, replace(PLAIN, cameras=("overhead",)))
+    policy = DiffusionPolicy(DiffusionSettings(memory=memory, chunk=4, dim=32), contract, statistics)
     with pytest.raises(ValueError, match="an ObservationMemory; the memory of this policy is a PlainVisionMemory."):
         attention_map(policy, observe(0))

@@ -19,6 +19,7 @@ from stringline.encoders.vit import AttentionRecipe, VisionTransformer
 from stringline.policies.chunk_policy import ChunkPolicy
 from stringline.policies.diffusion import DiffusionPolicy
 from stringline.policies.memory import ObservationMemory
+from stringline.policies.memory_settings import ObservationSettings
 
 Observe = Callable[[int], dict[str, Array]]
 NAMES = ("overhead", "wrist_left", "wrist_right")
@@ -36,9 +37,7 @@ def memory_of(
     cameras: tuple[str, ...], contract: Contract, statistics: Statistics, depth: DepthInput | None = None
 ) -> ObservationMemory:
     torch.manual_seed(0)
-    memory = ObservationMemory(
-        contract=contract,
-        statistics=statistics,
+    settings = ObservationSettings(
         encoding=partial(CayleyString, wavelengths=(0.04, 2.0)),
         coordinates=MetricPlaces(),
         depth_input=depth,
@@ -46,7 +45,8 @@ def memory_of(
         dim=32,
         depth=2,
         heads=2,
-    ).double()
+    )
+    memory = ObservationMemory(settings, contract, statistics).double()
     with torch.no_grad():
         for parameter in memory.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))

@@ -12,11 +12,11 @@ from tests.policies.scripted import CONTRACT, RELATIVE, Keeping, KeepingSession,
 from stringline.datasets.contract import Array, Contract
 from stringline.datasets.statistics import Statistics
 from stringline.encoders.positions.absolute import SinusoidalEncoding
-from stringline.policies.act import ActPolicy
+from stringline.policies.act import ActPolicy, ActSettings
 from stringline.policies.chunk import ActionChunk
 from stringline.policies.chunk_policy import ChunkPolicy
 from stringline.policies.commitment import Commitment
-from stringline.policies.picture_memory import PlainVisionMemory
+from stringline.policies.picture_memory import PlainVisionMemory, PlainVisionSettings
 from stringline.policies.real_time_chunking import RealTimeChunking, soft_weights
 
 MakePolicy = Callable[..., ChunkPolicy]
@@ -128,9 +128,10 @@ def test_in_another_action_space_what_is_decided_is_encoded_by_it(of_demonstrati
 
 def test_act_refuses_before_anything_moves(contract: Contract, statistics: Statistics, observe: Observe) -> None:
     """The first question of an episode already shows that later ones could not be answered."""
-    memory = partial(PlainVisionMemory, encoding=partial(SinusoidalEncoding, theta=10000.0), grid=2, dim=24, depth=1, heads=2)
-    sizes = {"chunk": 8, "dim": 32, "heads": 2, "feed_forward": 64, "encoder_layers": 1, "latent": 6}
-    act = ActPolicy(contract=contract, statistics=statistics, memory=memory, **sizes).eval()  # type: ignore[arg-type]
+    looks = PlainVisionSettings(encoding=partial(SinusoidalEncoding, theta=10000.0), grid=2, dim=24, depth=1, heads=2)
+    memory = partial(PlainVisionMemory, looks)
+    settings = ActSettings(memory=memory, chunk=8, dim=32, heads=2, feed_forward=64, encoder_layers=1, latent=6)
+    act = ActPolicy(settings, contract, statistics).eval()
     with pytest.raises(ValueError, match="ACT makes a chunk in one go and cannot keep to committed actions"):
         RealTimeChunking(act.session(0), act.contract, lambda: 1).plan(observe(0))
 

@@ -11,7 +11,6 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from tests.sim.points import AUGMENTATION, MODEL
@@ -20,6 +19,7 @@ from stringline.datasets.store import EpisodeStore
 from stringline.encoders.training import run
 from stringline.encoders.training.loop import Trainer
 from stringline.sim.train import train_policy
+from stringline.sim.training_settings import TrainingSettings
 
 
 def killing(kill: str) -> None:
@@ -59,8 +59,8 @@ def attempt(store: Path, directory: Path, steps: int, kill: str | None) -> int:
         if kill:
             killing(kill)
         trainer = Trainer(steps=steps, batch_size=4, save_every=3, probe_every=5, precision="no", warmup_steps=2)
-        early: dict[str, Any] = {"early_s": 0.2, "early_factor": 2.0}
-        train_policy(MODEL, EpisodeStore.open(store), trainer, directory, augmentation=AUGMENTATION, **early)
+        chosen = TrainingSettings(augmentation=AUGMENTATION, early_s=0.2, early_factor=2.0)
+        train_policy(MODEL, EpisodeStore.open(store), trainer, directory, chosen)
         code = 0
     finally:
         os._exit(code)

@@ -18,6 +18,7 @@ from stringline.encoders.training.loop import Trainer
 from stringline.policies.load import load_policy
 from stringline.sim.fine_tuning import Start, start_of
 from stringline.sim.train import train_policy
+from stringline.sim.training_settings import TrainingSettings
 
 Weights = dict[str, torch.Tensor]
 
@@ -53,7 +54,7 @@ def begin(first: Path, tmp_path: Path) -> Callable[..., Weights]:
 
     def begun(store: EpisodeStore, **chosen: Any) -> Weights:
         trainer = Trainer(steps=1, batch_size=2, learning_rate=0.0, precision="no", seed=9)
-        train_policy(MODEL, store, trainer, tmp_path / "run", start=Start(first, **chosen))
+        train_policy(MODEL, store, trainer, tmp_path / "run", TrainingSettings(start=Start(first, **chosen)))
         return load_file(tmp_path / "run" / "checkpoint" / "weights.safetensors")
 
     return begun

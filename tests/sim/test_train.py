@@ -13,6 +13,7 @@ from stringline.encoders.training.loop import Trainer
 from stringline.policies.load import load_policy
 from stringline.sim.train import train_policy
 from stringline.sim.training_data import sources_of
+from stringline.sim.training_settings import TrainingSettings
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,10 @@ def test_augmentation_is_a_choice_of_the_run(store: EpisodeStore, tmp_path: Path
 
     def losses(name: str, chosen: dict[str, Any] | None) -> list[float]:
         trainer = Trainer(steps=3, batch_size=4, probe_every=100, precision="no", warmup_steps=1)
-        return [loss for _, loss in train_policy(MODEL, store, trainer, tmp_path / name, augmentation=chosen).losses()]
+        return [
+            loss
+            for _, loss in train_policy(MODEL, store, trainer, tmp_path / name, TrainingSettings(augmentation=chosen)).losses()
+        ]
 
     plain = losses("plain", None)
     assert losses("empty", augmentation | {"transforms": []}) == plain

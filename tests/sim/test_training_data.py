@@ -20,6 +20,7 @@ from stringline.policies.instructed import Instructed
 from stringline.policies.load import build_policy, load_policy
 from stringline.sim.train import train_policy
 from stringline.sim.training_data import TrainingData
+from stringline.sim.training_settings import TrainingSettings
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,7 @@ def test_all_of_it_is_trained_and_told(store: EpisodeStore, tmp_path: Path) -> N
     trainer = Trainer(
         steps=8, batch_size=4, learning_rate=1e-2, warmup_steps=1, ema_decay=0.1, probe_every=8, save_every=8, precision="no"
     )
-    train_policy(model, store, trainer, tmp_path, held_out=1)
+    train_policy(model, store, trainer, tmp_path, TrainingSettings(held_out=1))
     policy = load_policy(tmp_path / "checkpoint")
     plans = []
     for text in TEXTS:

@@ -13,6 +13,7 @@ from stringline.encoders.training.loop import Trainer
 from stringline.policies.load import checkpoint_digest, load_policy
 from stringline.sim.train import train_policy
 from stringline.sim.training_evaluation import CHOOSING_SEED, TrainingEvaluation, training_evaluation
+from stringline.sim.training_settings import TrainingSettings
 
 TASK: dict[str, Any] = {"name": "hand_over_banana", "time_limit_s": 0.4, "frame_hz": 12.5, "options": {}}
 SMALL: dict[str, Any] = {**MODEL, "chunk": 8, "memory": {**MODEL["memory"], "cameras": ["overhead"]}}
@@ -27,7 +28,7 @@ def test_success_is_in_the_history_and_its_model_is_kept(tmp_path: Path, caplog:
     file.write_text(json.dumps({"about": {"checkpoint": "another"}}) + "\n")
     evaluate = TrainingEvaluation(run / "latest", run / "evaluations", TASK, seeds=2, execute_steps=8, workers=1)
     trainer = Trainer(steps=2, batch_size=4, warmup_steps=1, precision="no")
-    history = train_policy(SMALL, store, trainer, run, evaluate=evaluate)
+    history = train_policy(SMALL, store, trainer, run, TrainingSettings(evaluate=evaluate))
     assert torch.get_num_threads() == threads
     (step, found), *others = history.evaluations()
     assert (step, others) == (1, [])
@@ -37,7 +38,7 @@ def test_success_is_in_the_history_and_its_model_is_kept(tmp_path: Path, caplog:
     assert about["about"]["checkpoint"] == checkpoint_digest(run / "latest")
     assert [result["seed"] for result in results] == [CHOOSING_SEED, CHOOSING_SEED + 1]
     before = file.stat().st_mtime_ns
-    assert train_policy(SMALL, store, trainer, run, evaluate=evaluate).evaluations() == history.evaluations()
+    assert train_policy(SMALL, store, trainer, run, TrainingSettings(evaluate=evaluate)).evaluations() == history.evaluations()
     assert file.stat().st_mtime_ns == before
     weights = [load_policy(run / name).state_dict() for name in ("latest", "best", "checkpoint")]
     assert all(torch.equal(value, other[name]) for other in weights[1:] for name, value in weights[0].items())
