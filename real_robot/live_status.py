@@ -1,7 +1,7 @@
 """How a deployment goes, in words: a line while it runs, and what was counted when it is over."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tqdm import tqdm
 
@@ -14,10 +14,11 @@ class LiveStatus:
 
     Args:
         seconds: How long it may take.
+        also: Gets every state that is shown.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float, also: Callable[[DeviceState], None] = lambda _: None) -> None:
+        self._seconds, self._also = seconds, also
         self._bar = tqdm(total=seconds, unit="s", bar_format="{desc:<34}|{bar}| {n:.1f} of {total:.1f} s", leave=False)
 
     def __enter__(self) -> "LiveStatus":
@@ -32,6 +33,7 @@ class LiveStatus:
         self._bar.set_description_str(f"{Mode(state.mode).name} {' '.join(acting)}"[:34], refresh=False)
         self._bar.n = min(seconds, self._seconds)
         self._bar.update(0)
+        self._also(state)
 
 
 def say(line: str) -> None:

@@ -1,0 +1,57 @@
+"""The soak runs, ends by itself or by Ctrl-C, and says what it saw."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROCESSES = ["device process", "incident recorder", "episode recorder", "supervisor, policy", "emulator"]
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-u", "benchmarks/soak.py", "--swing", "--every", "0.5", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / ".src")}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.mark.stress
+def test_it_says_what_it_saw_when_it_is_stopped() -> None:
+    stopped = start("--minutes", "5", "seconds=0.5")
+    assert stopped.stdout is not None
+    first = stopped.stdout.readline()
+    stopped.send_signal(signal.SIGINT)
+    printed, errors = stopped.communicate(timeout=60)
+    assert stopped.returncode == 130, errors
+    assert "0 outside limits" in first
+    assert "NOT AS IT SHOULD BE: it stopped after" in printed
+    assert all(name in printed for name in PROCESSES)
+
+
+def test_it_ends_and_says_what_it_saw(tmp_path: Path) -> None:
+    whole = start("--minutes", "0.05", "--json", str(tmp_path / "soak.json"), "seconds=0.5")
+    printed, errors = whole.communicate(timeout=60)
+    assert whole.returncode == 0, errors
+    assert printed.endswith("As it should be.\n")
+    assert "(short)" in printed  # Of growth that is not judged.
+    found = json.loads((tmp_path / "soak.json").read_text())
+    assert list(found["processes"]) == PROCESSES
+    for process in found["processes"].values():
+        assert len(process["samples"]) >= 3
+        assert all(sample["rss"] >= sample["pss"] >= sample["private"] > 0 for sample in process["samples"])
+        assert set(process["mib_per_10_minutes"]) == {"rss", "pss", "private"}
+    assert found["verdict"] == []
+    assert found["episodes"] >= 1
+    assert found["plans"]["plans"] >= 1
+    for arm in ("left", "right"):
+        assert found["wire"][arm]["violations"] == 0
+        assert found["wire"][arm]["goals"] > 100
+        assert 0.5 < found["wire"][arm]["velocity"] <= 1.0 + 1e-9  # Swinging faster than it may.
+    assert found["loop"]["cycle"]["count"] > 100
+    assert found["loop"]["command_age"]["q50_ms"] > 0
+    assert found["loop"]["lost"] == 0
