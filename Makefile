@@ -34,7 +34,7 @@ test: $(DEV)
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 stress: $(DEV)
-	$(BIN)/python -m pytest -q -m stress
+	$(BIN)/python -m pytest -v -m stress -n 2 --dist worksteal
 
 mutate: $(DEV)
 	$(BIN)/python tests/real_robot/mutate.py

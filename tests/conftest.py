@@ -21,6 +21,14 @@ ONE_AFTER_THE_OTHER = (
 )
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Shows what long tests have to say (`record_property("says", ...)`), in whichever process they ran."""
+    for report in terminalreporter.getreports("passed"):
+        for name, words in report.user_properties:
+            if name == "says":
+                terminalreporter.write_line(str(words))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Groups tests for `--dist loadgroup`: those of a file stay together, and those that disturb each other run in turn."""

@@ -202,7 +202,7 @@ def test_no_stream_leads_out_of_the_limits(stream: list[Segment]) -> None:
 
 @pytest.mark.stress
 @pytest.mark.parametrize("part", range(10))
-def test_no_million_actions_lead_out_of_the_limits(part: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_million_actions_lead_out_of_the_limits(part: int, record_property: Callable[[str, object], None]) -> None:
     worst, batch = Worst(), 0
     while worst.actions < PART:
 
@@ -215,11 +215,11 @@ def test_no_million_actions_lead_out_of_the_limits(part: int, capsys: pytest.Cap
 
         follow_all()
         batch += 1
-    with capsys.disabled():
-        print(
-            f"\npart {part}: {worst.actions} actions, no violation; worst share of the limits: velocity {worst.velocity:.9f}, "
-            f"acceleration {worst.acceleration:.9f}; beyond joint limits: {max(worst.beyond, 0.0):.1e} (rounding)"
-        )
+    record_property(
+        "says",
+        f"part {part}: {worst.actions} actions, no violation; worst share of the limits: velocity {worst.velocity:.9f}, "
+        f"acceleration {worst.acceleration:.9f}; beyond joint limits: {max(worst.beyond, 0.0):.1e} (rounding)",
+    )
 
 
 class WireSink:
@@ -269,9 +269,8 @@ def test_no_stream_of_chunks_gets_out_of_the_limits_on_the_wire(rig: "Rig") -> N
 
 @pytest.mark.stress
 def test_no_stream_of_chunks_however_many_gets_out_of_the_limits_on_the_wire(
-    make_rig: "Callable[..., Rig]", capsys: pytest.CaptureFixture[str]
+    make_rig: "Callable[..., Rig]", record_property: Callable[[str, object], None]
 ) -> None:
     rig = make_rig(LIMITS)
     over_the_wire(rig, 150)
-    with capsys.disabled():
-        print(f"\n{sum(len(path) for path in rig.goals())} goals arrived at the arms, no violation")
+    record_property("says", f"{sum(len(path) for path in rig.goals())} goals arrived at the arms, no violation")
