@@ -12,9 +12,9 @@ from stringline.policies.execution import Execution
 from stringline.policies.instructed import Instructed
 from stringline.policies.load import open_policy
 from stringline.sim.cluster import Cluster
-from stringline.sim.evaluation import Evaluation, open_world
+from stringline.sim.evaluation import Evaluation
 from stringline.sim.results import RESULTS, EpisodeResult
-from stringline.sim.tasks.catalogue import make_task
+from stringline.sim.worlds import instruction_of, open_any_world
 
 
 class CheckpointEvaluation:
@@ -68,8 +68,8 @@ class CheckpointEvaluation:
         """
         settings = {"time_limit_s": task["time_limit_s"], "frame_hz": task["frame_hz"]}
         evaluation = Evaluation(
-            Instructed(self.policy, make_task(task["name"]).instruction),
-            partial(open_world, task["name"], **settings, **_as_trained(self.policy)),
+            Instructed(self.policy, instruction_of(task["name"], task["options"])),
+            partial(open_any_world, task["name"], **settings, **_as_trained(self.policy)),
             execute_steps=self._execute_steps,
             execution=self._execution,
             workers=self._workers,

@@ -87,7 +87,7 @@ def chosen_suite(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
     plain, file = settings.get("suite"), settings.get("suite_file")
     if plain is None and file is None:
         return None
-    if changed := [override for override in overrides if override.lstrip("+~").startswith(("task=", "task."))]:
+    if changed := [override for override in overrides if override.lstrip("+~").startswith(("task=", "task.", "shift="))]:
         raise ValueError(
             f"{changed[0]} is for a single task. In a suite each entry has its own settings; leave one of both away."
         )
