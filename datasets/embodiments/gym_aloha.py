@@ -1,0 +1,66 @@
+"""The ALOHA 1 of gym-aloha: the arms of `aloha.py` at another table, with longer fingers that open wider.
+
+Lengths are those of gym-aloha 0.1.3 (`vx300s_left.xml`, `scene.xml`), with the origin moved to the midpoint of the two arm
+bases, which stand on the table top.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.embodiment import CameraMount, Vector
+from stringline.datasets.embodiments.fingers import FingerTravel
+from stringline.datasets.embodiments.rigid import Matrix, pose
+
+T_BASE_WORLD = pose((0.0, -0.5, 0.0))  # From gym-aloha's own frame.
+ROOTS: dict[str, Matrix] = {"left": pose((-0.469, 0.0, 0.0)), "right": pose((0.469, 0.0, 0.0), np.diag([-1.0, -1.0, 1.0]))}
+T_LINK_GRIPPER = pose((0.13, 0.0, 0.0))  # Between the pads, which end at 0.154 m.
+
+# One finger's travel in metres, as the gap between the pads has it, and as gym-aloha counts from 0 to 1: over a range that is
+# wider than what the fingers can do (ACT's `PUPPET_GRIPPER_POSITION_CLOSE` and `_OPEN`).
+FINGERS = FingerTravel(0.0224, 0.057)
+NORMALISED = FingerTravel(0.01844, 0.05800)
+
+# Cameras that stand still, and all look at the table's middle: where, and their vertical field of view.
+LOOKS_AT = (0.0, 0.1, 0.0)
+FOVY_DEG = 78.0
+STANDING: dict[str, tuple[float, float, float]] = {
+    "overhead": (0.0, 0.1, 0.8),  # Its `top`.
+    "angle": (0.0, -0.5, 0.6),
+    "left_pillar": (-0.5, -0.3, 0.6),
+    "right_pillar": (0.5, -0.3, 0.6),
+}
+
+
+def normalised_of_opening(opening: ArrayLike) -> NDArray[np.float64]:
+    """Returns what gym-aloha calls openings (...): 0.10 for closed pads, 0.97 for the widest."""
+    return NORMALISED.opening(FINGERS.travel(opening))
+
+
+def opening_of_normalised(normalised: ArrayLike) -> NDArray[np.float64]:
+    """Returns the openings (...) of gym-aloha's gripper positions (...); below 0 where the fingers press on each other."""
+    return FINGERS.opening(NORMALISED.travel(normalised))
+
+
+def looking_at(position: ArrayLike, target: ArrayLike) -> Matrix:
+    """Returns a camera's pose (4, 4): x right and level, y down, z towards the target; looking straight down, x stays x."""
+    place = np.asarray(position, dtype=np.float64)
+    forward = np.asarray(target, dtype=np.float64) - place
+    forward /= np.linalg.norm(forward)
+    right: Vector = np.cross(forward, (0.0, 0.0, 1.0))
+    length = float(np.linalg.norm(right))
+    right = right / length if length > 1e-9 else np.array([1.0, 0.0, 0.0])
+    return pose(place, np.stack([right, np.cross(forward, right), forward], axis=1))
+
+
+# Cameras that follow something (two wrists and one in front) turn in ways that no mount says, so they have none; and no safety
+# filter watches this body, so it has no capsules.
+GYM_ALOHA = replace(
+    ALOHA,
+    name="gym_aloha",
+    chains=tuple(replace(chain, T_base_root=ROOTS[chain.arm], T_last_gripper=T_LINK_GRIPPER) for chain in ALOHA.chains),
+    cameras=tuple(CameraMount(name, "world", looking_at(place, LOOKS_AT), FOVY_DEG) for name, place in STANDING.items()),
+    capsule_mounts=(),
+)

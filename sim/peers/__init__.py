@@ -1,0 +1,1 @@
+"""Worlds that others wrote, behind the face that collection and evaluation use."""

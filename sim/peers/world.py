@@ -1,0 +1,189 @@
+"""Somebody else's world behind the face of ours."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stringline.datasets.contract import Array, Camera, Contract
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.datasets.embodiments.rigid import Matrix, pose
+from stringline.datasets.names import unknown_name
+from stringline.datasets.validation import validate_action
+from stringline.sim.delays import Delayed, delay_steps
+from stringline.sim.environment import StepResult
+from stringline.sim.peers.cameras import PeerCameras
+from stringline.sim.peers.peer import Peer
+
+MOST_SEED = 2**32 - 1
+
+
+@dataclass
+class PeerTask:
+    """What is to be done, and how far it has come in this episode."""
+
+    name: str
+    instruction: str
+    stages: tuple[str, ...]
+    stage: int = 0
+
+
+class PeerWorld:
+    """A peer with cameras, a clock and the contract; an episode is a function of its seed and the actions.
+
+    Args:
+        peer: The world; closing this one closes it.
+        cameras: Which ones `observe` draws; None: all that the peer has.
+        image_size: Rows and columns of the pictures.
+        control_hz: Actions per second; as many as the peer's.
+        frame_hz: Pictures per second.
+        time_limit_s: When an episode is cut off.
+
+    Raises:
+        ValueError: An argument is unknown or out of range.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        *,
+        cameras: Sequence[str] | None = None,
+        image_size: int = 128,
+        control_hz: float = 50.0,
+        frame_hz: float = 12.5,
+        time_limit_s: float = 15.0,
+    ) -> None:
+        about, every = peer.about, control_hz / frame_hz
+        if control_hz != about.control_hz:
+            raise ValueError(f"control_hz is {control_hz}; {about.name} has {about.control_hz} actions per second.")
+        if every < 1 or abs(every - round(every)) > 1e-9:
+            raise ValueError(f"frame_hz is {frame_hz}; it must divide control_hz ({control_hz}).")
+        names = list(about.views) if cameras is None else cameras
+        self.peer, self.time_limit_s = peer, time_limit_s
+        self.embodiment: Embodiment = about.embodiment
+        self.task = PeerTask(about.name, about.instruction, about.stages)
+        self._cameras = PeerCameras(names, about.views, (image_size, image_size), about.T_base_world)
+        seen = [Camera(name, image_size, image_size, "simulated") for name in names]
+        self.contract: Contract = about.embodiment.contract([], control_hz).with_cameras(*seen)
+        self._frame_every = round(every)
+        self._frames = Delayed[dict[str, Array]](delay_steps("image_delay_s", about.image_delay_s, control_hz))
+        self._measured = Delayed[dict[str, Array]](delay_steps("joint_delay_s", about.joint_delay_s, control_hz))
+        self._step, self._success = 0, False
+
+    @property
+    def physics(self) -> Any:
+        """The peer's, of dm_control."""
+        return self.peer.physics
+
+    @property
+    def frame_due(self) -> bool:
+        """Whether the cameras deliver a new frame at this step."""
+        captured = self._step - self._frames.steps
+        return self._step == 0 or (captured > 0 and captured % self._frame_every == 0)
+
+    @property
+    def time(self) -> float:
+        """Seconds since the episode began."""
+        return self._step / self.contract.control_hz
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Looks whether an episode can begin with them.
+
+        Raises:
+            ValueError: There is one; peers have none.
+        """
+        refuse_options(self.task.name, options)
+
+    def begin(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        """Begins the episode that the peer itself begins with that seed.
+
+        Raises:
+            ValueError: There is an option, or the seed is out of range.
+        """
+        self.check_options(options or {})
+        seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
+        if not 0 <= seed <= MOST_SEED:
+            raise ValueError(f"The seed is {seed}; {self.task.name} takes 0 to {MOST_SEED}.")
+        self.peer.begin(seed)
+        self.task.stage, self._step, self._success = 0, 0, False
+        self._frames.clear()
+        self._measured.clear()
+
+    def advance(self, action: Array) -> StepResult:
+        """Applies one action (J,), absolute joint targets in rad and openings; after success or a blow-up nothing moves.
+
+        Raises:
+            ValueError: It has another length or is not finite.
+        """
+        targets: Vector = np.asarray(action, dtype=np.float64)
+        validate_action(targets, self.contract)
+        self._capture()
+        self._step += 1
+        if not self._success and not self.peer.unstable:
+            self.peer.advance(targets)
+            self.task.stage = max(self.task.stage, self.peer.stage)
+            self._success = self.peer.stage == len(self.task.stages) - 1 and not self.peer.unstable
+        expired = self.peer.unstable or self.time >= self.time_limit_s - 1e-9
+        return StepResult(self._success, self.task.stage, self.time, expired, self.peer.unstable)
+
+    def observe(self, cameras: bool = True) -> dict[str, Array]:
+        """Returns what the contract says about now, or about as long ago as the peer's delays say; not to be changed.
+
+        Args:
+            cameras: False leaves all pictures and their geometry out.
+        """
+        self._measured.put(self._step, self._measure())
+        observation = {"time": np.asarray(self.time), **self._measured.at(self._step)}
+        if cameras:
+            self._look()
+            observation |= self._frames.at(self._step)
+        return observation
+
+    def pose(self, body: str) -> Matrix:
+        """Returns the true pose (4, 4) of a body of the peer's model in the base frame."""
+        number = self.physics.model.name2id(body, "body")
+        data = self.physics.data
+        return self.peer.about.T_base_world @ pose(data.xpos[number], data.xmat[number].reshape(3, 3))
+
+    def joints(self) -> Vector:
+        """Returns the true joints (J,) of now."""
+        return self.peer.measure().position
+
+    def close(self) -> None:
+        """Gives the graphics and the physics back."""
+        self._cameras.close()
+        self.peer.close()
+
+    def _capture(self) -> None:
+        """Keeps what will arrive later; without delays nobody asks for what has not been looked at."""
+        if self._measured.steps:
+            self._measured.put(self._step, self._measure())
+        if self._frames.steps:
+            self._look()
+
+    def _look(self) -> None:
+        """Draws the latest frame that is due, unless that has been done."""
+        due = self._step - self._step % self._frame_every
+        if self._frames.captured is None or self._frames.captured < due:
+            self._frames.put(self._step, self._cameras.frame(self.physics, self.time))
+
+    def _measure(self) -> dict[str, Array]:
+        now = self.peer.measure()
+        grippers = self.embodiment.forward_kinematics(now.position)
+        return {
+            "joints/position": now.position.astype(np.float32),
+            "joints/velocity": now.velocity.astype(np.float32),
+            "joints/effort": now.effort.astype(np.float32),
+            **{f"T_base_gripper/{arm}": T.astype(np.float32) for arm, T in grippers.items()},
+        }
+
+
+def refuse_options(task: str, options: Mapping[str, Any]) -> None:
+    """Does nothing where there is no option.
+
+    Raises:
+        ValueError: There is one; peers' tasks have none.
+    """
+    for name in options:
+        raise unknown_name(f"option of the task {task!r}", name, [])
