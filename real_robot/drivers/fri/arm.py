@@ -1,0 +1,177 @@
+"""One arm over FRI: what its controller told last, where commands have to begin, and what it is answered.
+
+After every change into a commanding state the first commands repeat the position that the controller commands itself. From
+there on a command must be near the one before; one that is not is never sent, whoever made it.
+"""
+
+from collections.abc import Collection
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.real_robot.drivers.bars import Bar
+from stringline.real_robot.drivers.fri.command import Command
+from stringline.real_robot.drivers.fri.enums import OperationMode, SessionState
+from stringline.real_robot.drivers.fri.gripper import IoGripper
+from stringline.real_robot.drivers.fri.inbox import Inbox, usable
+from stringline.real_robot.drivers.fri.joint_values import JOINTS
+from stringline.real_robot.drivers.fri.link import FriLink
+from stringline.real_robot.drivers.fri.monitoring import Joints, Monitoring
+from stringline.real_robot.drivers.fri.session import bar_of
+from stringline.real_robot.drivers.fri.versions import FriVersion
+
+Vector = NDArray[np.float64]
+
+# No LBR's axis is faster than 180 degrees/s; two periods of that make room for one lost message.
+_FASTEST_RAD_S = 2 * np.pi
+# An arm in position control that is further from its command was moved by somebody else, or is another one.
+_STRAYED_RAD = 0.3
+
+
+class FriArm:
+    """A session with one controller.
+
+    Args:
+        name: Of the arm.
+        link: Its port, not open yet.
+        version: Of FRI.
+        period_s: Between two answers.
+        operation_modes: In which it may be moved.
+        gripper: At the controller's outputs, or None.
+        read_only: Whether what it is told to do is thrown away.
+
+    Attributes:
+        message: The newest, or None before the first.
+        pending: Whether an answer is due.
+        fresh: Whether a message came in since somebody took this back.
+        misses: Reads in a row without a message; counted by whoever reads.
+        sent: Answers so far.
+        velocity: (7,) rad/s.
+        opening: Of the gripper, as measured, or as commanded where nobody measures it.
+        wanted_opening: As commanded.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        link: FriLink,
+        version: FriVersion,
+        *,
+        period_s: float,
+        operation_modes: Collection[OperationMode],
+        gripper: IoGripper | None = None,
+        read_only: bool = False,
+    ) -> None:
+        self.name, self.link, self.inbox = name, link, Inbox(version)
+        self._version, self._period_s = version, period_s
+        self._modes, self._gripper, self._read_only = frozenset(operation_modes), gripper, read_only
+        self.message: Monitoring | None = None
+        self.pending = self.fresh = False
+        self.misses = self.sent = self._unanswered = 0
+        self.velocity = np.zeros(JOINTS)
+        # A gripper that was told once goes on holding what it holds, whatever becomes of the arm.
+        self.opening, self.wanted_opening, self._gripper_led = 1.0, 1.0, False
+        # The last command, the one before, and when the last was given: answers at other times lie between the two.
+        self._last: Vector = np.zeros(JOINTS)
+        self._before: Vector = self._last
+        self._given = 0.0
+        self._event = Bar.NONE
+
+    def collect(self, now: float) -> None:
+        """Takes what has come in.
+
+        Args:
+            now: Seconds, by the clock that also stamps commands.
+        """
+        for data in self.link.receive():
+            message = self.inbox.take(data, now)
+            if message is not None:
+                self._take(message)
+
+    def _take(self, message: Monitoring) -> None:
+        last, self.message = self.message, message
+        measured = np.array(message.measured)
+        if last is not None:
+            periods = max(1, min(message.sequence - last.sequence, 100))
+            period_s = periods * (message.send_period_ms * 1e-3 or self._period_s)
+            self.velocity = (measured - np.array(last.measured)) / period_s
+            if message.operation is not last.operation:
+                self._notice(Bar.OPERATION_MODE)
+        entered = any(one is None or one.session is not SessionState.COMMANDING_ACTIVE for one in (message, last))
+        if entered:
+            self._begin_at(message.ipo or message.measured)
+            self._notice(Bar.ENTERED)
+        elif np.abs(measured - self._last).max() > _STRAYED_RAD:
+            self._begin_at(message.measured)
+            self._notice(Bar.STRAYED)
+        if self._gripper is None:
+            self.opening = self.wanted_opening
+        else:
+            self.opening = self._gripper.measured(message.inputs, self.wanted_opening)
+            if not self._gripper_led:
+                self.wanted_opening = self.opening
+        self._unanswered += 1
+        self.fresh, self.pending = True, self._unanswered >= message.receive_multiplier
+
+    def _begin_at(self, position: Joints) -> None:
+        self._last = self._before = np.array(position)
+
+    def _notice(self, event: Bar) -> None:
+        self._event = max(self._event, event)
+
+    @property
+    def anchor(self) -> Vector:
+        """(7,) where commands have to go on from."""
+        return self._last
+
+    def take_bar(self) -> Bar:
+        """Returns what keeps commands from the arm; what has only happened since the last time is told once."""
+        if self.message is None:
+            return Bar.IDLE
+        event, self._event = self._event, Bar.NONE
+        return Bar.NONE if self._read_only else max(bar_of(self.message, self._modes), event)
+
+    def offer(self, position: Vector, opening: float, now: float) -> None:
+        """Takes the filter's command of this cycle; one that is far from the last is refused.
+
+        Args:
+            position: (7,) rad.
+            opening: Of the gripper.
+            now: Seconds.
+        """
+        if self._read_only or self.message is None or self.message.session is not SessionState.COMMANDING_ACTIVE:
+            return
+        if not np.abs(position - self._last).max() <= _FASTEST_RAD_S * self._period_s:
+            self._before = self._last
+            self._notice(Bar.FAR)
+            return
+        self._before, self._last, self._given = self._last, position.copy(), now
+        self.wanted_opening, self._gripper_led = opening, True
+
+    def answer(self, now: float | None = None) -> None:
+        """Answers the newest message, if that is due.
+
+        Args:
+            now: Seconds; the position is then one period behind, between the last two commands: commands that come in one beat
+                are turned into answers in another without any step being larger. None: the last command.
+        """
+        if not self.pending or self.message is None:
+            return
+        self.pending, self._unanswered = False, 0
+        if self.message.session is SessionState.IDLE:
+            return
+        active = self.message.session is SessionState.COMMANDING_ACTIVE
+        share = 1.0 if now is None else min(max((now - self._given) / self._period_s, 0.0), 1.0)
+        position = self._idle_position() if not active else tuple((self._before + share * (self._last - self._before)).tolist())
+        outputs = (self._gripper.command(self.wanted_opening),) if active and self._gripper and self._version.has_io else ()
+        command = Command(self.sent, self.message.sequence, position, outputs)
+        self.sent = (self.sent + self.link.send(command.to_bytes(self._version))) % (1 << 32)
+
+    def _idle_position(self) -> Joints:
+        """Returns what is sent while nothing may be commanded: what the controller said last, or nothing."""
+        assert self.message is not None
+        if self.message.session is SessionState.COMMANDING_WAIT:
+            return self.message.ipo
+        if not self._version.echoes:
+            return ()
+        return self.message.commanded if usable(self.message.commanded) else self.message.measured

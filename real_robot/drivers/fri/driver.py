@@ -1,0 +1,258 @@
+"""LBR arms over FRI, one controller and one UDP port each: the face that the device process uses.
+
+The first arm gives the beat: a read waits for its message, and its answer leaves as soon as the filter has looked at it. The
+others answer in the beat of their own controllers, at once, with positions between the last two commands of the filter.
+"""
+
+import math
+import select
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.names import unknown_name
+from stringline.real_robot.command import SafeCommand, checked
+from stringline.real_robot.drivers.bars import Bar, describe_bar
+from stringline.real_robot.drivers.driver import ArmState, RobotNotReadyError, Tap
+from stringline.real_robot.drivers.fri.arm import FriArm
+from stringline.real_robot.drivers.fri.enums import OperationMode
+from stringline.real_robot.drivers.fri.gripper import IoGripper
+from stringline.real_robot.drivers.fri.joint_values import JOINTS
+from stringline.real_robot.drivers.fri.link import FriLink
+from stringline.real_robot.drivers.fri.versions import version_of
+
+_PATIENCE_PERIODS = 1.5
+# A controller that has been silent for that many periods is gone: its session has ended by then, whatever was the cause.
+_LOST_AFTER = 10
+
+
+class FriDriver:
+    """Reads and moves one arm or several: for each seven joints, and an opening that only a gripper of its own makes real.
+
+    Args:
+        ports: `address:number` of this computer by arm, in the order of the body's arms.
+        version: Of FRI.
+        period_s: Between two answers; must be the controllers' send period times their receive multiplier.
+        controllers: Their addresses by arm; without one, whoever speaks first.
+        operation_modes: Names of those in which the arms may be moved.
+        grippers: At the controllers' outputs, by arm.
+        answer_timeout_s: Longest wait for a message; None: one and a half periods.
+        connect_timeout_s: Longest wait for the first messages.
+        arm_timeout_s: Longest wait until all sessions take commands.
+        together: Whether all arms share a beat, as emulated ones in lock-step.
+        read_only: Whether commands are thrown away; sessions are kept alive all the same.
+    """
+
+    paced = True
+
+    def __init__(
+        self,
+        ports: Mapping[str, str],
+        *,
+        version: str = "1.15",
+        period_s: float = 0.01,
+        controllers: Mapping[str, str] | None = None,
+        operation_modes: Sequence[str] = ("T1",),
+        grippers: Mapping[str, IoGripper] | None = None,
+        answer_timeout_s: float | None = None,
+        connect_timeout_s: float = 5.0,
+        arm_timeout_s: float = 20.0,
+        together: bool = False,
+        read_only: bool = False,
+    ) -> None:
+        if not ports or not 1e-3 <= period_s <= 0.1:
+            raise ValueError(f"FRI needs at least one port and a period from 1 to 100 ms; got {len(ports)} and {period_s} s.")
+        known = version_of(version)
+        if grippers and not known.has_io:
+            raise ValueError(f"FRI {version} has no inputs and outputs for a gripper; allowed: 1.14 and later.")
+        for names in (controllers or {}, grippers or {}):
+            for name in names:
+                if name not in ports:
+                    raise unknown_name("arm", name, ports)
+        modes = frozenset(_mode(name) for name in operation_modes)
+        self._ports, self._version, self._period_s = dict(ports), version, period_s
+        self._controllers, self._modes, self._grippers = dict(controllers or {}), modes, dict(grippers or {})
+        self._timeout_s = _PATIENCE_PERIODS * period_s if answer_timeout_s is None else answer_timeout_s
+        self._connect_timeout_s, self._arm_timeout_s = connect_timeout_s, arm_timeout_s
+        self._together, self._read_only = together, read_only
+        self._taps: Sequence[Tap] = ()
+        self._links = [FriLink(port, self._controllers.get(name)) for name, port in self._ports.items()]
+        self._arms: list[FriArm] = []
+        self._time = 0.0
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Names of the arms."""
+        return tuple(self._ports)
+
+    @property
+    def servos(self) -> tuple[str, ...]:
+        """Names of the controllers, which are the only ones that answer here."""
+        return tuple(f"{name}/controller ({port})" for name, port in self._ports.items())
+
+    @property
+    def writes(self) -> NDArray[np.int64]:
+        """(A,) answers sent to each controller so far."""
+        return np.array([arm.sent for arm in self._arms] or [0] * len(self._links), dtype=np.int64)
+
+    def tap(self, taps: Sequence[Tap]) -> None:
+        """Lets somebody listen to each port, from now on."""
+        for link, tap in zip(self._links, taps, strict=True):
+            link.tap = tap
+
+    def connect(self) -> None:
+        """Opens the ports and waits until every controller has spoken.
+
+        Raises:
+            RobotNotReadyError: With everything that is wrong.
+        """
+        problems = []
+        for link in self._links:
+            try:
+                link.open()
+            except ValueError as error:
+                problems.append(str(error))
+        if not problems:
+            self._arms = [self._make(name, link) for name, link in zip(self._ports, self._links, strict=True)]
+            deadline = time.monotonic() + self._connect_timeout_s
+            while any(arm.message is None for arm in self._arms) and self._wait(deadline):
+                pass
+            problems = [problem for arm in self._arms if (problem := self._stranger(arm))]
+        if problems:
+            self.close()
+            raise RobotNotReadyError(problems)
+
+    def _make(self, name: str, link: FriLink) -> FriArm:
+        return FriArm(
+            name,
+            link,
+            version_of(self._version),
+            period_s=self._period_s,
+            operation_modes=self._modes,
+            gripper=self._grippers.get(name),
+            read_only=self._read_only,
+        )
+
+    def _stranger(self, arm: FriArm) -> str:
+        """Says what is not as expected about a controller's first message."""
+        about, message = f"{arm.name} on {arm.link.port}:", arm.message
+        if message is None and arm.inbox.broken:
+            return f"{about} what comes in is not FRI {self._version} of an LBR. {arm.inbox.complaint}"
+        if message is None:
+            return (
+                f"{about} no controller speaks. Does its application run, is this address its remote host, and does a firewall "
+                "let UDP in?"
+            )
+        period_ms = message.send_period_ms * message.receive_multiplier
+        if period_ms and not math.isclose(1e-3 * period_ms, self._period_s):
+            return (
+                f"{about} the controller wants an answer every {period_ms} ms; this driver's period is "
+                f"{1e3 * self._period_s:g} ms. Change one of them."
+            )
+        return ""
+
+    def arm(self) -> None:
+        """Answers until every controller takes commands, repeating what it says itself: nothing moves.
+
+        Raises:
+            RobotNotReadyError: One does not, in time; says why.
+        """
+        deadline = time.monotonic() + self._arm_timeout_s
+        while bars := self._bars():
+            if not self._wait(deadline):
+                raise RobotNotReadyError([f"{name} takes no commands: {describe_bar(bar)}." for name, bar in bars.items()])
+            for arm in self._arms:
+                arm.answer()
+
+    def _bars(self) -> dict[str, Bar]:
+        told = {arm.name: arm.take_bar() for arm in self._arms}
+        return {name: bar for name, bar in told.items() if bar is not Bar.NONE}
+
+    def read(self, clock: Callable[[], float]) -> ArmState:
+        """Waits for the beat, or in vain, and returns what is known.
+
+        Args:
+            clock: Stamps the end of the read, in seconds.
+        """
+        beat = self._arms if self._together else self._arms[:1]
+        deadline = time.monotonic() + self._timeout_s
+        self._collect()
+        while not all(arm.pending for arm in beat) and self._wait(deadline):
+            self._answer_others()
+        if any(arm.fresh or arm.pending for arm in self._arms):
+            self._time = clock()
+        for arm in self._arms:
+            arm.misses = 0 if arm.fresh or arm.pending else arm.misses + 1
+            arm.fresh = False
+        return self._state()
+
+    def _state(self) -> ArmState:
+        rows, efforts, anchors = [], [], []
+        for arm in self._arms:
+            told, opening = arm.message, arm.opening
+            rows.append((np.append(told.measured if told else np.zeros(JOINTS), opening), np.append(arm.velocity, 0.0)))
+            efforts.append(np.append((told.external_torque if told else ()) or np.zeros(JOINTS), 0.0))
+            anchors.append(np.append(arm.anchor, arm.wanted_opening))
+        position, velocity = (np.concatenate(parts) for parts in zip(*rows, strict=True))
+        return ArmState(
+            time=self._time,
+            position=position,
+            velocity=velocity,
+            effort=np.concatenate(efforts),
+            servo_error=np.zeros(len(self._arms), dtype=np.uint8),
+            servo_misses=np.array([arm.misses for arm in self._arms], dtype=np.int32),
+            lost=np.array([arm.link.lost or arm.misses >= _LOST_AFTER for arm in self._arms]),
+            barred=np.array([arm.take_bar() for arm in self._arms], dtype=np.uint8),
+            commanded=np.concatenate(anchors),
+        )
+
+    def write(self, command: SafeCommand) -> None:
+        """Answers the arms that share the beat, and keeps the targets of the others until they ask for them.
+
+        Raises:
+            TypeError: It is not a command that the safety filter made.
+        """
+        now = time.monotonic()
+        for arm, target in zip(self._arms, np.split(checked(command).position, len(self._arms)), strict=True):
+            arm.offer(target[:JOINTS], float(target[JOINTS]), now)
+        for arm in self._arms if self._together else self._arms[:1]:
+            arm.answer()
+
+    def disarm(self) -> None:
+        """Stops answering: controllers then end the motion and hold their arms by themselves."""
+
+    def close(self) -> None:
+        """Closes the ports. Controllers that get no answers stop their arms."""
+        for link in self._links:
+            link.close()
+
+    def _collect(self) -> None:
+        now = time.monotonic()
+        for arm in self._arms:
+            arm.collect(now)
+        self._answer_others()
+
+    def _answer_others(self) -> None:
+        """Answers the arms with a beat of their own."""
+        if not self._together:
+            for arm in self._arms[1:]:
+                arm.answer(time.monotonic())
+
+    def _wait(self, deadline: float) -> bool:
+        """Waits for something to come in and takes it; says whether there is time left."""
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        select.select(self._links, [], [], left)
+        now = time.monotonic()
+        for arm in self._arms:
+            arm.collect(now)
+        return True
+
+
+def _mode(name: str) -> OperationMode:
+    if name not in OperationMode.__members__:
+        raise unknown_name("operation mode", name, OperationMode.__members__)
+    return OperationMode[name]

@@ -1,0 +1,96 @@
+"""States that a controller reports. Names and numbers are FRI's own."""
+
+from enum import IntEnum
+
+
+class SessionState(IntEnum):
+    """Of the session between controller and client."""
+
+    IDLE = 0
+    MONITORING_WAIT = 1  # The connection is not good enough for commands.
+    MONITORING_READY = 2  # It is; the application has not begun a motion with an overlay.
+    COMMANDING_WAIT = 3  # It has; the client repeats the position that the controller commands itself.
+    COMMANDING_ACTIVE = 4  # The client's commands move the arm.
+
+
+class Quality(IntEnum):
+    """Of the connection, by how many answers came in time; the controller's own measure, which is not public."""
+
+    POOR = 0
+    FAIR = 1
+    GOOD = 2
+    EXCELLENT = 3
+
+
+class SafetyState(IntEnum):
+    """Of the safety controller."""
+
+    NORMAL = 0
+    STOP0_OR_1 = 1
+    STOP1_ON_PATH = 2
+    STOP2 = 3
+
+
+class OperationMode(IntEnum):
+    """Chosen by the key on the hand-held panel."""
+
+    T1 = 0  # At most 250 mm/s.
+    T2 = 1
+    AUT = 2
+
+
+class DriveState(IntEnum):
+    """Of one joint's drive."""
+
+    OFF = 0
+    TRANSITIONING = 1
+    ACTIVE = 2
+
+
+class ControlMode(IntEnum):
+    """How the controller follows positions."""
+
+    POSITION = 0
+    CARTESIAN_IMPEDANCE = 1
+    JOINT_IMPEDANCE = 2
+    NONE = 3
+
+
+class CommandMode(IntEnum):
+    """What the application lets the client command."""
+
+    NONE = 0
+    POSITION = 1
+    WRENCH = 2
+    TORQUE = 3
+    CARTESIAN_POSE = 4  # From 2.5 on.
+
+
+class Overlay(IntEnum):
+    """What the commands are laid over."""
+
+    NONE = 0
+    JOINT = 1
+    CARTESIAN = 2
+
+
+class IoType(IntEnum):
+    """Of an input or output of the controller."""
+
+    BOOLEAN = 0
+    DIGITAL = 1
+    ANALOG = 2
+
+
+class IoDirection(IntEnum):
+    """As the controller's application sees it."""
+
+    INPUT = 0
+    OUTPUT = 1
+
+
+class Redundancy(IntEnum):
+    """What tells the elbow's place of a Cartesian pose."""
+
+    E1 = 0
+    NONE = 4

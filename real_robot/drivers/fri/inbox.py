@@ -1,0 +1,77 @@
+"""Messages of one controller in order: what is broken, old or there twice is counted and left out."""
+
+import math
+
+from stringline.real_robot.drivers.fri.enums import SessionState
+from stringline.real_robot.drivers.fri.joint_values import JOINTS
+from stringline.real_robot.drivers.fri.monitoring import Joints, Monitoring
+from stringline.real_robot.drivers.fri.versions import FriVersion
+from stringline.real_robot.drivers.fri.wire import FriDecodeError
+
+_COMMANDING = (SessionState.COMMANDING_WAIT, SessionState.COMMANDING_ACTIVE)
+# After such a silence whatever comes is new: the controller may have begun to count from the start, by another clock.
+_FORGET_S = 0.5
+
+
+class Inbox:
+    """Decodes, checks and orders.
+
+    Args:
+        version: Of FRI.
+
+    Attributes:
+        broken: Datagrams that were no usable message.
+        stale: Messages that were older than one before, or the same.
+        complaint: What was wrong with the last broken one.
+    """
+
+    def __init__(self, version: FriVersion) -> None:
+        self._version = version
+        self.broken = self.stale = 0
+        self.complaint = ""
+        self._last: Monitoring | None = None
+        self._last_at = -math.inf
+
+    def take(self, data: bytes, now: float) -> Monitoring | None:
+        """Returns the message of a datagram, unless it is of no use.
+
+        Args:
+            data: As it came in.
+            now: Seconds.
+        """
+        try:
+            message = Monitoring.of(self._version, data)
+            _check(message)
+        except FriDecodeError as error:
+            self.broken, self.complaint = self.broken + 1, str(error)
+            return None
+        if self._last is not None and now - self._last_at < _FORGET_S and not _newer(message, self._last):
+            self.stale += 1
+            return None
+        self._last, self._last_at = message, now
+        return message
+
+
+def _newer(message: Monitoring, last: Monitoring) -> bool:
+    """Says whether a message was sent after another: by the counter, or by the clock, when a session begins to count anew."""
+    ahead = (message.sequence - last.sequence) % (1 << 32)
+    later = message.time is not None and last.time is not None and message.time > last.time
+    return 0 < ahead < 1 << 31 or later
+
+
+def _check(message: Monitoring) -> None:
+    if message.joints != JOINTS:
+        raise FriDecodeError(f"The arm has {message.joints} joints; expected are {JOINTS}.")
+    rows = {"measured position": message.measured, "external torque": message.external_torque or (0.0,) * JOINTS}
+    if message.session in _COMMANDING:
+        rows["position of the interpolator"] = message.ipo
+    for name, values in rows.items():
+        if not usable(values):
+            raise FriDecodeError(f"The {name} is {values}; expected are {JOINTS} finite numbers.")
+    if message.receive_multiplier < 1:
+        raise FriDecodeError("A receive multiplier of 0.")
+
+
+def usable(values: Joints) -> bool:
+    """Says whether these are finite numbers for all joints."""
+    return len(values) == JOINTS and all(map(math.isfinite, values))

@@ -1,0 +1,150 @@
+"""The messages of each version of FRI. 1.14, 1.15 and 1.16 are the same; later ones drop the commanded joints and add poses.
+
+`externalForce`, which 2.7 adds to what is monitored, is not read: its form is not known here.
+"""
+
+from dataclasses import dataclass
+
+from stringline.datasets.names import unknown_name
+from stringline.real_robot.drivers.fri import enums
+from stringline.real_robot.drivers.fri.joint_values import JOINT_VALUES, JOINTS
+from stringline.real_robot.drivers.fri.schema import DOUBLE, INT32, TEXT, UINT32, UINT64, Field, Message, enumerated, nested
+
+MOST_TRANSFORMATIONS, MOST_IO = 5, 10
+
+HEADER = Message(
+    "MessageHeader",
+    Field(1, "messageIdentifier", UINT32, required=True),
+    Field(2, "sequenceCounter", UINT32, required=True),
+    Field(3, "reflectedSequenceCounter", UINT32, required=True),
+)
+CONNECTION = Message(
+    "ConnectionInfo",
+    Field(1, "sessionState", enumerated(enums.SessionState), required=True),
+    Field(2, "quality", enumerated(enums.Quality), required=True),
+    Field(3, "sendPeriod", UINT32),
+    Field(4, "receiveMultiplier", UINT32),
+)
+ROBOT = Message(
+    "RobotInfo",
+    Field(1, "numberOfJoints", INT32),
+    Field(2, "safetyState", enumerated(enums.SafetyState)),
+    Field(5, "driveState", enumerated(enums.DriveState), JOINTS),
+    Field(6, "operationMode", enumerated(enums.OperationMode)),
+    Field(7, "controlMode", enumerated(enums.ControlMode)),
+)
+TIME = Message("TimeStamp", Field(1, "sec", UINT32, required=True), Field(2, "nanosec", UINT32, required=True))
+IO_VALUE = Message(
+    "FriIOValue",
+    Field(1, "name", TEXT, required=True),
+    Field(2, "type", enumerated(enums.IoType), required=True),
+    Field(3, "direction", enumerated(enums.IoDirection), required=True),
+    Field(4, "digitalValue", UINT64),
+    Field(5, "analogValue", DOUBLE),
+)
+WRENCH = Message("CartesianVector", Field(1, "element", DOUBLE, 6, packed=True))
+REDUNDANCY = Message(
+    "RedundancyInformation",
+    Field(1, "strategy", enumerated(enums.Redundancy), required=True),
+    Field(2, "value", DOUBLE, required=True),
+)
+CHECKSUM = Message("Checksum", Field(1, "crc32", INT32))
+END = Message("MessageEndOf", Field(1, "messageLength", INT32), Field(2, "messageChecksum", nested(CHECKSUM)))
+
+
+def _pose(name: str, entries: str, count: int) -> Message:
+    elements = Field(2, entries, DOUBLE, count, packed=True)
+    return Message(name, Field(1, "name", TEXT, required=True), elements, Field(3, "timestamp", nested(TIME)))
+
+
+MATRIX = _pose("Transformation", "matrix", 12)
+QUATERNION = _pose("QuaternionTransformation", "element", 7)
+
+
+@dataclass(frozen=True, eq=False)
+class FriVersion:
+    """A version of FRI.
+
+    Attributes:
+        name: Such as `1.15`.
+        monitoring: What the controller sends.
+        command: What the client answers.
+        echoes: Whether the client repeats the commanded joints while it only monitors.
+        has_io: Whether inputs and outputs go along.
+    """
+
+    name: str
+    monitoring: Message
+    command: Message
+    echoes: bool
+    has_io: bool
+
+
+def _version(name: str, *, first: bool, has_io: bool, has_end: bool) -> FriVersion:
+    transformation = nested(MATRIX if first else QUATERNION)
+    joints = [Field(1, "measuredJointPosition", JOINT_VALUES), Field(2, "measuredTorque", JOINT_VALUES)]
+    joints += [Field(3, "commandedJointPosition", JOINT_VALUES)] * first
+    joints += [Field(4, "commandedTorque", JOINT_VALUES), Field(5, "externalTorque", JOINT_VALUES)]
+    pose, elbow = nested(QUATERNION), nested(REDUNDANCY)
+    measured_pose = (Field(9, "measuredCartesianPose", pose), Field(10, "measuredRedundancyInformation", elbow))
+    ipo_pose = (Field(2, "cartesianPose", pose), Field(3, "redundancyInformation", elbow))
+    command_pose = (Field(6, "cartesianPose", pose), Field(7, "redundancyInformation", elbow))
+    monitor_data = Message(
+        "MessageMonitorData",
+        *joints,
+        *[Field(8, "readIORequest", nested(IO_VALUE), MOST_IO)] * has_io,
+        *(() if first else measured_pose),
+        Field(15, "timestamp", nested(TIME)),
+    )
+    ipo_data = Message(
+        "MessageIpoData",
+        Field(1, "jointPosition", JOINT_VALUES),
+        *(() if first else ipo_pose),
+        Field(10, "clientCommandMode", enumerated(enums.CommandMode)),
+        Field(11, "overlayType", enumerated(enums.Overlay)),
+        Field(12, "trackingPerformance", DOUBLE),
+    )
+    command_data = Message(
+        "MessageCommandData",
+        Field(1, "jointPosition", JOINT_VALUES),
+        Field(2, "cartesianWrenchFeedForward", nested(WRENCH)),
+        Field(3, "jointTorque", JOINT_VALUES),
+        Field(4, "commandedTransformations", transformation, MOST_TRANSFORMATIONS),
+        *[Field(5, "writeIORequest", nested(IO_VALUE), MOST_IO)] * has_io,
+        *(() if first else command_pose),
+    )
+    header, end = Field(1, "header", nested(HEADER), required=True), [Field(15, "endOfMessageData", nested(END))] * has_end
+    monitoring = Message(
+        "FRIMonitoringMessage",
+        header,
+        Field(2, "robotInfo", nested(ROBOT)),
+        Field(3, "monitorData", nested(monitor_data)),
+        Field(4, "connectionInfo", nested(CONNECTION)),
+        Field(5, "ipoData", nested(ipo_data)),
+        Field(6, "requestedTransformations", transformation, MOST_TRANSFORMATIONS),
+        *end,
+    )
+    command = Message("FRICommandMessage", header, Field(2, "commandData", nested(command_data)), *end)
+    return FriVersion(name, monitoring, command, echoes=first, has_io=has_io)
+
+
+VERSIONS = {
+    version.name: version
+    for version in (
+        _version("1.11", first=True, has_io=False, has_end=True),
+        *(_version(name, first=True, has_io=True, has_end=True) for name in ("1.14", "1.15", "1.16")),
+        _version("2.5", first=False, has_io=True, has_end=True),
+        _version("2.7", first=False, has_io=True, has_end=False),
+    )
+}
+
+
+def version_of(name: str) -> FriVersion:
+    """Returns a version by its name.
+
+    Raises:
+        ValueError: It is not known; the message names the nearest.
+    """
+    if name not in VERSIONS:
+        raise unknown_name("version of FRI", name, VERSIONS)
+    return VERSIONS[name]
