@@ -7,11 +7,13 @@ from dm_control import mjcf
 from numpy.typing import NDArray
 
 from stringline.datasets.contract import Array
-from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.embodiment import CameraMount
 from stringline.datasets.embodiments.rigid import Matrix
 from stringline.datasets.names import unknown_name
 from stringline.sim.rendering import Renderer, Rendering, intrinsics
 from stringline.sim.segments import Segments
+from stringline.sim.shifts.catalogue import Shifts
+from stringline.sim.shifts.shift import View
 
 TO_CONTRACT = np.diag([1.0, -1.0, -1.0])  # MuJoCo's cameras look along -z with y up.
 
@@ -21,11 +23,13 @@ class Cameras:
 
     Args:
         physics: The compiled world.
-        names: Which of the embodiment's cameras.
+        mounts: All cameras of the embodiment.
+        names: Which of them to draw.
         size: Rows and columns of the pictures.
         segments: What the shapes of the world belong to.
         segmentation: Whether `frame` holds segmentations.
         rendering: `fast`, or `pretty` for films.
+        shifts: What depth is measured by, and whether cameras are where they are said to be; None: true depth and true poses.
 
     Raises:
         ValueError: There is no such camera, size or way of rendering.
@@ -34,18 +38,20 @@ class Cameras:
     def __init__(
         self,
         physics: mjcf.Physics,
+        mounts: Sequence[CameraMount],
         names: Sequence[str],
         size: tuple[int, int],
         segments: Segments,
         *,
         segmentation: bool = False,
         rendering: Rendering = "fast",
+        shifts: Shifts | None = None,
     ) -> None:
-        fovy = {mount.name: mount.fovy_deg for mount in ALOHA.cameras}
+        fovy = {mount.name: mount.fovy_deg for mount in mounts}
         for name in names:
             if name not in fovy:
                 raise unknown_name("camera", name, fovy)
-        self._physics, self._segmentation = physics, segmentation
+        self._physics, self._segmentation, self._shifts = physics, segmentation, shifts or Shifts()
         self._numbers = {name: _number(physics, name) for name in names}
         self._shown = _number(physics, names[0] if names else "overhead")
         self._intrinsics = {name: intrinsics(*size, fovy[name]) for name in names}
@@ -63,12 +69,13 @@ class Cameras:
         if self._numbers:
             self._renderer.update(self._physics.data.ptr)
         for name, number in self._numbers.items():
-            found[f"rgb/{name}"], found[f"depth/{name}"] = self._renderer.picture(number)
+            found[f"rgb/{name}"], depth = self._renderer.picture(number)
+            found[f"depth/{name}"] = self._shifts.measured(depth, View(name, time, self._intrinsics[name]))
             if self._segmentation:
                 found[f"segmentation/{name}"] = self._renderer.segmentation(number)
             found[f"time/{name}"] = np.asarray(time)
             found[f"intrinsics/{name}"] = self._intrinsics[name]
-            found[f"T_base_camera/{name}"] = self._pose(number).astype(np.float32)
+            found[f"T_base_camera/{name}"] = self._shifts.reported(self._pose(number), number).astype(np.float32)
         return found
 
     def picture(self) -> NDArray[np.uint8]:

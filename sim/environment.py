@@ -16,8 +16,7 @@ from dm_control import mjcf
 from numpy.typing import NDArray
 
 from stringline.datasets.contract import Array, Camera, Contract
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.validation import validate_action
 from stringline.sim.cameras import Cameras
 from stringline.sim.delays import Delayed, delay_steps
@@ -28,7 +27,7 @@ from stringline.sim.tasks.tabletop import TabletopTask
 
 logger = logging.getLogger(__name__)
 
-ALL_CAMERAS = ("overhead", "wrist_left", "wrist_right", "table")
+ALL_CAMERAS = ("overhead", "wrist_left", "wrist_right", "table")  # Of ALOHA.
 PROBLEMS = tuple(mujoco.mjtWarning.__members__)[:-1]  # In the order of MuJoCo's counters; the last counts the others.
 
 
@@ -59,7 +58,7 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
 
     Args:
         task: What is on the table and what counts.
-        cameras: Which ones `observe` draws.
+        cameras: Which ones `observe` draws; None: all of the body.
         image_size: Rows and columns of the pictures: one number for both, or two.
         control_hz: Actions per second.
         frame_hz: Pictures per second: `observe` draws again only when a new frame is due.
@@ -88,7 +87,7 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         self,
         task: TabletopTask,
         *,
-        cameras: Sequence[str] = ALL_CAMERAS,
+        cameras: Sequence[str] | None = None,
         image_size: int | Sequence[int] = 128,
         control_hz: float = 50.0,
         frame_hz: float = 12.5,
@@ -108,7 +107,9 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         self.task, self.time_limit_s, self.render_mode = task, time_limit_s, render_mode
         self.metadata = self.metadata | {"render_fps": control_hz}
         task.control_timestep = 1.0 / control_hz
-        self.contract: Contract = ALOHA.contract([Camera(name, *size, "simulated") for name in cameras], control_hz)
+        body = task.embodiment
+        cameras = [mount.name for mount in body.cameras] if cameras is None else cameras
+        self.contract: Contract = body.contract([Camera(name, *size, "simulated") for name in cameras], control_hz)
         self._frame_every, self._substeps = round(every), task.physics_steps_per_control_step
         self._frames = Delayed[dict[str, Array]](delay_steps("image_delay_s", image_delay_s, control_hz))
         self._measured = Delayed[dict[str, Array]](delay_steps("joint_delay_s", joint_delay_s, control_hz))
@@ -119,11 +120,13 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         task.after_compile(self.physics, self._random)
         parts = segments(task, self.physics)
         self.segments = parts.names
-        self._cameras = Cameras(self.physics, cameras, size, parts, segmentation=segmentation, rendering=rendering)
+        self._cameras = Cameras(
+            self.physics, body.cameras, cameras, size, parts, segmentation=segmentation, rendering=rendering, shifts=task.shifts
+        )
         self._problems: NDArray[np.int32] = self.physics.data.warning.number  # MuJoCo's counters themselves.
         self._step, self._unstable = 0, False
         self.observation_space = observation_space(self.contract, len(parts.names) if segmentation else None)
-        self.action_space = action_space()
+        self.action_space = action_space(body)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -133,7 +136,7 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         return self._observation(), self._info(self._result())
 
     def step(self, action: Array) -> tuple[dict[str, Array], float, bool, bool, dict[str, Any]]:
-        """Applies one action (14,) and returns observation, reward, terminated, truncated and info."""
+        """Applies one action (J,) and returns observation, reward, terminated, truncated and info."""
         result = self.advance(action)
         return self._observation(), float(result.success), result.success, result.expired, self._info(result)
 
@@ -153,8 +156,16 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         self._frames.clear()
         self._measured.clear()
 
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Looks whether an episode can begin with them.
+
+        Raises:
+            ValueError: The task does not know an option, or it is out of range.
+        """
+        self.task.configure(**options)
+
     def advance(self, action: Array) -> StepResult:
-        """Applies one action (14,), absolute joint targets in rad and openings, for one control period.
+        """Applies one action (J,), absolute joint targets in rad and openings, for one control period.
 
         An episode whose physics blows up is logged and reported as unstable and expired, and does not move any more; the next
         one is not affected.
@@ -172,6 +183,11 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
             if not self._unstable:
                 self.task.after_step(self.physics, self._random)
         return self._result()
+
+    @property
+    def embodiment(self) -> Embodiment:
+        """The body."""
+        return self.task.embodiment
 
     @property
     def frame_due(self) -> bool:
@@ -229,7 +245,7 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
             "joints/position": q.astype(np.float32),
             "joints/velocity": robot.velocities(self.physics).astype(np.float32),
             "joints/effort": robot.efforts(self.physics).astype(np.float32),
-            **{f"T_base_gripper/{arm}": T.astype(np.float32) for arm, T in ALOHA.forward_kinematics(q).items()},
+            **{f"T_base_gripper/{arm}": T.astype(np.float32) for arm, T in self.embodiment.forward_kinematics(q).items()},
         }
 
     def _move(self) -> None:

@@ -7,13 +7,14 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract import Contract
 from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.bodies import BODIES
 from stringline.datasets.embodiments.embodiment import Embodiment
 
 _POSITION_SLACK_RAD = 1e-3  # A target that near a limit counts as at it.
 _SPEED_SLACK = 1e-3  # Share of the limit: differences of 32-bit targets are that uncertain.
 
 
-def limit_hits(actions: NDArray[Any], contract: Contract, embodiment: Embodiment = ALOHA) -> float:
+def limit_hits(actions: NDArray[Any], contract: Contract, embodiment: Embodiment | None = None) -> float:
     """Returns the share of control periods, 0 to 1, whose command asks a joint for more than its limits allow.
 
     A period counts when the target of at least one joint lies at or beyond a position limit (to 0.001 rad), or when reaching
@@ -24,9 +25,10 @@ def limit_hits(actions: NDArray[Any], contract: Contract, embodiment: Embodiment
     Args:
         actions: Executed commands (T, A) in the units of the contract, one for each control period.
         contract: What the dimensions of an action are, and how many there are per second.
-        embodiment: Whose limits count.
+        embodiment: Whose limits count; None: those of the body that the contract names, of ALOHA where it is unknown.
     """
-    joints = {joint.name: index for index, joint in enumerate(embodiment.joints) if joint.kind == "hinge"}
+    body = BODIES.get(contract.embodiment, ALOHA) if embodiment is None else embodiment
+    joints = {joint.name: index for index, joint in enumerate(body.joints) if joint.kind == "hinge"}
     columns = [
         index
         for index, dimension in enumerate(contract.action)
@@ -36,8 +38,8 @@ def limit_hits(actions: NDArray[Any], contract: Contract, embodiment: Embodiment
         return 0.0
     places = [joints[contract.action[column].name] for column in columns]
     targets = actions[:, columns].astype(np.float64)
-    lower, upper = embodiment.lower[places] + _POSITION_SLACK_RAD, embodiment.upper[places] - _POSITION_SLACK_RAD
+    lower, upper = body.lower[places] + _POSITION_SLACK_RAD, body.upper[places] - _POSITION_SLACK_RAD
     hits = (targets <= lower) | (targets >= upper)
     speeds = np.abs(np.diff(targets, axis=0)) * contract.control_hz
-    hits[1:] |= speeds > embodiment.velocity_limits[places] * (1 + _SPEED_SLACK)
+    hits[1:] |= speeds > body.velocity_limits[places] * (1 + _SPEED_SLACK)
     return float(np.mean(hits.any(axis=1)))

@@ -3,7 +3,6 @@
 import numpy as np
 from dm_control import mjcf
 
-from stringline.datasets.embodiments.aloha import ALOHA, ARMS
 from stringline.datasets.embodiments.rigid import Matrix, pose, quaternion
 from stringline.sim.tasks.tabletop import TabletopTask
 
@@ -40,7 +39,7 @@ class Slip:
         touching = task.touching(physics)
         held = [
             (arm, prop)
-            for arm in ARMS
+            for arm in task.embodiment.arms
             for prop in task.props.values()
             if touching.held(arm, prop.name) and not touching.between(prop.name, "table")
         ]
@@ -49,6 +48,6 @@ class Slip:
         self._left -= 1
         if not self._left:
             arm, prop = held[0]
-            T_base_gripper = ALOHA.forward_kinematics(task.robot.positions(physics))[arm]
+            T_base_gripper = task.embodiment.forward_kinematics(task.robot.positions(physics))[arm]
             T_base_prop: Matrix = pose(T_base_gripper[:3, :3] @ self._along_pads) @ task.pose(physics, prop)
             prop.set_pose(physics, T_base_prop[:3, 3], quaternion(T_base_prop[:3, :3]))

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 
 from stringline.datasets.contract import Array, Contract
-from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.embodiment import Embodiment
 
 Space = gymnasium.spaces.Box
 
@@ -33,9 +33,9 @@ def observation_space(contract: Contract, segments: int | None = None) -> gymnas
     return cast("gymnasium.Space[dict[str, Array]]", gymnasium.spaces.Dict(spaces))
 
 
-def action_space() -> gymnasium.spaces.Box:
-    """Returns the space of actions (14,): joint targets in rad and openings of the grippers, within their limits."""
-    return Space(ALOHA.lower.astype(np.float32), ALOHA.upper.astype(np.float32))
+def action_space(embodiment: Embodiment) -> gymnasium.spaces.Box:
+    """Returns the space of actions (J,) of a body: joint targets in rad and openings of the grippers, within their limits."""
+    return Space(embodiment.lower.astype(np.float32), embodiment.upper.astype(np.float32))
 
 
 def _numbers(*shape: int, kind: type[np.floating[Any]] = np.float32) -> gymnasium.spaces.Box:

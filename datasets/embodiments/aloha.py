@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stringline.datasets.embodiments.embodiment import CameraMount, CapsuleMount, Chain, Embodiment, JointSpec, Link, Vector
+from stringline.datasets.embodiments.fingers import FingerTravel
 from stringline.datasets.embodiments.rigid import Matrix, inverse, pose, rotation_about
 
 ARMS = ("left", "right")
@@ -37,6 +38,7 @@ T_LINK_GRIPPER = pose((0.13, 0.0, -0.003))
 # One finger's travel in metres; the gap between the pads is 2 q - 15.6 mm.
 FINGER_CLOSED = 0.0078
 FINGER_OPEN = 0.037
+FINGERS = FingerTravel(FINGER_CLOSED, FINGER_OPEN)
 
 
 @dataclass(frozen=True)
@@ -88,17 +90,17 @@ GRIPPER_SERVOS: dict[str, GripperServo] = {
 
 def finger_of_opening(opening: ArrayLike) -> NDArray[np.float64]:
     """Returns one finger's travel (...) in metres at openings (...)."""
-    return np.asarray(FINGER_CLOSED + (FINGER_OPEN - FINGER_CLOSED) * np.asarray(opening, dtype=np.float64))
+    return FINGERS.travel(opening)
 
 
 def opening_of_finger(finger: ArrayLike) -> NDArray[np.float64]:
     """Returns openings (...) at one finger's travel (...) in metres."""
-    return np.asarray((np.asarray(finger, dtype=np.float64) - FINGER_CLOSED) / (FINGER_OPEN - FINGER_CLOSED))
+    return FINGERS.opening(finger)
 
 
 def gap_of_opening(opening: ArrayLike) -> NDArray[np.float64]:
     """Returns the gap between the pads (...) in metres at openings (...)."""
-    return 2 * (finger_of_opening(opening) - FINGER_CLOSED)
+    return FINGERS.gap(opening)
 
 
 def _joints(arm: str) -> list[JointSpec]:

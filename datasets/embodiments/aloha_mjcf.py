@@ -4,38 +4,32 @@ Differences from the published model: gravity of the arms is compensated (its ga
 servos' integral term removes), shapes are boxes and capsules, and an arm does not collide with itself.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from dm_control import mjcf
 
 from stringline.datasets.embodiments.aloha import ALOHA, ARMS, FINGER_CLOSED, FINGER_OPEN, LINKS, ROOTS
-from stringline.datasets.embodiments.embodiment import CameraMount
-from stringline.datasets.embodiments.rigid import Matrix, pose, quaternion
-
-Numbers = Sequence[float]
-
-# Collision bits. Two shapes meet when the type of one is in the affinity of the other.
-SCENERY, PROP = 1, 2
-ARM_BIT = {"left": 8, "right": 16}
-
-# Render groups: 0 is drawn, 3 only collides.
-DRAWN, HIDDEN = 0, 3
+from stringline.datasets.embodiments.mjcf_parts import (
+    ARM_BIT,
+    DRAWN,
+    HIDDEN,
+    PAD_CONTACT,
+    SCENERY,
+    Inertia,
+    Numbers,
+    add_camera,
+    add_inertia,
+    couple_fingers,
+    finger_bits,
+    other_arms,
+)
+from stringline.datasets.embodiments.rigid import pose, quaternion
 
 METAL, DARK, PAD = (0.25, 0.26, 0.28, 1.0), (0.11, 0.11, 0.12, 1.0), (0.05, 0.05, 0.06, 1.0)
-PAD_FRICTION = (1.2, 0.02, 0.002)
 FINGER_ORIGIN = (0.0562, 0.0191, 0.0142)  # In the gripper link, at zero travel.
 # From the finger's origin inwards to the pad's face, so that the pads meet at `FINGER_CLOSED`.
 PAD_FACE = FINGER_ORIGIN[1] + FINGER_CLOSED
-
-
-@dataclass(frozen=True)
-class _Inertia:
-    mass: float
-    com: Numbers
-    diagonal: Numbers
-    quat: Numbers
 
 
 @dataclass(frozen=True)
@@ -49,31 +43,31 @@ class _Drive:
 
 
 INERTIAS = {
-    "base_link": _Inertia(0.969034, (-0.0535, -0.0006, 0.0206), (0.0071633, 0.00602451, 0.00169819), (1, 0, 0, 0)),
-    "shoulder_link": _Inertia(
+    "base_link": Inertia(0.969034, (-0.0535, -0.0006, 0.0206), (0.0071633, 0.00602451, 0.00169819), (1, 0, 0, 0)),
+    "shoulder_link": Inertia(
         0.798614, (0.0003, 0, 0.0116), (0.00120156, 0.00113744, 0.0009388), (-0.476119, 0.476083, 0.52279, 0.522826)
     ),
-    "upper_arm_link": _Inertia(0.792592, (0.0207, 0, 0.2265), (0.00911338, 0.008925, 0.000759317), (0, 0.0728458, 0, 0.997343)),
-    "upper_forearm_link": _Inertia(
+    "upper_arm_link": Inertia(0.792592, (0.0207, 0, 0.2265), (0.00911338, 0.008925, 0.000759317), (0, 0.0728458, 0, 0.997343)),
+    "upper_forearm_link": Inertia(
         0.322228, (0.1057, 0, 0), (0.00144107, 0.00134228, 0.000152047), (-0.000621631, 0.704724, 0.0105292, 0.709403)
     ),
-    "lower_forearm_link": _Inertia(
+    "lower_forearm_link": Inertia(
         0.414823, (0.0513, 0.0068, 0), (0.0005911, 0.000546493, 0.000155707), (-0.702604, -0.0796724, -0.702604, 0.0796724)
     ),
-    "wrist_link": _Inertia(
+    "wrist_link": Inertia(
         0.115395, (0.0467, 0, 0.0106), (5.457e-5, 4.631e-5, 4.327e-5), (-0.00100191, 0.544586, 0.0026583, 0.8387)
     ),
-    "gripper_link": _Inertia(
+    "gripper_link": Inertia(
         0.251652, (0.0396, 0, 0.004), (0.000689546, 0.000650316, 0.000468142), (0.62033, 0.619916, -0.339682, 0.339869)
     ),
-    "gripper_base": _Inertia(
+    "gripper_base": Inertia(
         0.42158,
         (0.0002, -0.0342, -0.0106),
         (0.00110438, 0.000790537, 0.000469727),
         (-0.00292324, 0.712517, 0.00480387, 0.701633),
     ),
 }
-FINGER_INERTIA = _Inertia(0.0863, (0.04, 0, -0.01), (5.87e-5, 4.45e-5, 1.84e-5), (1, 0, 0, 0))
+FINGER_INERTIA = Inertia(0.0863, (0.04, 0, -0.01), (5.87e-5, 4.45e-5, 1.84e-5), (1, 0, 0, 0))
 DRIVES = {
     "waist": _Drive(43, 5.76, 0, 0),
     "shoulder": _Drive(265, 20, 0.395, 2.0),
@@ -112,7 +106,7 @@ def bare_arms_mjcf() -> mjcf.RootElement:
         frame.pos, frame.quat = ROOTS[arm][:3, 3], quaternion(ROOTS[arm][:3, :3])
     for mount in ALOHA.cameras:
         if mount.parent == "world":
-            _add_camera(root.worldbody, mount, np.eye(4))
+            add_camera(root.worldbody, mount, np.eye(4))
     return root
 
 
@@ -141,13 +135,9 @@ def _arm(arm: str) -> mjcf.RootElement:
 
 
 def _add_matter(body: mjcf.Element, name: str) -> None:
-    _add_inertia(body, INERTIAS[name])
+    add_inertia(body, INERTIAS[name])
     for centre, half, colour in BOXES.get(name, ()):
         body.add("geom", type="box", pos=centre, size=half, rgba=colour, contype=0, conaffinity=0, group=DRAWN)
-
-
-def _add_inertia(body: mjcf.Element, inertia: _Inertia) -> None:
-    body.add("inertial", mass=inertia.mass, pos=inertia.com, diaginertia=inertia.diagonal, quat=inertia.quat)
 
 
 def _add_capsules(model: mjcf.RootElement, arm: str) -> None:
@@ -157,41 +147,31 @@ def _add_capsules(model: mjcf.RootElement, arm: str) -> None:
         if not mount.per_opening.any():
             ends = (*mount.start, *mount.end)
             # Foot and shoulder stand beside the table, and below its top when that is raised.
-            bits = {"contype": ARM_BIT[arm], "conaffinity": _other(arm) | (SCENERY if mount.link > 0 else 0)}
+            bits = {"contype": ARM_BIT[arm], "conaffinity": other_arms(arm) | (SCENERY if mount.link > 0 else 0)}
             bodies[mount.link + 1].add("geom", type="capsule", fromto=ends, size=(mount.radius,), group=HIDDEN, mass=0, **bits)
 
 
 def _add_gripper(model: mjcf.RootElement, hand: mjcf.Element, arm: str) -> None:
     base = hand.add("body", name="gripper_base", pos=(0.035, 0, 0), quat=_base_quat(), gravcomp=1)
-    _add_inertia(base, INERTIAS["gripper_base"])
+    add_inertia(base, INERTIAS["gripper_base"])
     T_link_gripper = ALOHA.chains[ARMS.index(arm)].T_last_gripper
     hand.add("site", name="gripper", pos=T_link_gripper[:3, 3], size=(0.005,), group=HIDDEN)
     for mount in ALOHA.cameras:
         if mount.parent == arm:
-            _add_camera(hand, mount, T_link_gripper)
+            add_camera(hand, mount, T_link_gripper)
     for side, sign in (("left", 1.0), ("right", -1.0)):
         _add_finger(hand, side, sign, arm)
-    model.equality.add(
-        "joint",
-        joint1="left_finger",
-        joint2="right_finger",
-        polycoef=(0, 1, 0, 0, 0),
-        solref=(0.005, 1),
-        solimp=(0.95, 0.99, 0.001),
-    )
+    couple_fingers(model)
     model.actuator.add(
         "position", name="gripper", joint="left_finger", kp=2000, kv=124, ctrlrange=(0.002, FINGER_OPEN), forcerange=(-35, 35)
     )
-    model.contact.add("exclude", body1="left_finger_link", body2="right_finger_link")
 
 
 def _add_finger(hand: mjcf.Element, side: str, sign: float, arm: str) -> None:
     x, y, z = FINGER_ORIGIN
     finger = hand.add("body", name=f"{side}_finger_link", pos=(x, sign * y, z), gravcomp=1)
-    _add_inertia(finger, FINGER_INERTIA)
+    add_inertia(finger, FINGER_INERTIA)
     finger.add("joint", name=f"{side}_finger", type="slide", axis=(0, sign, 0), range=(0, 0.041), damping=40, armature=0.243)
-    bits = {"contype": ARM_BIT[arm], "conaffinity": SCENERY | PROP | _other(arm), "condim": 6, "mass": 0, "group": DRAWN}
-    contact = {"friction": PAD_FRICTION, "solref": (0.004, 1), "solimp": (0.95, 0.99, 0.001)}
     inwards = -sign * PAD_FACE
     finger.add(
         "geom",
@@ -200,8 +180,8 @@ def _add_finger(hand: mjcf.Element, side: str, sign: float, arm: str) -> None:
         pos=(0.069, inwards + sign * 0.004, -0.0172),
         size=(0.0202, 0.004, 0.0125),
         rgba=PAD,
-        **bits,
-        **contact,
+        **finger_bits(arm),
+        **PAD_CONTACT,
     )
     finger.add(
         "geom",
@@ -210,22 +190,11 @@ def _add_finger(hand: mjcf.Element, side: str, sign: float, arm: str) -> None:
         pos=(0.03, inwards + sign * 0.015, -0.0142),
         size=(0.04, 0.008, 0.014),
         rgba=METAL,
-        **bits,
-        **contact,
+        **finger_bits(arm),
+        **PAD_CONTACT,
     )
-
-
-def _add_camera(parent: mjcf.Element, mount: CameraMount, T_body_parent: Matrix) -> None:
-    """MuJoCo's cameras look along -z with y up; the contract's along +z with y down."""
-    T_body_camera = T_body_parent @ mount.T_parent_camera @ pose(rotation=np.diag([1.0, -1.0, -1.0]))
-    quat = quaternion(T_body_camera[:3, :3])
-    parent.add("camera", name=mount.name, pos=T_body_camera[:3, 3], quat=quat, fovy=mount.fovy_deg)
 
 
 def _base_quat() -> Numbers:
     """Turns to the axes of the published `gripper_base`, in which its inertia is given: x = -y, y = -z, z = x of its link."""
     return [float(value) for value in quaternion(np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]))]
-
-
-def _other(arm: str) -> int:
-    return sum(bit for name, bit in ARM_BIT.items() if name != arm)

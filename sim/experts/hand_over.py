@@ -7,7 +7,7 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from stringline.datasets.embodiments.aloha import ARMS, ROOTS
+from stringline.datasets.embodiments.aloha import ARMS
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 from stringline.datasets.embodiments.rigid import Matrix, inverse, pose, rotation_about
@@ -20,7 +20,6 @@ from stringline.sim.tasks.hand_over_task import HandOverTask
 
 HandOverT = TypeVar("HandOverT", bound=HandOverTask)
 
-PAD_AHEAD, PAD_HALF_WIDTH = 0.0154, 0.0125  # How far the pads reach beyond the gripper's origin, and half their width.
 OFF_TABLE = 0.003  # Between pads and table.
 SHORT = 0.004  # The pads' middle stays that far short of the axis.
 LIFT, ABOVE_TABLE, RETREAT, AWAY = 0.07, 0.08, 0.09, 0.13
@@ -58,6 +57,10 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
         leans_deg: Of the right gripper along the item.
         pitches_deg: Of the left one, above level.
         sides_deg: From where around the upright item the left one comes; 0 is opposite the right one.
+        meeting_height: Of the middle of the item when it changes hands, metres.
+        release: The opening that lets the item go into the container.
+        pad_ahead: How far the pads reach beyond the gripper's origin, metres.
+        pad_half_width: Half of their width, metres.
     """
 
     right_along: ClassVar[tuple[float, float]]
@@ -67,6 +70,10 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
     leans_deg: ClassVar[Sequence[float]]
     pitches_deg: ClassVar[Sequence[float]]
     sides_deg: ClassVar[Sequence[float]]
+    meeting_height: ClassVar[float] = 0.27
+    release: ClassVar[float] = OPEN
+    pad_ahead: ClassVar[float] = 0.0154
+    pad_half_width: ClassVar[float] = 0.0125
 
     def __init__(self, paces: tuple[float, float] = PACES) -> None:
         super().__init__(paces)
@@ -122,7 +129,7 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
         yield from skills.wait(0.6)
 
     def _put(self, skills: Skills, item: Prop, T_goal: Matrix, above: float) -> Done:
-        return (yield from skills.place("left", item, lambda: T_goal, above=above, release=OPEN, retreat=RETREAT))
+        return (yield from skills.place("left", item, lambda: T_goal, above=above, release=self.release, retreat=RETREAT))
 
     def _held(self, task: HandOverT, skills: Skills, arm: str) -> Grasp:
         """Returns how an arm holds the item, as it is measured."""
@@ -237,14 +244,14 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
         rng, T_item = skills.rng, skills.scene.pose(task.item)
         sign = rng.choice((-1, 1))
         point, direction = self.axis(task, sign * rng.uniform(*self.right_along))
-        outwards = (T_item[:3, :3] @ point + T_item[:3, 3] - ROOTS[arm][:3, 3]) * (1.0, 1.0, 0.0)
+        outwards = (T_item[:3, :3] @ point + T_item[:3, 3] - skills.scene.foot(arm)) * (1.0, 1.0, 0.0)
         outwards /= np.linalg.norm(outwards)
         stands = abs((T_item[:3, :3] @ direction)[2]) > 0.7
         best = outwards if stands else -UP
         normal = min(self.normals(task), key=lambda normal: float(T_item[:3, :3] @ normal @ best))
         lean = np.radians(0.0 if stands else rng.choice(self.leans_deg) + rng.uniform(-4, 4))
         forwards = np.sin(lean) * direction - np.cos(lean) * normal
-        drop = PAD_AHEAD * np.cos(lean) + PAD_HALF_WIDTH * abs(np.sin(lean)) + OFF_TABLE - self.thickness(task)
+        drop = self.pad_ahead * np.cos(lean) + self.pad_half_width * abs(np.sin(lean)) + OFF_TABLE - self.thickness(task)
         short = SHORT if stands else max(SHORT, drop / np.cos(lean))
         # Its back is up, and its camera with it, when it holds the item upright with that part below.
         T = gripper_pose(point - short * forwards, forwards, np.cross(-sign * direction, forwards))
@@ -262,7 +269,7 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
         item = np.stack([ahead / np.linalg.norm(ahead), np.cross(upwards, ahead / np.linalg.norm(ahead)), upwards], axis=1)
         world = np.stack([heading, np.cross(UP, heading), UP], axis=1)
         # Over a high table they meet closer to it, because the arms do not reach much higher.
-        spot = np.array([0.0, 0.0, 0.27 + 0.3 * skills.scene.table]) + rng.uniform(-1, 1, 3) * (0.03, 0.05, 0.03)
+        spot = np.array([0.0, 0.0, self.meeting_height + 0.3 * skills.scene.table]) + rng.uniform(-1, 1, 3) * (0.03, 0.05, 0.03)
         turn = world @ item.T
         return pose(spot - turn @ middle, turn)
 

@@ -38,8 +38,8 @@ class Motion:
         embodiment: The body.
         kinematics: Of that body.
         control_hz: Joint targets per second.
-        top_speed: Of any hinge, rad/s.
-        top_acceleration: Of any hinge, rad/s^2.
+        top_speed: Of any hinge, rad/s; where some may turn faster than others: of the fastest, and the others less by that ratio.
+        top_acceleration: The same, rad/s^2.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Motion:
         top_acceleration: float = 7.0,
     ) -> None:
         self._embodiment, self._kinematics, self._control_hz = embodiment, kinematics, control_hz
-        self._top_speed, self._top_acceleration = top_speed, top_acceleration
+        self._top_speed, self._top_acceleration, self._slowness = top_speed, top_acceleration, _slowness(embodiment)
         self.q = embodiment.home.copy()
         self._wanted = {arm: self.q[place] for arm, place in embodiment.grippers.items()}
 
@@ -69,7 +69,7 @@ class Motion:
     def go(self, seconds: float, moves: Mapping[str, Move]) -> Iterator[Vector]:
         """Yields joint targets (J,) that reach the moves' targets in that time, or later where the limits ask for it."""
         tracks = {arm: _Track(self._embodiment, self._kinematics, arm, move, self.q) for arm, move in moves.items()}
-        distance = max(track.distance() for track in tracks.values())
+        distance = max(track.distance(self._slowness) for track in tracks.values())
         for share in self._shares(seconds, distance):
             for arm, track in tracks.items():
                 self.q[self._embodiment.hinges[arm]] = track.at(share)
@@ -80,13 +80,13 @@ class Motion:
         """Yields joint targets (J,) that bring arms to where they start, hinge by hinge: from any pose, without kinematics."""
         hinges = np.concatenate([self._embodiment.hinges[arm] for arm in arms])
         start, way = self.q[hinges], (self._embodiment.home - self.q)[hinges]
-        for share in self._shares(seconds, float(np.abs(way).max())):
+        for share in self._shares(seconds, float((np.abs(way) * self._slowness[hinges]).max())):
             self.q[hinges] = start + share * way
             self._move_grippers()
             yield self.q.copy()
 
     def _shares(self, seconds: float, distance: float) -> Iterator[float]:
-        """Yields the share of the way after each step, for hinges that turn by up to that distance in rad."""
+        """Yields the share of the way after each step, for hinges that turn by up to that distance in rad, see `_slowness`."""
         seconds = max(seconds, 1.875 * distance / self._top_speed, np.sqrt(5.774 * distance / self._top_acceleration))
         steps = int(np.ceil(seconds * self._control_hz))
         for step in range(1, steps + 1):
@@ -108,7 +108,8 @@ class Motion:
         """Yields joint targets (J,) that take arms to joints (J,) of which their own hinges count, timed as `go` does."""
         start = self.q.copy()
         ways = {arm: (goal - start)[self._embodiment.hinges[arm]] for arm, goal in goals.items()}
-        distance = max(float(np.abs(way).max()) for way in ways.values())
+        slowness = {arm: self._slowness[self._embodiment.hinges[arm]] for arm in ways}
+        distance = max(float((np.abs(way) * slowness[arm]).max()) for arm, way in ways.items())
         seconds = max(seconds, 1.875 * distance / self._top_speed, np.sqrt(5.774 * distance / self._top_acceleration))
         steps = int(np.ceil(seconds * self._control_hz))
         for step in range(1, steps + 1):
@@ -136,9 +137,9 @@ class _Track:
         self._T_goal = move.target()
         self._goal = self._solve(self._T_goal, q)
 
-    def distance(self) -> float:
-        """Returns the longest way of a hinge, rad."""
-        return float(np.abs(self._goal - self._start)[self._hinges].max())
+    def distance(self, slowness: Vector) -> float:
+        """Returns the longest way of a hinge, rad, where the way of slower ones counts more (J,)."""
+        return float((np.abs(self._goal - self._start) * slowness)[self._hinges].max())
 
     def at(self, share: float) -> Vector:
         """Returns the arm's hinges after that share of the way, 0 to 1."""
@@ -163,3 +164,10 @@ def between(start: Matrix, goal: Matrix, share: float) -> Matrix:
         skew = (turn - turn.T) / (2 * np.sin(angle))
         rotation = rotation @ rotation_about([skew[2, 1], skew[0, 2], skew[1, 0]], share * angle)
     return pose(start[:3, 3] + share * (goal[:3, 3] - start[:3, 3]), rotation)
+
+
+def _slowness(embodiment: Embodiment) -> Vector:
+    """Returns how many times slower than the fastest hinge each joint (J,) may turn; 1 for grippers."""
+    hinge = np.array([joint.kind == "hinge" for joint in embodiment.joints])
+    limits = embodiment.velocity_limits
+    return np.where(hinge, limits[hinge].max() / limits, 1.0)

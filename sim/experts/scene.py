@@ -1,6 +1,5 @@
 """What a scripted expert sees of the world: true poses, and what its grippers hold."""
 
-from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.rigid import Matrix, inverse
 from stringline.sim.environment import TaskEnvironment
@@ -25,12 +24,12 @@ class Scene:
         return self.task.table_height
 
     def joints(self) -> Vector:
-        """Returns the measured joints (14,)."""
+        """Returns the measured joints (J,)."""
         return self.task.robot.positions(self.env.physics)
 
     def gripper(self, arm: str) -> Matrix:
         """Returns the measured pose (4, 4) of a gripper in the base frame."""
-        return ALOHA.forward_kinematics(self.joints())[arm]
+        return self.task.embodiment.forward_kinematics(self.joints())[arm]
 
     def pose(self, prop: Prop) -> Matrix:
         """Returns the pose (4, 4) of a prop in the base frame."""
@@ -43,3 +42,7 @@ class Scene:
     def holds(self, arm: str, prop: Prop) -> bool:
         """Says whether both pads of an arm touch a prop."""
         return self.task.touching(self.env.physics).held(arm, prop.name)
+
+    def foot(self, arm: str) -> Vector:
+        """Returns where an arm stands (3,) in the base frame, metres."""
+        return next(chain.T_base_root[:3, 3] for chain in self.task.embodiment.chains if chain.arm == arm)

@@ -6,7 +6,6 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.sim.environment import TaskEnvironment
@@ -36,9 +35,10 @@ class ScriptedExpert(ABC, Generic[TaskT]):
         if not 0.5 <= paces[0] <= paces[1] <= 5:
             raise ValueError(f"paces is {paces}; allowed: two numbers from 0.5 to 5, the smaller one first.")
         self._paces = paces
-        self._kinematics = InverseKinematics(ALOHA)
+        self._body = self.task_class.cell.embodiment
+        self._kinematics = InverseKinematics(self._body)
         self._plan: Iterator[Vector] = iter(())
-        self._last = ALOHA.home.copy()
+        self._last = self._body.home.copy()
 
     def reset(self, env: TaskEnvironment, rng: np.random.Generator) -> None:
         """Begins an episode that `env` has just begun; `rng` is for variety.
@@ -48,13 +48,15 @@ class ScriptedExpert(ABC, Generic[TaskT]):
         """
         if not isinstance(env.task, self.task_class):
             raise ValueError(f"This expert does {self.task_class.name!r}; the environment runs {env.task.name!r}.")
-        motion = Motion(ALOHA, self._kinematics, env.contract.control_hz)
+        cell, hz = self.task_class.cell, env.contract.control_hz
+        limits = {"top_speed": cell.top_speed, "top_acceleration": cell.top_acceleration}
+        motion = Motion(self._body, self._kinematics, hz, **limits)
         self._last = motion.q.copy()
         skills = Skills(Scene(env, env.task), motion, self._kinematics, rng, rng.uniform(*self._paces))
         self._plan = self.script(env.task, skills)
 
     def act(self, env: TaskEnvironment) -> Vector:
-        """Returns the next joint targets (14,); after the end of the script the last ones.
+        """Returns the next joint targets (J,); after the end of the script the last ones.
 
         Raises:
             OutOfReachError: A target is out of reach.
@@ -64,4 +66,4 @@ class ScriptedExpert(ABC, Generic[TaskT]):
 
     @abstractmethod
     def script(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
-        """Yields joint targets (14,), one per control period; between two of them the world moves."""
+        """Yields joint targets (J,), one per control period; between two of them the world moves."""

@@ -21,7 +21,7 @@ Done = Generator[Vector, None, bool]
 
 
 class Skills:
-    """What the arms can do. Skills yield joint targets (14,); `yield from` returns whether they were done.
+    """What the arms can do. Skills yield joint targets (J,); `yield from` returns whether they were done.
 
     Args:
         scene: What is seen.
@@ -59,7 +59,7 @@ class Skills:
         return self.joints_along(arm, *targets) is not None
 
     def joints_along(self, arm: str, *targets: Matrix) -> list[Vector] | None:
-        """Returns the joints (14,) at gripper poses (4, 4) that follow one another from where it is; None if one is too far."""
+        """Returns the joints (J,) at gripper poses (4, 4) that follow one another from where it is; None if one is too far."""
         q, found = self.motion.q, list[Vector]()
         try:
             for target in targets:

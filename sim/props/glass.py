@@ -1,6 +1,6 @@
 """A drinking glass: a flat floor and a straight wall, flaring a little."""
 
-from stringline.datasets.embodiments.aloha_mjcf import DRAWN
+from stringline.datasets.embodiments.mjcf_parts import DRAWN
 from stringline.sim.props.prop import Prop
 from stringline.sim.props.vessel import Colour, add_floor, add_ring
 

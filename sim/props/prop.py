@@ -2,7 +2,7 @@
 
 from dm_control import composer, mjcf
 
-from stringline.datasets.embodiments.aloha_mjcf import PROP, SCENERY
+from stringline.datasets.embodiments.mjcf_parts import PROP, SCENERY
 
 # Friction of a dry plastic or peel: sliding, torsional (m), rolling (m). The rolling part lets round things come to rest.
 FRICTION = (0.7, 0.02, 0.005)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stringline.datasets.embodiments.aloha_mjcf import PROP, SCENERY
+from stringline.datasets.embodiments.mjcf_parts import PROP, SCENERY
 from stringline.sim.props.prop import CONTACT, Prop
 from stringline.sim.props.vessel import Colour
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stringline.datasets.embodiments.aloha_mjcf import DRAWN
+from stringline.datasets.embodiments.mjcf_parts import DRAWN
 from stringline.sim.props.prop import FLAT_CONTACT, Prop
 from stringline.sim.props.vessel import Colour
 

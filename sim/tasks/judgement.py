@@ -1,11 +1,10 @@
 """What a strict judge needs: who touches what, and for how long something has been so."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from stringline.datasets.embodiments.aloha import ARMS
 from stringline.datasets.embodiments.rigid import Matrix, inverse
 
 REST_SECONDS = 0.5
@@ -18,9 +17,11 @@ class Touching:
 
     Attributes:
         pairs: Of names: props, `table`, `left` and `right` for the arms without their pads, `left/left_pad` and so on.
+        arms: Names of the arms.
     """
 
     pairs: Collection[frozenset[str]]
+    arms: Sequence[str]
 
     def between(self, a: str, b: str) -> bool:
         """Says whether two groups touch."""
@@ -36,7 +37,7 @@ class Touching:
 
     def by_any_arm(self, props: Iterable[str]) -> bool:
         """Says whether an arm touches one of the props."""
-        return any(self.by_arm(arm, prop) for prop in props for arm in ARMS)
+        return any(self.by_arm(arm, prop) for prop in props for arm in self.arms)
 
 
 class Lasting:

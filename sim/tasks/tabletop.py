@@ -1,31 +1,32 @@
-"""A table with both arms: the arena and what all tasks on it share."""
+"""A table with the arms of a cell: the arena and what all tasks on it share."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 from dm_control import composer, mjcf
 
-from stringline.datasets.embodiments.aloha import ALOHA, ARMS
-from stringline.datasets.embodiments.aloha_mjcf import DRAWN, HIDDEN, SCENERY
-from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.datasets.embodiments.mjcf_parts import DRAWN, HIDDEN, SCENERY
 from stringline.datasets.embodiments.rigid import Matrix, pose, quaternion
 from stringline.datasets.names import unknown_name
-from stringline.sim.aloha_robot import AlohaRobot
+from stringline.sim.cells import ALOHA_CELL, Cell
 from stringline.sim.contacts import Contacts
 from stringline.sim.props.prop import Prop
 from stringline.sim.rendering import set_flat_rendering
+from stringline.sim.shifts.catalogue import NAMES, Shifts, number, strength
+from stringline.sim.shifts.shift import Scene, Start
 from stringline.sim.tasks.judgement import REST_SPEED, Touching
 
 PHYSICS_SECONDS = 0.002
 TABLE_COLOUR = (0.13, 0.15, 0.19, 1.0)
-TABLE_HEIGHTS = (-0.05, 0.08)  # Higher, it would bury the arms' shoulders.
 
 
 class Workbench(composer.Arena):
-    """A dark table, 1.21 x 0.76 m, whose top is the plane z = 0 of the base frame, and one light."""
+    """A dark table, whose top is the plane z = 0 of the base frame, and one light."""
 
-    def _build(self, name: str = "workbench") -> None:
+    def _build(self, cell: Cell, name: str = "workbench") -> None:
         super()._build(name)
         root = self.mjcf_model
         root.compiler.angle = "radian"
@@ -38,7 +39,8 @@ class Workbench(composer.Arena):
         )
         self.table = root.worldbody.add("body", name="table")
         drawn = {"contype": 0, "conaffinity": 0, "group": DRAWN}
-        self.table.add("geom", type="box", pos=(0, 0.019, -0.02), size=(0.605, 0.38, 0.02), rgba=TABLE_COLOUR, **drawn)
+        top = {"pos": (*cell.table_centre, -0.02), "size": (*cell.table_half, 0.02)}
+        self.table.add("geom", type="box", rgba=TABLE_COLOUR, **top, **drawn)
         # A plane meets round shapes exactly and at little cost; nothing gets past the table's edge.
         self.table.add(
             "geom", name="table", type="plane", size=(2, 2, 0.1), contype=SCENERY, conaffinity=0, condim=3, group=HIDDEN
@@ -46,30 +48,35 @@ class Workbench(composer.Arena):
 
 
 class TabletopTask(composer.Task):
-    """Both arms at the table; subclasses add props and say what counts.
+    """The arms of a cell at its table; subclasses add props and say what counts.
 
     Attributes:
+        cell: Which arms, and which table.
         name: As in the catalogue.
         instruction: What a person would say.
         stages: Names of the stages of progress; the last is success.
         robot: The arms.
         props: What lies on the table, by name.
         table_height: How far the table top lies above the plane z = 0, metres.
+        strengths: Of the shifts, by name.
         stage: The furthest stage reached in this episode.
         success: Whether the task is done now.
     """
 
+    cell: ClassVar[Cell] = ALOHA_CELL
     name: ClassVar[str]
     instruction: ClassVar[str]
     stages: ClassVar[tuple[str, ...]]
 
     def __init__(self, control_hz: float, *props: Prop) -> None:
-        self._arena = Workbench()
-        self.robot = AlohaRobot()
+        self._arena = Workbench(self.cell)
+        self.robot = self.cell.robot()
         self._arena.attach(self.robot)
         self.props = {prop.name: prop for prop in props}
         for prop in props:
             self._arena.add_free_entity(prop)
+        self.shifts = Shifts.of(self._arena.mjcf_model, self.cell.distractor_zones, self.cell.depth_sensor)
+        self.strengths: Mapping[str, float] = self.cell.usual
         self.table_height, self.stage, self.success = 0.0, 0, False
         self.control_timestep = 1.0 / control_hz
 
@@ -78,48 +85,58 @@ class TabletopTask(composer.Task):
         """The arena."""
         return self._arena
 
+    @property
+    def embodiment(self) -> Embodiment:
+        """The arms."""
+        return self.cell.embodiment
+
     def configure(self, **options: float) -> None:
         """Sets what the next episodes differ in; without arguments the plain task is back.
 
         Args:
-            options: `table_height` in metres.
+            options: `table_height` in metres, and the strengths of shifts, 0 to 1, by their names.
 
         Raises:
-            ValueError: An option is unknown or out of range.
+            ValueError: An option is unknown or out of range; then nothing is set.
         """
         for name in options:
-            if name != "table_height":
-                raise unknown_name("task option", name, ["table_height"])
-        height = float(options.get("table_height", 0.0))
-        if not TABLE_HEIGHTS[0] <= height <= TABLE_HEIGHTS[1]:
-            raise ValueError(f"table_height is {height} m; allowed: {TABLE_HEIGHTS[0]} to {TABLE_HEIGHTS[1]} m.")
-        self.table_height = height
+            if name not in ("table_height", *NAMES):
+                raise unknown_name("task option", name, ["table_height", *NAMES])
+        height = number("table_height", options.get("table_height", 0.0), *self.cell.table_heights, "m")
+        given = {name: strength(name, value) for name, value in options.items() if name in NAMES}
+        self.table_height, self.strengths = height, {**self.cell.usual, **given}
 
     def after_compile(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Groups the shapes whose contacts matter."""
         model = self.robot.mjcf_model
-        groups = {f"{arm}/{side}_pad": [model.find("geom", f"{arm}/{side}_pad")] for arm in ARMS for side in ("left", "right")}
+        arms = self.embodiment.arms
+        groups = {f"{arm}/{side}_pad": [model.find("geom", f"{arm}/{side}_pad")] for arm in arms for side in ("left", "right")}
         pads = [pad for shapes in groups.values() for pad in shapes]
-        for arm in ARMS:
+        for arm in arms:
             shapes = model.find("body", f"{arm}/base_link").find_all("geom")
             groups[arm] = [shape for shape in shapes if shape not in pads]
         groups |= {name: prop.shapes for name, prop in self.props.items()}
         groups["table"] = [self._arena.mjcf_model.find("geom", "table")]
         self._contacts = Contacts(physics, groups)
+        things = {name: np.array(physics.bind(prop.shapes).element_id, dtype=int) for name, prop in self.props.items()}
+        self.shifts.bind(Scene(physics.model.ptr, things))
 
     def initialize_episode(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Sets the table's height, the arms to their start, and lets the task place its props."""
+        """Sets the table's height, the arms to their start, lets the task place its props, and shifts the world."""
+        seed = _seed(random_state)
         self.stage, self.success = 0, False
         physics.bind(self._arena.table).pos = (0.0, 0.0, self.table_height)
-        self.robot.put(physics, ALOHA.home)
+        self.robot.put(physics, self.embodiment.home)
         self.place_props(physics, random_state)
+        spots = [(*prop.get_pose(physics)[0][:2], prop.reach) for prop in self.props.values()]
+        self.shifts.begin(Start(np.reshape(spots, (-1, 3)), self.table_height), self.strengths, seed)
 
     @abstractmethod
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Puts the props where the episode starts."""
 
     def before_step(self, physics: mjcf.Physics, action: Vector, random_state: np.random.RandomState) -> None:
-        """Passes the targets (14,) on to the drives."""
+        """Passes the targets (J,) on to the drives."""
         self.robot.command(physics, action)
 
     def get_reward(self, physics: mjcf.Physics) -> float:
@@ -138,7 +155,7 @@ class TabletopTask(composer.Task):
 
     def touching(self, physics: mjcf.Physics) -> Touching:
         """Returns what is in contact now."""
-        return Touching(self._contacts.touching(physics))
+        return Touching(self._contacts.touching(physics), self.embodiment.arms)
 
     def at_rest(self, physics: mjcf.Physics) -> bool:
         """Says whether no point of any prop moves faster than 1 cm/s."""
@@ -153,6 +170,13 @@ class TabletopTask(composer.Task):
         """Returns an upper bound of the speed of a prop's points, m/s: linear plus angular times its reach."""
         linear, angular = prop.get_velocity(physics)
         return float(np.linalg.norm(linear) + prop.reach * np.linalg.norm(angular))
+
+
+def _seed(random_state: np.random.RandomState) -> list[int]:
+    """Returns what tells an episode's source of randomness from others, and takes nothing from it."""
+    state = random_state.get_state(legacy=False)
+    assert isinstance(state, dict)
+    return [int(word) for word in state["state"]["key"][:4]]
 
 
 def _rotation(quat: Vector) -> Matrix:
