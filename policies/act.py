@@ -79,7 +79,8 @@ class ActPolicy(ChunkPolicy):
 
     Two departures from the published code. Its decoder has 7 layers of which it reads the first; here what is not read is not
     built. Its loss divides by the padded actions too, which makes chunks at the end of an episode count for less; here every
-    action inside the episode counts the same.
+    action inside the episode counts the same, and brings the divergence of its example along: so a loss is a mean over
+    actions, and parts of a batch, and processes, add up to the whole.
     """
 
     def __init__(self, settings: ActSettings, contract: Contract, statistics: Statistics) -> None:
@@ -116,11 +117,13 @@ class ActPolicy(ChunkPolicy):
         return error + self.kl_weight * divergence
 
     def losses(self, memory: Memory, action: Tensor, mask: Tensor, joints: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Returns both parts of the loss, not weighted; arguments as for `chunk_loss`."""
+        """Returns both parts of the loss, not weighted, each a mean over actions; arguments as for `chunk_loss`."""
         mean, log_variance = self.style(action, mask, joints)
         style = mean + (log_variance / 2).exp() * torch.randn_like(mean)
         error = (self.decode(memory, style) - action).abs()
-        return masked_mean(error[:, None], mask), divergence_from_prior(mean, log_variance)
+        count = mask.sum(dim=1).to(error.dtype)
+        divergence = (divergence_from_prior(mean, log_variance) * count).sum() / count.sum().clamp(min=1)
+        return masked_mean(error[:, None], mask), divergence
 
     def generate(self, memory: Memory, generator: torch.Generator, committed: Committed | None = None) -> Tensor:
         """Decodes the prior's mean, so nothing is drawn; see `ChunkPolicy.generate`.
@@ -188,10 +191,10 @@ class StyleEncoder(nn.Module):
 
 
 def divergence_from_prior(mean: Tensor, log_variance: Tensor) -> Tensor:
-    """Returns the Kullback-Leibler divergence of normal distributions from the standard one, in nats, the mean over B.
+    """Returns the Kullback-Leibler divergence of normal distributions from the standard one, in nats, (B,).
 
     Args:
         mean: (B, latent).
         log_variance: (B, latent).
     """
-    return -0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum(dim=-1).mean()
+    return -0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum(dim=-1)

@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
@@ -13,6 +14,7 @@ from stringline.datasets.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.statistics import Statistics
 from stringline.encoders.positions.absolute import SinusoidalEncoding
+from stringline.encoders.training.gradients import LossModule, accumulate, split
 from stringline.policies.act import ActPolicy, ActSettings, divergence_from_prior
 from stringline.policies.act_transformer import ActTransformer
 from stringline.policies.committed import Committed
@@ -51,8 +53,8 @@ def memory_of(count: int, tokens: int = 5) -> Memory:
 def test_the_divergence_is_that_of_normal_distributions() -> None:
     mean, log_variance = torch.randn(5, 6), torch.randn(5, 6)
     expected = kl_divergence(Normal(mean, (log_variance / 2).exp()), Normal(torch.tensor(0.0), torch.tensor(1.0)))
-    torch.testing.assert_close(divergence_from_prior(mean, log_variance), expected.sum(dim=1).mean())
-    assert divergence_from_prior(torch.zeros(2, 6), torch.zeros(2, 6)) == 0
+    torch.testing.assert_close(divergence_from_prior(mean, log_variance), expected.sum(dim=1))
+    assert not divergence_from_prior(torch.zeros(2, 6), torch.zeros(2, 6)).any()
 
 
 @torch.no_grad()
@@ -70,7 +72,8 @@ def test_the_loss_is_what_one_computes_by_hand(act: MakeAct) -> None:
     divergences = [
         -0.5 * (1 + float(v) - float(m) ** 2 - float(v.exp())) for m, v in zip(mean.ravel(), log_variance.ravel(), strict=True)
     ]
-    assert divergence.item() == pytest.approx(sum(divergences) / 2, rel=1e-4)
+    per_example = [sum(divergences[:6]), sum(divergences[6:])]
+    assert divergence.item() == pytest.approx((8 * per_example[0] + 3 * per_example[1]) / 11, rel=1e-4)
     torch.manual_seed(7)
     assert policy.chunk_loss(memory, action, mask, joints).item() == pytest.approx(error.item() + 3 * divergence.item())
 
@@ -87,6 +90,24 @@ def test_padded_actions_do_not_matter(act: MakeAct) -> None:
     error, divergence = policy.losses(memory, action, torch.zeros_like(mask))
     assert error == 0
     assert divergence.isfinite()
+
+
+def test_parts_of_a_batch_add_up_to_the_whole(act: MakeAct, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loss and gradients, where the parts have very different numbers of actions; styles are not drawn, for draws differ."""
+    monkeypatch.setattr(torch, "randn_like", torch.zeros_like)
+    policy, batch = act().train(), make_batch(6)
+    batch["action_mask"] = torch.arange(8) < torch.tensor([[8], [7], [1], [2], [8], [1]])
+    found: list[tuple[float, dict[str, Tensor]]] = []
+    for parts in (1, 3):
+        policy.zero_grad()
+        divided = split(batch, parts)
+        loss = accumulate(
+            Accelerator(cpu=True), LossModule(policy), divided, bf16=False, weigh=lambda part: part["action_mask"].sum()
+        )
+        found.append((loss, {name: each.grad.clone() for name, each in policy.named_parameters() if each.grad is not None}))
+    (whole, gradients), (other, others) = found
+    assert other == pytest.approx(whole, rel=1e-5)
+    torch.testing.assert_close(others, gradients, atol=1e-6, rtol=1e-4)
 
 
 def test_the_style_is_read_off_actions_and_joints(act: MakeAct, make_batch: MakeBatch) -> None:
