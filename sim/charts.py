@@ -2,7 +2,8 @@
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 import matplotlib as mpl
@@ -10,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
+from numpy.typing import NDArray
 
 from stringline.datasets.intervals import Rate
 
@@ -31,11 +33,9 @@ def rates_chart(rates: Mapping[str, Rate], stages: Mapping[str, Mapping[str, Rat
     axes = figure.add_axes((0.34, 0.4 / figure.get_figheight(), 0.62, 1 - 0.5 / figure.get_figheight()))
     places = np.arange(len(rows))[::-1]
     values = np.array([rate.successes / max(rate.trials, 1) for _, rate, _ in rows])
-    reach = (
-        np.array([(value - rate.low, rate.high - value) for value, (_, rate, _) in zip(values, rows, strict=True)]).clip(0).T
-    )
     for place, value, (_, _, strength) in zip(places, values, rows, strict=True):
         axes.barh(place, value, height=0.55, color=_ACCENT, alpha=strength)
+    reach = _reach(values, [rate for _, rate, _ in rows])
     axes.errorbar(values, places, xerr=reach, fmt="none", color=_TEXT, ecolor=_TEXT, elinewidth=1.3, capsize=4)
     axes.set_yticks(places, [name.replace("_", " ").replace("$", r"\$") for name, _, _ in rows])
     axes.set_xlim(0, 1.0)
@@ -48,32 +48,66 @@ def _stage_rows(stages: Mapping[str, Rate]) -> list[tuple[str, Rate, float]]:
     return [(f"reached {name}", rate, 0.22) for name, rate in stages.items() if name != "success"]
 
 
-def training_chart(losses: Sequence[tuple[int, float]], probes: Sequence[tuple[int, Mapping[str, float]]]) -> str:
-    """Returns the loss over the steps, and below it what the probe found.
+def training_chart(
+    losses: Sequence[tuple[int, float]],
+    probes: Sequence[tuple[int, Mapping[str, float]]] = (),
+    validations: Sequence[tuple[int, float]] = (),
+    successes: Sequence[tuple[int, Rate]] = (),
+) -> str:
+    """Returns the loss over the steps, and below it what else was found out meanwhile.
 
     Args:
         losses: (step, loss); many of them are averaged in groups.
         probes: (step, value by name), each at most 1.
+        validations: (step, loss on what is not trained on), drawn beside the loss.
+        successes: (step, rate in simulation), drawn with their intervals.
     """
-    figure = Figure(figsize=(7.2, 4.2 if probes else 2.6))
-    panels = figure.subplots(2 if probes else 1, 1, sharex=True, squeeze=False)[:, 0]
-    steps, means = _grouped(losses)
-    panels[0].plot(steps, means, color=_ACCENT, linewidth=1.6)
-    panels[0].set_yscale("log")
-    panels[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    panels[0].set_ylabel("loss")
-    _dress(panels[0], grid="y")
-    if probes:
-        for name, colour in zip(probes[0][1], (_SECOND, _ACCENT, _TEXT), strict=False):
-            points = [(step, found[name]) for step, found in probes if name in found]
-            panels[1].plot(*zip(*points, strict=True), color=colour, linewidth=1.6, marker="o", markersize=3.5, label=name)
-        lowest = min(value for _, found in probes for value in found.values())
-        panels[1].set_ylim(max(min(0.0, lowest), -1.0) - 0.03, 1.03)
-        panels[1].set_ylabel(", ".join(probes[0][1]))
-        _dress(panels[1], grid="y")
-    panels[-1].set_xlabel("training step")
+    panels: list[Callable[[Axes], None]] = [partial(_draw_losses, losses=losses, validations=validations)]
+    panels += [partial(_draw_probes, probes=probes)] if probes else []
+    panels += [partial(_draw_successes, successes=successes)] if successes else []
+    figure = Figure(figsize=(7.2, 1 + 1.6 * len(panels)))
+    axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    for each, draw in zip(axes, panels, strict=True):
+        draw(each)
+        _dress(each, grid="y")
+    axes[-1].set_xlabel("training step")
     figure.tight_layout()
     return _svg(figure, "training")
+
+
+def _draw_losses(axes: Axes, *, losses: Sequence[tuple[int, float]], validations: Sequence[tuple[int, float]]) -> None:
+    axes.plot(*_grouped(losses), color=_ACCENT, linewidth=1.6, label="training")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_ylabel("loss")
+    if validations:
+        axes.plot(*zip(*validations, strict=True), color=_SECOND, linewidth=1.6, marker="o", markersize=3.5, label="validation")
+        axes.legend(frameon=False, labelcolor=_TEXT, loc="upper right")
+
+
+def _draw_probes(axes: Axes, *, probes: Sequence[tuple[int, Mapping[str, float]]]) -> None:
+    for name, colour in zip(probes[0][1], (_SECOND, _ACCENT, _TEXT), strict=False):
+        points = [(step, found[name]) for step, found in probes if name in found]
+        axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.6, marker="o", markersize=3.5, label=name)
+    lowest = min(value for _, found in probes for value in found.values())
+    axes.set_ylim(max(min(0.0, lowest), -1.0) - 0.03, 1.03)
+    axes.set_ylabel(", ".join(probes[0][1]))
+
+
+def _draw_successes(axes: Axes, *, successes: Sequence[tuple[int, Rate]]) -> None:
+    steps, rates = [step for step, _ in successes], [rate for _, rate in successes]
+    values = np.array([rate.successes / max(rate.trials, 1) for rate in rates])
+    reach = _reach(values, rates)
+    axes.errorbar(steps, values, yerr=reach, color=_ACCENT, ecolor=_TEXT, capsize=3, marker="o", markersize=3.5)
+    axes.set_ylim(-0.03, 1.03)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    axes.set_ylabel("success")
+
+
+def _reach(values: NDArray[np.float64], rates: Sequence[Rate]) -> NDArray[np.float64]:
+    """Returns how far the intervals reach below and above their rates, (2, n)."""
+    ends = [(value - rate.low, rate.high - value) for value, rate in zip(values, rates, strict=True)]
+    return np.array(ends).clip(0).T
 
 
 def _grouped(losses: Sequence[tuple[int, float]]) -> tuple[list[float], list[float]]:

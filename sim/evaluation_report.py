@@ -42,6 +42,8 @@ def task_report(settings: Mapping[str, Any], digest: str, policy: Policy, result
         clips=with_clouds(choose_clips(results, output / "films"), policy),
         losses=curve.losses,
         probes=curve.probes,
+        validations=curve.validations,
+        successes=curve.successes,
         commands=[replay.whole(len(results), min(result.seed for result in results))],
     )
 
@@ -78,6 +80,8 @@ def suite_report(
         kind="task",
         losses=curve.losses,
         probes=curve.probes,
+        validations=curve.validations,
+        successes=curve.successes,
         commands=[_suite_command(name, settings)],
     )
 

@@ -1,9 +1,12 @@
 """How a checkpoint's training went, where its history lies beside it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from stringline.datasets.intervals import Rate
 
 HISTORY = "history.jsonl"
 
@@ -15,10 +18,14 @@ class LearningCurve:
     Attributes:
         losses: (step, loss).
         probes: (step, value by name).
+        validations: (step, loss) of the averaged weights on episodes that were held out.
+        successes: (step, success in simulation) while it went on.
     """
 
     losses: tuple[tuple[int, float], ...] = ()
     probes: tuple[tuple[int, Mapping[str, float]], ...] = ()
+    validations: tuple[tuple[int, float], ...] = ()
+    successes: tuple[tuple[int, Rate], ...] = ()
 
 
 def learning_curve(checkpoint: Path) -> LearningCurve:
@@ -27,16 +34,19 @@ def learning_curve(checkpoint: Path) -> LearningCurve:
     Args:
         checkpoint: Its folder. The training leaves the history in that folder's parent.
     """
-    file = checkpoint.resolve().parent / HISTORY
-    losses: list[tuple[int, float]] = []
-    probes: list[tuple[int, Mapping[str, float]]] = []
+    rows = list(_rows(checkpoint.resolve().parent / HISTORY))
+    rates = [(row["step"], row["evaluation"]) for row in rows if "successes" in row.get("evaluation", ())]
+    return LearningCurve(
+        tuple((row["step"], row["loss"]) for row in rows if "loss" in row),
+        tuple((row["step"], row["probe"]) for row in rows if row.get("probe")),
+        tuple((row["step"], row["validation"]) for row in rows if "validation" in row),
+        tuple((step, Rate(int(found["successes"]), int(found["trials"]))) for step, found in rates),
+    )
+
+
+def _rows(file: Path) -> Iterator[dict[str, Any]]:
     for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
         try:
-            row = json.loads(line)
+            yield json.loads(line)
         except json.JSONDecodeError:
-            break  # A crash, or a training that still writes, cut it short.
-        if "loss" in row:
-            losses.append((row["step"], row["loss"]))
-        if row.get("probe"):
-            probes.append((row["step"], row["probe"]))
-    return LearningCurve(tuple(losses), tuple(probes))
+            return  # A crash, or a training that still writes, cut it short.

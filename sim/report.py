@@ -58,6 +58,8 @@ class Report:
         clips: Films to show, the first of them if not all fit.
         losses: (step, loss) of the training.
         probes: (step, value by name) of the probe beside the loss.
+        validations: (step, loss) on what was not trained on.
+        successes: (step, success in simulation) while the training went on.
         comparison: HTML to embed as it is, such as `Comparison.section()`.
         commands: What to type to do it all again, in order.
         notes: Sentences that a reader needs to read the numbers rightly.
@@ -77,6 +79,8 @@ class Report:
     clips: Sequence[Clip] = ()
     losses: Sequence[tuple[int, float]] = ()
     probes: Sequence[tuple[int, Mapping[str, float]]] = ()
+    validations: Sequence[tuple[int, float]] = ()
+    successes: Sequence[tuple[int, Rate]] = ()
     comparison: str = ""
     commands: Sequence[str] = ()
     notes: Sequence[str] = ()
@@ -176,9 +180,15 @@ def _page(report: Report, rows: Sequence[_Row], shown: Sequence[_Shown]) -> byte
         summaries=summaries,
         troubled=[row for row in rows if row.result.trouble or row.result.unstable],
         rates_chart=rates_chart(report.rates, stages) if report.rates else "",
-        training_chart=training_chart(report.losses, report.probes) if report.losses else "",
+        training_chart=_training_chart(report),
     )
     return page.encode()
+
+
+def _training_chart(report: Report) -> str:
+    if not report.losses:
+        return ""
+    return training_chart(report.losses, report.probes, report.validations, report.successes)
 
 
 def _row(report: Report, run: str, result: EpisodeResult) -> _Row:

@@ -101,6 +101,8 @@ def full(films: Path) -> Report:
         clips=choose_clips(results(), films, run="policy"),
         losses=[(step, 1 / (step + 1)) for step in range(1500)],
         probes=[(0, {"localisation": -0.2}), (1000, {"localisation": 0.9})],
+        validations=[(0, 1.5), (1000, 0.01)],
+        successes=[(500, Rate(1, 10)), (1000, Rate(9, 10))],
         commands=["stringline-demo seed=0"],
         notes=["The expert sees poses."],
         finished=datetime(2030, 1, 2, 3, 4, tzinfo=UTC),
@@ -128,6 +130,9 @@ def test_says_what_it_was_given(tmp_path: Path, films: Path) -> None:
         "Success after 3.2 s; policy, seed 0 Reached: lifted <b> 1.2 s",
         "Failure at stage start; policy, seed 1",
         "localisation",
+        "validation",
+        "the loss of the averaged weights on episodes that were held out",
+        "Success while training is on other seeds than what is reported here",
         machine_kind(),
     ):
         assert sentence in text, sentence
