@@ -10,12 +10,13 @@ from typing import Any
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunk import Policy, Session
 from stringline.policies.execution import MEASURED, Execution
+from stringline.policies.instructed import Instructed
 from stringline.policies.load import open_policy
 from stringline.real_robot.approach import Approach
 from stringline.real_robot.bridge import FrameSource
 from stringline.real_robot.cell import Cell, NoCameras
 from stringline.real_robot.checklist import Checklist
-from stringline.real_robot.deployment_log import Recording, log_plan, recording, what_was_kept
+from stringline.real_robot.deployment_log import Recording, asked_for, log_plan, recording, what_was_kept
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.device_state import DeviceState
 from stringline.real_robot.dry_run import CommandLog
@@ -109,7 +110,8 @@ class Deployment:
             with checklist.check("checkpoint fits the robot"):
                 if misfits := policy.contract.misfits(self._cell.contract(policy.contract.cameras)):
                     raise ValueError("\n".join(misfits))
-                # What the policy cannot do is refused before anything moves.
+                # What the policy cannot do, or does not know, is refused before anything moves.
+                policy = Instructed(policy, asked_for(self._settings))
                 self._execution.session(policy, self._settings["seed"], execute_steps=self._steps)
         return policy
 

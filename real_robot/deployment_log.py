@@ -15,6 +15,7 @@ from stringline.real_robot.deployment_recorder import DeploymentRecorder
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.device_state import DeviceState
 from stringline.real_robot.incident_recorder import LogPlan
+from stringline.sim.tasks.catalogue import make_task
 
 
 def log_plan(settings: Mapping[str, Any]) -> LogPlan | None:
@@ -35,6 +36,19 @@ def log_plan(settings: Mapping[str, Any]) -> LogPlan | None:
         with suppress(ValueError):  # Whether there is one is checked, and said, elsewhere.
             about["checkpoint"] = checkpoint_digest(settings["checkpoint"])
     return LogPlan(Path(folder), about, **plan)
+
+
+def asked_for(settings: Mapping[str, Any]) -> str:
+    """Returns what a policy is told to do, and what an episode says was asked for.
+
+    Args:
+        settings: Those of `configs/deploy.yaml`, resolved; untold it is what people say of the task.
+
+    Raises:
+        ValueError: There is no such task.
+    """
+    told = settings.get("told")
+    return make_task(settings["task"]["name"]).instruction if told is None else str(told)
 
 
 def what_was_kept(device: DeviceProcess) -> list[str]:
@@ -117,7 +131,14 @@ def recording(
         return
     about = {"checkpoint": str(settings["checkpoint"]), "mode": str(settings.get("mode", "run")), "code": code_version()}
     about["robot"] = str(settings["robot"]["name"])
-    attributes = EpisodeAttributes(contract, settings["task"]["name"], int(settings["seed"]), source="deployment", extra=about)
+    attributes = EpisodeAttributes(
+        contract,
+        settings["task"]["name"],
+        int(settings["seed"]),
+        source="deployment",
+        instruction=asked_for(settings),
+        extra=about,
+    )
     frame_hz = float(settings["task"]["frame_hz"])
     with DeploymentRecorder(device, Path(settings["record"]), attributes, embodiment, frame_hz=frame_hz) as recorder:
         kept = Recording(recorder, frames)

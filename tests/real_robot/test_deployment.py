@@ -1,5 +1,6 @@
 """The command's work: what it checks, what it refuses with which words, and an episode on emulated arms."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +40,21 @@ def settings(*overrides: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A policy that has learned nothing and stays near the home pose."""
+    return saved(tmp_path_factory.mktemp("deployment") / "checkpoint")
+
+
+def saved(folder: Path, *overrides: str, instructions: Sequence[str] = ()) -> Path:
     with initialize_config_module("stringline.configs", version_base="1.3"):
         chosen = ["+policy=diffusion", "+encoder=cayley", "+coordinates=metric", "+depth=colours"]
-        composed = compose(overrides=[*chosen, *SMALL])
+        composed = compose(overrides=[*chosen, *SMALL, *overrides])
     model = OmegaConf.to_container(composed.policy, resolve=True)
     assert isinstance(model, dict)
     plain = {str(key): value for key, value in model.items()}
     torch.manual_seed(0)
     contract = ALOHA.contract([Camera(name, 32, 32, "simulated") for name in CAMERAS], 50.0)
     rows = np.stack([ALOHA.home - 0.1, ALOHA.home + 0.1])
-    statistics = Statistics({key: statistics_of(lambda: iter([rows])) for key in ("action", "joints/position")})
-    folder = tmp_path_factory.mktemp("deployment") / "checkpoint"
+    measured = {key: statistics_of(lambda: iter([rows])) for key in ("action", "joints/position")}
+    statistics = Statistics(measured, instructions=instructions)
     save_policy(folder, build_policy(plain, contract, statistics), plain, {})
     return folder
 
@@ -77,6 +82,18 @@ def test_without_hardware_the_missing_ports_are_named(checkpoint: Path, capsys: 
     assert "/dev/ttyDXL_follower_right cannot be opened" in message
     assert "There is no camera 'overhead'. Allowed: none." in message
     assert "FAILED  ports and servos" in capsys.readouterr().out
+
+
+def test_a_policy_is_told_what_to_do(tmp_path: Path) -> None:
+    """What people say of the task, or another text; one that it does not know is refused before anything moves."""
+    known = ["hand over the banana and put it into the bowl", "wave"]
+    checkpoint = saved(tmp_path / "told", "+instruction=task", instructions=known)
+    chosen = (f"checkpoint={checkpoint}", "mode=dry_run", "task.time_limit_s=0.1", f"output={tmp_path}")
+    for more in ((), ("told=wave",)):
+        assert not Deployment(settings(*chosen, *more)).run()
+    with pytest.raises(ValueError, match="Not started") as refused:
+        Deployment(settings(*chosen, "told=wive")).run()
+    assert "There is no instruction 'wive'. Did you mean 'wave'" in str(refused.value)
 
 
 @pytest.mark.parametrize(
