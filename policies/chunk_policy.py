@@ -155,6 +155,15 @@ class ChunkPolicy(nn.Module, ABC):
         device = next(self.parameters()).device
         return {key: torch.tensor(array, device=device)[None] for key, array in arrays.items()}
 
+    def check_instruction(self, text: str) -> None:
+        """Finds out whether it can be told a text; who needs no telling can be told anything.
+
+        Raises:
+            ValueError: It does not know it.
+        """
+        if (instruction := getattr(self.memory, "instruction", None)) is not None:
+            instruction.number(text)
+
     def session(self, seed: int) -> "ChunkSession":
         """Starts an episode; see `stringline.policies.chunk.Policy`."""
         return ChunkSession(self, seed)

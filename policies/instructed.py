@@ -15,8 +15,13 @@ class Instructed:
         Args:
             policy: Who acts.
             text: What to do; empty: nothing is asked for.
+
+        Raises:
+            ValueError: The policy is at hand and does not know it; one on a server says so when it is first asked.
         """
         self._policy, self._text = policy, text
+        if (check := getattr(policy, "check_instruction", None)) is not None:
+            check(text)
 
     @property
     def contract(self) -> Contract:

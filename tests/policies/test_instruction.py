@@ -134,6 +134,8 @@ def test_a_policy_has_to_be_told(of_demonstrations: OfDemonstrations) -> None:
     assert np.array_equal(Instructed(policy, TEXTS[1]).session(0).plan(observation_at(episode(0), 0)).action, other)
     assert np.array_equal(Instructed(policy, TEXTS[0]).session(0).plan(told(TEXTS[1])).action, other), "its own goes first"
     assert Instructed(policy, "").contract == policy.contract
+    with pytest.raises(ValueError, match=r"no instruction 'hand over the pan'. Did you mean 'hand over the pen'"):
+        Instructed(policy, "hand over the pan")
     unasked = of_demonstrations()
     plain = unasked.session(0).plan(observation_at(episode(0), 0)).action
     assert np.array_equal(Instructed(unasked, "anything").session(0).plan(observation_at(episode(0), 0)).action, plain)
