@@ -1,13 +1,23 @@
 """Every choice of the configuration files builds a policy that can be trained and asked."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from stringline.datasets.contract import Contract
+from stringline.datasets.statistics import Statistics
+from stringline.encoders.depth_inputs import Colours
+from stringline.encoders.positions.coordinates import MetricPlaces
+from stringline.encoders.positions.presets import CayleyString
 from stringline.policies.chunk_policy import ChunkPolicy
+from stringline.policies.diffusion import DiffusionPolicy, DiffusionSettings
+from stringline.policies.load import build_policy
+from stringline.policies.memory import ObservationMemory
+from stringline.policies.memory_settings import ObservationSettings
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,3 +58,54 @@ def test_every_use_of_depth_with_every_kind_of_place(
     policy.loss(batch).backward()  # type: ignore[no-untyped-call]
     assert all(parameter.grad is not None for parameter in policy.parameters())
     assert policy.memory(batch).tokens.shape == (2, 3 * 16 + 2, 32)
+
+
+@pytest.mark.parametrize("policy", ["diffusion", "flow", "energy"])
+def test_what_a_policy_does_not_know_is_named(
+    configuration: Callable[..., dict[str, object]], contract: Contract, statistics: Statistics, policy: str
+) -> None:
+    """With what it knows, in one list: the entries of a configuration are those of the settings, also inherited ones."""
+    model = configuration(f"+policy={policy}")
+    with pytest.raises(ValueError, match=r"'chunck'. Its arguments: memory, chunk, .*, dim, depth, .*sampling_steps, draws"):
+        build_policy(model | {"chunck": 8}, contract, statistics)
+    with pytest.raises(ValueError, match=r"unexpected keyword argument 'contract'. Its arguments: memory"):
+        build_policy(model | {"contract": None}, contract, statistics)
+    del model["memory"]
+    with pytest.raises(ValueError, match=r"Policy: missing a required .*argument: 'memory'. Its arguments: memory"):
+        build_policy(model, contract, statistics)
+
+
+def test_a_memory_says_what_it_lacks_when_it_is_chosen(
+    configuration: Callable[..., dict[str, object]], contract: Contract, statistics: Statistics
+) -> None:
+    """Not only when the data are there."""
+    model = configuration()
+    memory = model["memory"]
+    assert isinstance(memory, dict)
+    del memory["encoding"]
+    with pytest.raises(ValueError, match=r"ObservationMemory: missing a required .*argument: 'encoding'. Its arguments: cam"):
+        build_policy(model, contract, statistics)
+
+
+def test_settings_are_the_same_by_hand(
+    contract: Contract, statistics: Statistics, make_policy: Callable[..., ChunkPolicy]
+) -> None:
+    """A policy built of settings in Python has the weights of that of the configuration."""
+    torch.manual_seed(0)
+    looks = ObservationSettings(
+        cameras=("overhead", "wrist_left", "wrist_right"),
+        encoding=partial(CayleyString, share_heads=True, wavelengths=(0.04, 2.0)),
+        coordinates=MetricPlaces(),
+        depth_input=Colours(),
+        dim=32,
+        depth=2,
+        joint_dropout=0.5,
+    )
+    settings = DiffusionSettings(memory=partial(ObservationMemory, looks), chunk=8, dim=32, depth=1, draws=2, sampling_steps=3)
+    by_hand = DiffusionPolicy(settings, contract, statistics)
+    with torch.no_grad():
+        for parameter in by_hand.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    found, expected = by_hand.state_dict(), make_policy().state_dict()
+    assert list(found) == list(expected)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
