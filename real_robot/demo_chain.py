@@ -168,6 +168,7 @@ class DemoChain:
             clips=with_clouds(choose_clips(direct, self.folder / "films", run=names["direct"]), self.policy),
             losses=history.losses(),
             probes=history.probes(),
+            validations=history.validations(),
             commands=self._commands(),
             notes=self._notes(direct, wire),
         )
