@@ -49,12 +49,12 @@ class _Kind:
 
 
 KINDS = {
-    "carton": _Kind("box", (0.05, 0.035, 0.11), 0.11, on_table=True),
-    "canister": _Kind("cylinder", (0.045, 0.09), 0.09, on_table=True),
-    "bottle": _Kind("cylinder", (0.035, 0.13), 0.13, on_table=True),
-    "tin": _Kind("box", (0.045, 0.04, 0.06), 0.06, on_table=True),
-    "crate": _Kind("box", (0.16, 0.06, 0.4), -0.18, on_table=False),  # From the floor to 22 cm above the plane z = 0.
-    "drum": _Kind("cylinder", (0.09, 0.4), -0.1, on_table=False),  # To 30 cm above it.
+    "distractor_carton": _Kind("box", (0.05, 0.035, 0.11), 0.11, on_table=True),
+    "distractor_canister": _Kind("cylinder", (0.045, 0.09), 0.09, on_table=True),
+    "distractor_bottle": _Kind("cylinder", (0.035, 0.13), 0.13, on_table=True),
+    "distractor_tin": _Kind("box", (0.045, 0.04, 0.06), 0.06, on_table=True),
+    "distractor_crate": _Kind("box", (0.16, 0.06, 0.4), -0.18, on_table=False),  # From the floor to 22 cm above z = 0.
+    "distractor_drum": _Kind("cylinder", (0.09, 0.4), -0.1, on_table=False),  # To 30 cm above it.
 }
 
 
