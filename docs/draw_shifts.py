@@ -3,7 +3,8 @@
     python docs/draw_shifts.py [--task hand_over_banana] [--seed 3] [--to docs/shifts.png]
 
 Each entry shows the overhead camera at half strength and at full strength, and the camera at the table's level (where there is
-none, that of a wrist) at full strength. Depth is drawn in bands of 10 cm, from dark to bright in each; red is where there is none.
+none, that of a wrist) at full strength. Depth is drawn in bands of 10 cm, from dark to bright in each; red is where there is
+none.
 """
 
 import argparse
