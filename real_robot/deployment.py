@@ -23,7 +23,9 @@ from stringline.real_robot.dry_run import CommandLog
 from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.led_deployment import couple_leaders
 from stringline.real_robot.live_status import LiveStatus, say, say_counts, say_fault, say_outcome
+from stringline.real_robot.live_view import check_place, viewing
 from stringline.real_robot.lock_step import LockStepRobot
+from stringline.real_robot.loop_watch import LoopWatch
 from stringline.real_robot.modes import DeploymentMode
 from stringline.real_robot.operator_keys import TerminalKeys
 from stringline.real_robot.real_time import RealTimeRobot
@@ -47,6 +49,9 @@ class Deployment:
         self._settings, self._robot, self._cell = settings, settings["robot"], Cell(settings["robot"])
         self._execution, self._steps = Execution.of(settings.get("execution")), settings["execute_steps"]
         self._dry, self._shadow = self._mode is DeploymentMode.DRY_RUN, self._mode is DeploymentMode.SHADOW
+        self._also: Callable[[DeviceState], None] = lambda _: None
+        if settings.get("view") is not None:
+            check_place(str(settings["view"]))
         if self._cell.lock_step and self._execution.delay_s == MEASURED:
             raise ValueError(
                 "In lock-step the world waits for the policy, so there is no delay to measure: give execution.delay_s in "
@@ -95,6 +100,7 @@ class Deployment:
             self._set_up(emulator, device)
         # What was not sent is nothing to learn from.
         settings = {**self._settings, "record": None} if self._dry else self._settings
+        self._also = stack.enter_context(viewing(self._settings, device, policy.contract, ALOHA, frames))
         with recording(settings, policy.contract, device, frames, ALOHA) as kept:
             if self._cell.lock_step:
                 assert emulator is not None
@@ -126,7 +132,7 @@ class Deployment:
     def _run_in_lock_step(self, policy: Policy, emulator: Emulator, device: DeviceProcess, kept: Recording | None) -> bool:
         robot = LockStepRobot(emulator, device, policy.contract, ALOHA, device_hz=self._cell.device_hz)
         commands = self._commands()
-        with LiveStatus(float(self._robot["emulator"]["time_limit_s"])) as status:
+        with LiveStatus(float(self._robot["emulator"]["time_limit_s"]), self._also) as status:
 
             def report(state: DeviceState, seconds: float) -> None:
                 status.show(state, seconds)
@@ -158,10 +164,13 @@ class Deployment:
         around = self._supervision(device, commands, divergence, kept, stack)
         seconds, start = float(self._settings["seconds"]), time.monotonic()
         supervised = SupervisedRun(robot, partial(self._begin_session, policy), self._execution.ask_after(self._steps), around)
-        with LiveStatus(seconds) as status:
+        watch = None if device.incidents is None else LoopWatch.of(device, ALOHA, 1.0 / self._cell.device_hz)
+        with LiveStatus(seconds, self._also) as status:
 
             def report(state: DeviceState, so_far: float) -> None:
                 status.show(state, so_far)
+                if watch is not None:
+                    watch.look()
                 if kept is not None:
                     kept.follow([state])
 
@@ -174,6 +183,8 @@ class Deployment:
             f"{episode.plans} plans, {episode.refused} refused, {episode.waits} waits for pictures, {episode.late} late cycles."
         )
         say_counts(episode.counts, round(episode.seconds * self._cell.device_hz))
+        for line in () if watch is None else watch.lines()[1:]:
+            say(line)
         self._sum_up(commands)
         for line in () if divergence is None else divergence.summary(start):
             say(line)

@@ -9,16 +9,16 @@ from typing import Any
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.episode import EpisodeAttributes
-from stringline.datasets.store import EpisodeStore
 from stringline.real_robot.bridge import FrameSource
 from stringline.real_robot.cell import Cell, NoCameras
 from stringline.real_robot.checklist import Checklist
-from stringline.real_robot.demonstration import DemonstrationRecorder
+from stringline.real_robot.deployment_recorder import DeploymentRecorder
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.emulators.leaders import LeaderEmulator
 from stringline.real_robot.incident_recorder import LogPlan
 from stringline.real_robot.live_status import LiveStatus, say, say_counts, say_fault, say_outcome
+from stringline.real_robot.live_view import check_place, viewing
 from stringline.real_robot.operator_keys import Key, Keys, TerminalKeys
 from stringline.real_robot.teleoperation import LedEpisode, Teleoperation
 
@@ -65,6 +65,10 @@ class LedDeployment:
             raise ValueError("A hand does not wait: robot.lock_step=false.")
         if self._settings["record"] is None:
             raise ValueError("Teleoperation is there to be recorded: record=FOLDER, the episode store.")
+        if self._settings["log"]["folder"] is None:
+            raise ValueError("Episodes are recorded out of what the device process notes: log.folder=FOLDER.")
+        if settings.get("view") is not None:
+            check_place(str(settings["view"]))
 
     def run(self) -> bool:
         """Checks, couples leaders and followers, and records one episode; returns whether it is worth keeping.
@@ -95,11 +99,10 @@ class LedDeployment:
             assert coupled is not None
             return self._lead(coupled, device, emulator, hand, stack)
 
-    def _log(self) -> LogPlan | None:
+    def _log(self) -> LogPlan:
         """Returns what of the wire and the loop is kept where."""
         plan = dict(self._settings["log"])
-        folder = plan.pop("folder")
-        return None if folder is None else LogPlan(Path(folder), {"configuration": self._settings}, **plan)
+        return LogPlan(Path(plan.pop("folder")), {"configuration": self._settings}, **plan)
 
     def _way(self, stack: ExitStack) -> Path | None:
         """Returns the file with the way of the scripted hand, if leaders are emulated."""
@@ -137,16 +140,17 @@ class LedDeployment:
         if not self._meet(coupled, keys):
             say("Leaders and followers were not brought together; nothing was recorded.")
             return False
-        recorder = self._recorder(frames, stack)
+        recorder = self._recorder(device, stack)
         if hand is not None:
             hand.begin(self._settings["seed"])
         say("You lead." if hand is None else "The scripted hand leads.")
         seconds = float(self._settings["seconds"])
-        with LiveStatus(seconds) as status:
+        also = stack.enter_context(viewing(self._settings, device, self._cell.contract(), ALOHA, frames))
+        with LiveStatus(seconds, also) as status:
             led = coupled.run(
                 seconds,
                 stop=lambda: keys.pressed() is Key.END or (emulator is not None and bool(emulator.outcome()["success"])),
-                record=recorder.add,
+                record=lambda state, _: recorder.look(state, frames),
                 report=status.show,
             )
         device.begin()  # Brakes.
@@ -159,7 +163,7 @@ class LedDeployment:
             coupled.approach(float(self._teleoperation["approach_s"]))
         return coupled.wait(float(self._teleoperation["patience_s"]), stop=lambda: keys.pressed() is Key.END, say=say)
 
-    def _sum_up(self, led: LedEpisode, recorder: DemonstrationRecorder, emulator: Emulator | None) -> bool:
+    def _sum_up(self, led: LedEpisode, recorder: DeploymentRecorder, emulator: Emulator | None) -> bool:
         """Says how it went and stores it; returns whether it is worth keeping, as far as anybody knows."""
         say(f"{led.targets} targets in {led.seconds:.1f} s, {led.pauses} pauses of the leaders, {led.late} late cycles.")
         say_counts(led.counts, round(led.seconds * self._cell.device_hz))
@@ -169,14 +173,22 @@ class LedDeployment:
             outcome = emulator.outcome()
             success = bool(outcome["success"])
             say_outcome(success, str(outcome["stage_name"]), led.seconds)
-        name = recorder.commit(success, {"fault": led.fault, "pauses": led.pauses, "late_cycles": led.late})
-        say(f"Recorded {recorder.steps} steps as {name} in {self._settings['record']}; {recorder.dropped} were lost.")
-        return not led.fault and success is not False
+        recorded = recorder.commit(success, {"fault": led.fault, "pauses": led.pauses, "late_cycles": led.late})
+        if recorded.problem:
+            say(f"Nothing was recorded: {recorded.problem}.")
+        else:
+            say(
+                f"Recorded {recorded.steps} steps as {recorded.name} in {self._settings['record']}; "
+                f"{recorded.lost} records were lost."
+            )
+        return not led.fault and not recorded.problem and success is not False
 
-    def _recorder(self, frames: FrameSource, stack: ExitStack) -> DemonstrationRecorder:
+    def _recorder(self, device: DeviceProcess, stack: ExitStack) -> DeploymentRecorder:
+        """Starts the recording of the next episode, whose actions are what the hand asks for."""
         about = {"robot": self._cell.name, "began_unix_s": time.time()}
         attributes = EpisodeAttributes(
             self._cell.contract(), self._settings["task"]["name"], self._settings["seed"], source="teleoperation", extra=about
         )
-        store = EpisodeStore.create(self._settings["record"])
-        return stack.enter_context(DemonstrationRecorder(store, attributes, ALOHA, frames))
+        store, frame_hz = Path(self._settings["record"]), float(self._settings["task"]["frame_hz"])
+        recorder = DeploymentRecorder(device, store, attributes, ALOHA, frame_hz=frame_hz, asked=True)
+        return stack.enter_context(recorder)

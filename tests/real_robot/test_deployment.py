@@ -145,6 +145,8 @@ def test_a_shadow_goes_beside_the_arms_and_all_is_recorded(
     assert "Arms and twin, over " in said
     assert "No terminal, hence no operator keys; Ctrl-C makes the arms hold." in said
     assert "Recorded as hand_over_banana.0001000000." in said, said
+    for line in ("cycle:       median ", "jitter:      median ", "command age: median "):
+        assert line in said
     store = EpisodeStore.open(tmp_path / "store")
     (name,) = store.names()
     assert store.verify(name) == []
@@ -158,6 +160,7 @@ def test_a_shadow_goes_beside_the_arms_and_all_is_recorded(
         (("mode=teleop",), "A deployment of a policy is not led by hand"),
         (("mode=shadow",), "A twin and a hand go by the clock: robot.lock_step=false"),
         (("take_over=true",), "A twin and a hand go by the clock: robot.lock_step=false"),
+        (("view=here",), "view is 'here'; allowed: null, spawn, FILE.rrd, or rerun.http://HOST:PORT/proxy"),
         (("take_over=true", "mode=dry_run", "robot.lock_step=false"), "In a dry run nothing moves, so nobody can take over"),
     ],
 )

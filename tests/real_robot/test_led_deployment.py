@@ -19,7 +19,7 @@ from stringline.real_robot.modes import DeploymentMode
 
 def settings(*overrides: str) -> dict[str, Any]:
     with initialize_config_module("stringline.configs", version_base="1.3"):
-        composed = compose("deploy", overrides=["mode=teleop", "log.folder=null", *overrides])
+        composed = compose("deploy", overrides=["mode=teleop", *overrides])
         plain = OmegaConf.to_container(composed, resolve=True)
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
@@ -37,6 +37,7 @@ def test_a_scripted_hand_leads_emulated_arms_and_the_episode_is_stored(
         "task.cameras=[]",
         "seconds=1.0",
         f"record={tmp_path / 'store'}",
+        f"log.folder={tmp_path / 'log'}",
     )
     assert not LedDeployment(chosen).run()  # The banana stays where it was.
     said = capsys.readouterr().out
@@ -70,6 +71,7 @@ def test_on_real_arms_everything_that_is_missing_is_said_at_once(capsys: pytest.
     [
         ((), "A hand does not wait: robot.lock_step=false"),
         (("robot.lock_step=false", "record=null"), "Teleoperation is there to be recorded: record=FOLDER"),
+        (("robot.lock_step=false", "log.folder=null"), "recorded out of what the device process notes: log.folder=FOLDER"),
     ],
 )
 def test_what_cannot_be_led_is_refused(overrides: tuple[str, ...], message: str) -> None:

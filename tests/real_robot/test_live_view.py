@@ -18,7 +18,7 @@ from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
 from stringline.real_robot.incident_log import IncidentLog
 from stringline.real_robot.incident_recorder import LogPlan
 from stringline.real_robot.limits import SafetyLimits
-from stringline.real_robot.live_view import LiveView, check_place
+from stringline.real_robot.live_view import LiveView, check_place, viewing
 from stringline.real_robot.reasons import Mode, Reason
 
 CONTRACT = ALOHA.contract([Camera("overhead", 8, 8)], 50.0)
@@ -58,7 +58,8 @@ def test_what_the_device_process_notes_is_drawn(device: DeviceProcess, tmp_path:
     pen, file = IncidentLog(device.incidents.memory, LAYOUT, 14), tmp_path / "new" / "live.rrd"
     record = np.zeros((), LAYOUT)
     record["position"], record["mode"], record["reasons"] = ALOHA.home, Mode.HOLD, Reason.TABLE
-    with LiveView(device, CONTRACT, ALOHA, str(file), period_s=0.01, frame_hz=100.0) as view:
+    settings = {"view": str(file), "robot": {"device_hz": 100.0}, "task": {"frame_hz": 100.0}}
+    with viewing(settings, device, CONTRACT, ALOHA, Pictures()) as show:
         deadline = time.monotonic() + 20.0
         while not file.exists():
             assert time.monotonic() < deadline
@@ -67,7 +68,7 @@ def test_what_the_device_process_notes_is_drawn(device: DeviceProcess, tmp_path:
             pen.chunk(ActionChunk(np.array([5.0]), np.zeros((1, 14), np.float32)), 0, 1)
             record["tick"], record["time"], record["command"] = tick, 5.0 + 0.01 * tick, ALOHA.home + 0.01 * tick
             pen.cycle(record, 5.0 + 0.01 * tick, 1, None, {})
-            view.look(DeviceState.of(record), Pictures())
+            show(DeviceState.of(record))
             time.sleep(0.01)
     found = entities(file)
     names = [joint.name for joint in ALOHA.joints]
@@ -82,6 +83,11 @@ def test_what_the_device_process_notes_is_drawn(device: DeviceProcess, tmp_path:
     assert said == "HOLD: a target would press an arm into the table"
     strips = found["/world/arms"][-1]["LineStrips3D:strips"].to_pylist()[-1]
     assert np.allclose(strips[0], [ALOHA.capsules(ALOHA.home)[0].start, ALOHA.capsules(ALOHA.home)[0].end], atol=1e-6)
+
+
+def test_nobody_who_did_not_ask_is_shown_anything(device: DeviceProcess) -> None:
+    with viewing({"view": None}, device, CONTRACT, ALOHA, Pictures()) as show:
+        show(DeviceState.of(np.zeros((), LAYOUT)))
 
 
 def test_without_a_log_or_a_place_there_is_no_view() -> None:
