@@ -1,0 +1,1 @@
+"""Cameras: a process for each, rings of pictures in shared memory, and who looks after them."""

@@ -1,0 +1,143 @@
+"""Intel RealSense cameras: colour, depth brought into the colour picture, intrinsics; live, or a recording in their place."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stringline.real_robot.cameras.camera import CameraError, Depth, Frame, Identity, Matrix
+from stringline.real_robot.cameras.device_clock import DeviceClock
+from stringline.real_robot.cameras.librealsense import librealsense
+from stringline.real_robot.cameras.settings import CameraSettings
+
+_FIRST_S, _NEXT_S = 5.0, 2.0
+_UNIT_M = 0.001
+_NOTICEABLE_DISTORTION = 1e-3
+
+
+class RealSenseCamera:
+    """One RealSense camera.
+
+    The library's own queue holds one set of pictures, the newest. It stamps them by the camera's clock or, as "global time",
+    by the wall clock; either is mapped onto the monotonic one, see `DeviceClock`.
+
+    Args:
+        settings: Its serial number chooses among several; its source, if any, is a recording.
+    """
+
+    def __init__(self, settings: CameraSettings) -> None:
+        self._settings, self._clock = settings, DeviceClock(settings.latency_s)
+        self._library: Any = None
+        self._pipeline: Any = None
+        self._align: Any = None
+        self._unit_m = _UNIT_M
+        self._intrinsics: Matrix = np.eye(3, dtype=np.float32)
+        self._patience_s = _FIRST_S
+
+    def start(self) -> Identity:
+        """Finds the camera and lets its pictures come.
+
+        Raises:
+            CameraError: There is none with that number, or it has no such pictures; says which there are.
+        """
+        rs = self._library = librealsense()
+        pipeline, wanted = rs.pipeline(), self._configuration(rs)
+        try:
+            # Starting what is not there waits for it to be plugged in.
+            if not wanted.can_resolve(rs.pipeline_wrapper(pipeline)):
+                raise CameraError(f"there is none that brings {self._asked()}. {self._present(rs)}")
+            profile = pipeline.start(wanted)
+        except CameraError:
+            raise
+        except RuntimeError as error:
+            raise CameraError(f"it cannot be started: {error} {self._present(rs)}") from error
+        self._pipeline = pipeline
+        device = profile.get_device()
+        video = profile.get_stream(rs.stream.color).as_video_stream_profile()
+        lens = video.get_intrinsics()
+        # The library counts from the centre of the first pixel, the contract from its corner.
+        self._intrinsics = np.array([[lens.fx, 0, lens.ppx + 0.5], [0, lens.fy, lens.ppy + 0.5], [0, 0, 1]], dtype=np.float32)
+        if self._settings.depth:
+            self._align, self._unit_m = rs.align(rs.stream.color), float(device.first_depth_sensor().get_depth_scale())
+        words = [self._info(device, rs.camera_info.name)]
+        if max(np.abs(lens.coeffs), default=0.0) > _NOTICEABLE_DISTORTION:
+            bent = ", ".join(f"{value:.3f}" for value in lens.coeffs)
+            words.append(f"its lens bends pictures ({bent}), which nobody corrects")
+        serial = self._info(device, rs.camera_info.serial_number)
+        return Identity(serial, video.height(), video.width(), float(video.fps()), "; ".join(filter(None, words)))
+
+    def frame(self) -> Frame:
+        """Waits for the next pair of pictures.
+
+        Raises:
+            CameraError: None comes.
+        """
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            came, frames = self._pipeline.try_wait_for_frames(max(1, round((deadline - time.monotonic()) * 1000)))
+            received = time.monotonic()
+            if not came:
+                raise CameraError(f"it has shown nothing for {self._patience_s:g} s.")
+            colour, depth = frames.get_color_frame(), frames.get_depth_frame()
+            if colour and (self._align is None or (depth and self._belong_together(colour, depth))):
+                break  # Sets may be incomplete, or of two moments, above all right after the start.
+        if self._align is not None:
+            aligned = self._align.process(frames)
+            colour, depth = aligned.get_color_frame(), aligned.get_depth_frame()
+        self._patience_s = _NEXT_S
+        return Frame(
+            number=int(colour.get_frame_number()),
+            captured=self._clock.captured(float(colour.get_timestamp()) / 1e3, received),
+            colour=np.array(colour.get_data(), dtype=np.uint8),
+            depth=None if self._align is None else self._millimetres(np.asarray(depth.get_data())),
+            intrinsics=self._intrinsics,
+        )
+
+    def close(self) -> None:
+        """Lets go of the camera."""
+        if self._pipeline is not None:
+            self._pipeline.stop()
+            self._pipeline = None
+
+    def _belong_together(self, colour: Any, depth: Any) -> bool:
+        """Says whether two pictures are of one moment; stamps of two clocks say nothing about it."""
+        if colour.get_frame_timestamp_domain() != depth.get_frame_timestamp_domain():
+            return True
+        return bool(abs(colour.get_timestamp() - depth.get_timestamp()) < 500.0 / self._settings.hz)
+
+    def _configuration(self, rs: Any) -> Any:
+        settings, wanted = self._settings, rs.config()
+        if settings.source:
+            if not Path(settings.source).is_file():
+                raise CameraError(f"there is no recording {settings.source}.")
+            wanted.enable_device_from_file(settings.source, repeat_playback=False)
+        elif settings.serial:
+            wanted.enable_device(settings.serial)
+        size, hz = (settings.width, settings.height), round(settings.hz)
+        wanted.enable_stream(rs.stream.color, *size, rs.format.rgb8, hz)
+        if settings.depth:
+            wanted.enable_stream(rs.stream.depth, *size, rs.format.z16, hz)
+        return wanted
+
+    def _asked(self) -> str:
+        """Returns in words what is asked for."""
+        settings = self._settings
+        kinds = "colour and depth" if settings.depth else "colour"
+        number = f" with the serial number {settings.serial}" if settings.serial else ""
+        return f"{kinds} of {settings.width}x{settings.height} at {settings.hz:g} Hz{number}"
+
+    def _millimetres(self, counts: Depth) -> Depth:
+        """Returns depth in the contract's unit; what is too far for it has no return."""
+        depth = np.rint(counts * (self._unit_m / _UNIT_M))
+        return np.where(depth <= np.iinfo(np.uint16).max, depth, 0).astype(np.uint16)
+
+    def _present(self, rs: Any) -> str:
+        if self._settings.source:
+            return f"The recording is {self._settings.source}."
+        found = [self._info(device, rs.camera_info.serial_number) for device in rs.context().query_devices()]
+        return f"Serial numbers that are plugged in: {', '.join(found) or 'none'}."
+
+    @staticmethod
+    def _info(device: Any, what: Any) -> str:
+        return str(device.get_info(what)) if device.supports(what) else ""
