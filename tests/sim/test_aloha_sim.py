@@ -174,7 +174,7 @@ def test_what_it_lacks_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(ValueError, match="control_hz is 25.0; .* has 50.0 actions per second"):
         open_any_world(TASK, control_hz=25.0)
     assert instruction_of(TASK, {}) == "turn the right arm away"
-    from aloha_sim import task_suite
+    from aloha_sim import task_suite  # type: ignore[import-not-found]
 
     monkeypatch.delattr(task_suite, "create_task_env")
     with pytest.raises(ValueError, match="aloha_sim.task_suite has no 'create_task_env'; this adapter was written for 1.0.0"):
