@@ -21,20 +21,19 @@ from stringline.datasets.episode import EpisodeAttributes
 from stringline.datasets.store import EpisodeStore
 from stringline.sim.cluster import Cluster, LocalCluster, WorkerFace
 from stringline.sim.collection import Collection, Outcome, Recipe
-from stringline.sim.environment import TaskEnvironment
-from stringline.sim.experts.expert import make_expert
 from stringline.sim.losses import Losses
 from stringline.sim.messages import Lost, Returned
 from stringline.sim.record import record_episode
 from stringline.sim.rollout import Simulation
 from stringline.sim.shared_folder import SharedFolder, shared
-from stringline.sim.tasks.catalogue import make_task
+from stringline.sim.world import World
+from stringline.sim.worlds import make_any_expert, open_any_world
 
 logger = logging.getLogger(__name__)
 
 ATTEMPTS_PER_EPISODE = 3
 # Compiled worlds and graphics cost more than an episode, so experts and stores are kept in a worker as its world is.
-_expert_of = cache(make_expert)
+_expert_of = cache(make_any_expert)
 _store_at = cache(EpisodeStore.open)
 
 
@@ -65,7 +64,7 @@ def collect(
     """
     if episodes < 1 or workers < 0 or first_seed < 0:
         raise ValueError(f"Got episodes={episodes}, workers={workers}, first_seed={first_seed}; allowed: at least 1, 0 and 0.")
-    make_expert(recipe.task, varied=recipe.varied)
+    make_any_expert(recipe.task, varied=recipe.varied)
     open_world(recipe).close()  # Unknown names and values are complained about here, before anything is written.
     store = EpisodeStore.create(path)
     store.remove_leftovers()
@@ -89,25 +88,25 @@ def collect(
     return collection
 
 
-def open_world(recipe: Recipe) -> TaskEnvironment:
+def open_world(recipe: Recipe) -> World:
     """Builds the world of a recipe.
 
     Raises:
         ValueError: The recipe names something unknown, or a value is out of range.
     """
-    world = TaskEnvironment(
-        make_task(recipe.task, recipe.control_hz),
+    world = open_any_world(
+        recipe.task,
         cameras=recipe.cameras,
         image_size=recipe.image_size,
         control_hz=recipe.control_hz,
         frame_hz=recipe.frame_hz,
         time_limit_s=recipe.time_limit_s,
     )
-    world.task.configure(**recipe.options)
+    world.check_options(recipe.options)
     return world
 
 
-def open_world_beside(folder: SharedFolder, recipe: Recipe) -> TaskEnvironment:
+def open_world_beside(folder: SharedFolder, recipe: Recipe) -> World:
     """Builds the world of a recipe where the store can be written.
 
     Raises:
@@ -133,7 +132,7 @@ class Attempt:
 
     def run(self, world: Simulation) -> Outcome:
         """Runs it."""
-        assert isinstance(world, TaskEnvironment)
+        assert isinstance(world, World)
         recipe, task = self.recipe, world.task
         expert = _expert_of(recipe.task, varied=recipe.varied)
         recording = record_episode(world, expert, self.seed, noise_rad=recipe.noise_rad, options=recipe.options)
@@ -163,7 +162,7 @@ def _collect(config: DictConfig) -> None:
         noise_rad=config.noise_rad,
         keep_failures=config.keep_failures,
         varied=config.varied,
-        options={str(key): float(value) for key, value in task.options.items()},
+        options={str(key): value for key, value in task.options.items()},
     )
     collect(
         recipe,

@@ -2,20 +2,21 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.contract import Array, Contract
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.contract import Array
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 from stringline.sim.environment import TaskEnvironment
 from stringline.sim.experts.expert import Expert
 from stringline.sim.slip import Slip
+from stringline.sim.world import World
 
-STATE_KEYS = ("time", "joints/position", "joints/velocity", "joints/effort", *(f"T_base_gripper/{arm}" for arm in ALOHA.arms))
-MOVING_CAMERAS = frozenset(mount.name for mount in ALOHA.cameras if mount.parent != "world")
+CAMERA_KEYS = ("rgb/", "depth/", "segmentation/", "time/", "intrinsics/", "T_base_camera/")
+WorldT = TypeVar("WorldT", bound=World)
 NOISE_SECONDS = 0.25  # Correlation time of the disturbance.
 
 
@@ -49,8 +50,8 @@ class _Rows:
 
 
 def record_episode(
-    env: TaskEnvironment,
-    expert: Expert,
+    env: WorldT,
+    expert: Expert[WorldT],
     seed: int,
     *,
     noise_rad: float = 0.0,
@@ -65,13 +66,14 @@ def record_episode(
         seed: Of the world, of the expert's variety and of the disturbance.
         noise_rad: Largest standard deviation of an Ornstein-Uhlenbeck disturbance of the executed hinge targets; each episode
             draws its share of it. The undisturbed targets are recorded, so that the data shows the way back.
-        slip_m: How far a held thing slips between the pads, once in the episode.
+        slip_m: How far a held thing slips between the pads, once in the episode; only in a `TaskEnvironment`.
         options: Of the task, such as `table_height`.
     """
     expert_seed, noise_seed, slip_seed = np.random.SeedSequence(seed).spawn(3)
     env.begin(seed, options)
     expert.reset(env, np.random.default_rng(expert_seed))
-    disturbance = ornstein_uhlenbeck(np.random.default_rng(noise_seed), noise_rad, 1.0 / env.contract.control_hz)
+    rng = np.random.default_rng(noise_seed)
+    disturbance = ornstein_uhlenbeck(rng, noise_rad, 1.0 / env.contract.control_hz, env.embodiment)
     slip = Slip(slip_m, np.random.default_rng(slip_seed))
     rows, success, trouble = _Rows(), False, ""
     while not success and env.time < env.time_limit_s:
@@ -80,18 +82,21 @@ def record_episode(
             action = expert.act(env)
         except OutOfReachError as error:
             trouble = str(error)
-            action = rows.steps["action"][-1].astype(np.float64) if "action" in rows.steps else ALOHA.home
+            action = rows.steps["action"][-1].astype(np.float64) if "action" in rows.steps else env.embodiment.home
         rows.append(rows.steps, {"action": action.astype(np.float32)})
         result = env.advance(action + next(disturbance))
-        slip.after_step(env.task, env.physics)
+        if isinstance(env, TaskEnvironment):
+            slip.after_step(env.task, env.physics)
         success = result.success
         if trouble or result.expired:
             break
-    return Recording(_arrays(env.contract, rows), success, env.task.stage, trouble)
+    return Recording(_arrays(env, rows), success, env.task.stage, trouble)
 
 
-def ornstein_uhlenbeck(rng: np.random.Generator, largest: float, step_seconds: float) -> Iterator[Vector]:
-    """Yields disturbances (14,) in rad of a stationary Ornstein-Uhlenbeck process; grippers have none.
+def ornstein_uhlenbeck(
+    rng: np.random.Generator, largest: float, step_seconds: float, embodiment: Embodiment
+) -> Iterator[Vector]:
+    """Yields disturbances (J,) in rad of a stationary Ornstein-Uhlenbeck process; grippers have none.
 
     x' = a x + s sqrt(1 - a^2) n with a = exp(-dt / tau) (Gillespie 1996): the standard deviation is s at every step.
 
@@ -99,10 +104,11 @@ def ornstein_uhlenbeck(rng: np.random.Generator, largest: float, step_seconds: f
         rng: Source of randomness.
         largest: s is this times a number drawn once from U(0, 1).
         step_seconds: Time between two of them.
+        embodiment: Whose joints they are.
     """
     if not 0 <= largest <= 0.2:
         raise ValueError(f"The noise is {largest} rad; allowed: 0 to 0.2.")
-    hinge = np.array([joint.kind == "hinge" for joint in ALOHA.joints], dtype=np.float64)
+    hinge = np.array([joint.kind == "hinge" for joint in embodiment.joints], dtype=np.float64)
     keep = np.exp(-step_seconds / NOISE_SECONDS)
     deviation = largest * rng.uniform() * hinge
     value = deviation * rng.standard_normal(len(hinge))
@@ -111,23 +117,25 @@ def ornstein_uhlenbeck(rng: np.random.Generator, largest: float, step_seconds: f
         value = keep * value + np.sqrt(1 - keep**2) * deviation * rng.standard_normal(len(hinge))
 
 
-def _look(env: TaskEnvironment, rows: _Rows) -> None:
+def _look(env: World, rows: _Rows) -> None:
     frame = env.frame_due
     observation = env.observe(cameras=frame)
-    rows.append(rows.steps, {key: observation[key] for key in STATE_KEYS})
+    state = {key: value for key, value in observation.items() if not key.startswith(CAMERA_KEYS)}
+    rows.append(rows.steps, state)
     rows.append(rows.steps, {"stage": np.asarray(env.task.stage, np.int32), "sim/state": env.physics.get_state()})
     if frame:
-        rows.append(rows.frames, {key: value for key, value in observation.items() if key not in STATE_KEYS})
+        rows.append(rows.frames, {key: value for key, value in observation.items() if key not in state})
     rows.append(rows.steps, {"frame": np.asarray(len(next(iter(rows.frames.values()), ())) - 1, np.int32)})
 
 
-def _arrays(contract: Contract, rows: _Rows) -> dict[str, Array]:
+def _arrays(env: World, rows: _Rows) -> dict[str, Array]:
+    still = {mount.name for mount in env.embodiment.cameras if mount.parent == "world"}
     arrays: dict[str, Array] = {key: np.stack(values) for key, values in rows.steps.items()}
     frame: NDArray[np.int32] = arrays.pop("frame")
     arrays |= {key: np.stack(values) for key, values in rows.frames.items()}
-    for camera in contract.cameras:
+    for camera in env.contract.cameras:
         arrays[f"frame/{camera.name}"] = frame
         arrays[f"intrinsics/{camera.name}"] = arrays[f"intrinsics/{camera.name}"][0]
-        if camera.name not in MOVING_CAMERAS:
+        if camera.name in still:
             arrays[f"T_base_camera/{camera.name}"] = arrays[f"T_base_camera/{camera.name}"][0]
     return arrays

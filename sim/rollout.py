@@ -138,7 +138,7 @@ def roll_out(
     execute_steps: int | None,
     options: Mapping[str, float] | None = None,
     film: Film | None = None,
-    film_camera: str = "overhead",
+    film_camera: str | None = None,
 ) -> Rollout:
     """Runs one episode of a policy that is at hand: `run_episode`, with `plan` answering what it yields."""
     episode = run_episode(world, seed, execute_steps=execute_steps, options=options, film=film, film_camera=film_camera)
@@ -159,7 +159,7 @@ def run_episode(
     execute_steps: int | None,
     options: Mapping[str, float] | None = None,
     film: Film | None = None,
-    film_camera: str = "overhead",
+    film_camera: str | None = None,
 ) -> Episode:
     """Runs one episode with a receding horizon: ask, execute the beginning of the chunk, ask again; success or time ends it.
 
@@ -173,7 +173,7 @@ def run_episode(
         execute_steps: Control periods between two questions, at least 1; None: as many as the chunk says what to do in.
         options: Of the task.
         film: Gets a frame whenever the cameras deliver one.
-        film_camera: Which camera's.
+        film_camera: Which camera's; None: `overhead`, or the first one where there is none of that name.
 
     Yields:
         Observations; it is sent the chunk that answers each, or one that is still to arrive.
@@ -185,6 +185,7 @@ def run_episode(
         ValueError: A chunk ends before the next question, or the world lacks the camera of the film.
     """
     world.begin(seed, options)
+    filmed = film_camera or _camera_to_film(world.contract)
     done, plans = Rollout(), _Plans(execute_steps, world.contract.control_hz)
     observation: dict[str, Array] = {}
     while True:
@@ -192,7 +193,7 @@ def run_episode(
         if world.frame_due or asking:
             observation = world.observe()
             if film is not None and world.frame_due:
-                _record(film, film_camera, observation)
+                _record(film, filmed, observation)
         if asking:
             plans.take((yield observation), float(observation["time"]))
             done.plans += 1
@@ -266,6 +267,11 @@ def due_actions(chunk: ActionChunk, now: float, period: float, count: int) -> li
         )
     indices = np.searchsorted(chunk.time, times + period / 2) - 1
     return [chunk.action[index].astype(np.float64) for index in np.maximum(indices, 0)]
+
+
+def _camera_to_film(contract: Contract) -> str:
+    names = [camera.name for camera in contract.cameras]
+    return names[0] if names and "overhead" not in names else "overhead"
 
 
 def _record(film: Film, camera: str, observation: Mapping[str, Array]) -> None:

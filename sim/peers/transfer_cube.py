@@ -1,7 +1,7 @@
 """Our expert of gym-aloha's TransferCube: inverse kinematics to joint targets, with its eyes on the cube and on the joints.
 
-ACT's own scripts drag the grippers by a soft weld and replay the joints that come out; in MuJoCo 3 the weld lets the grippers
-turn by up to ten degrees, and 4 of 20 such replays succeed. Here nothing is welded, and what is grasped is looked at.
+ACT's own scripts drag the grippers by a soft weld and replay the joints that come out. Here nothing is welded: joints are found
+for where the cube is, measured ones say when a gripper has arrived, and a cube that is not lifted is taken again.
 """
 
 from collections.abc import Iterator, Sequence

@@ -111,13 +111,13 @@ def test_the_disturbance_has_its_deviation_and_correlation_and_spares_grippers()
     hinges = np.array([joint.kind == "hinge" for joint in ALOHA.joints])
     rng = np.random.default_rng(0)
     share = np.random.default_rng(0).uniform()
-    values = np.stack(list(islice(ornstein_uhlenbeck(rng, 0.1, 0.02), 20_000)))
+    values = np.stack(list(islice(ornstein_uhlenbeck(rng, 0.1, 0.02, ALOHA), 20_000)))
     assert (values[:, ~hinges] == 0).all()
     np.testing.assert_allclose(values[:, hinges].std(axis=0), 0.1 * share, rtol=0.1)
     lagged = (values[1:, hinges] * values[:-1, hinges]).mean() / (values[:, hinges] ** 2).mean()
     assert lagged == pytest.approx(np.exp(-0.02 / 0.25), abs=0.01)
     with pytest.raises(ValueError, match=r"The noise is 2.0 rad; allowed"):
-        next(ornstein_uhlenbeck(rng, 2.0, 0.02))
+        next(ornstein_uhlenbeck(rng, 2.0, 0.02, ALOHA))
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_the_expert_puts_all_away_smoothly_and_takes_again_what_was_moved(world:
     assert np.abs(np.diff(speed, axis=0) * 50).max() < 20
 
 
-def _act_for(world: TaskEnvironment, expert: Expert, steps: int) -> None:
+def _act_for(world: TaskEnvironment, expert: Expert[TaskEnvironment], steps: int) -> None:
     for _ in range(steps):
         world.advance(expert.act(world))
 
