@@ -1,7 +1,7 @@
 """What every scripted expert offers, and all of them by the name of their task."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -29,19 +29,23 @@ from stringline.sim.tasks.fruit_bowl import FruitBowl
 from stringline.sim.tasks.glass_on_rack import GlassOnRack
 from stringline.sim.tasks.hand_over_banana import HandOverBanana
 from stringline.sim.tasks.hand_over_pen import HandOverPen
+from stringline.sim.tasks.imported import import_task, is_imported
 from stringline.sim.tasks.mug_on_plate import MugOnPlate
 from stringline.sim.tasks.plate_on_rack import PlateOnRack
 from stringline.sim.tasks.single_insertion import SingleInsertion
 from stringline.sim.tasks.storage_bin import StorageBin
+from stringline.sim.world import World
+
+WorldT = TypeVar("WorldT", bound=World, contravariant=True)
 
 
-class Expert(Protocol):
+class Expert(Protocol[WorldT]):
     """Sees the true state of a world and commands its robot."""
 
-    def reset(self, env: TaskEnvironment, rng: np.random.Generator) -> None:
+    def reset(self, env: WorldT, rng: np.random.Generator) -> None:
         """Begins an episode that `env` has just begun; `rng` is for variety."""
 
-    def act(self, env: TaskEnvironment) -> Vector:
+    def act(self, env: WorldT) -> Vector:
         """Returns the next action.
 
         Raises:
@@ -50,7 +54,7 @@ class Expert(Protocol):
         ...
 
 
-EXPERTS: Mapping[str, Callable[[], Expert]] = {
+EXPERTS: Mapping[str, Callable[[], Expert[TaskEnvironment]]] = {
     BowlOnRack.name: BowlOnRackExpert,
     DoubleInsertion.name: DoubleInsertionExpert,
     Fmb1.name: Fmb1Expert,
@@ -67,20 +71,29 @@ EXPERTS: Mapping[str, Callable[[], Expert]] = {
 
 
 # Those that do a task in one way, at one pace.
-PLAIN_EXPERTS: Mapping[str, Callable[[], Expert]] = {HandOverBanana.name: HandOverBananaExpert}
+PLAIN_EXPERTS: Mapping[str, Callable[[], Expert[TaskEnvironment]]] = {HandOverBanana.name: HandOverBananaExpert}
 
 
-def make_expert(task: str, *, varied: bool = True) -> Expert:
+def make_expert(task: str, *, varied: bool = True) -> Expert[TaskEnvironment]:
     """Builds the expert of a task.
 
     Args:
         task: Name of the task.
-        varied: Whether it varies and recovers; else it is the plain one, which only some tasks have.
+        varied: Whether one of ours varies and recovers; else it is the plain one, which only some tasks have.
 
     Raises:
         ValueError: There is none; the message names the nearest ones.
     """
+    if is_imported(task):
+        return _own_expert(task)
     experts = EXPERTS if varied else PLAIN_EXPERTS
     if task not in experts:
         raise unknown_name("expert for the task" if varied else "plain expert for the task", task, experts)
     return experts[task]()
+
+
+def _own_expert(task: str) -> Expert[TaskEnvironment]:
+    make: Callable[[], Expert[TaskEnvironment]] | None = getattr(import_task(task), "make_expert", None)
+    if make is None:
+        raise ValueError(f"{task} has no expert. Give its class a static method make_expert(), or record by stringline-teleop.")
+    return make()

@@ -11,6 +11,7 @@ from stringline.sim.tasks.fruit_bowl import FruitBowl
 from stringline.sim.tasks.glass_on_rack import GlassOnRack
 from stringline.sim.tasks.hand_over_banana import HandOverBanana
 from stringline.sim.tasks.hand_over_pen import HandOverPen
+from stringline.sim.tasks.imported import import_task, is_imported
 from stringline.sim.tasks.mug_on_plate import MugOnPlate
 from stringline.sim.tasks.plate_on_rack import PlateOnRack
 from stringline.sim.tasks.single_insertion import SingleInsertion
@@ -36,9 +37,15 @@ TASKS: Mapping[str, Callable[[float], TabletopTask]] = {
 def make_task(name: str, control_hz: float = 50.0) -> TabletopTask:
     """Builds the task of that name.
 
+    Args:
+        name: Of one of ours, or `module:Class` of the user's own, see `imported.py`.
+        control_hz: Actions per second.
+
     Raises:
         ValueError: There is none; the message names the nearest ones.
     """
+    if is_imported(name):
+        return import_task(name)(control_hz)
     if name not in TASKS:
         raise unknown_name("task", name, TASKS)
     return TASKS[name](control_hz)
