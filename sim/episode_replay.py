@@ -19,7 +19,7 @@ from stringline.datasets.episode import StoredEpisode
 from stringline.datasets.store import EpisodeStore
 from stringline.sim.collect import open_world
 from stringline.sim.collection import Recipe
-from stringline.sim.environment import TaskEnvironment
+from stringline.sim.world import World
 
 STATE = "sim/state"
 
@@ -76,7 +76,7 @@ def replay_episode(episode: StoredEpisode) -> EpisodeReplay:
         world.close()
 
 
-def _replay(world: TaskEnvironment, episode: StoredEpisode, options: Mapping[str, Any]) -> EpisodeReplay:
+def _replay(world: World, episode: StoredEpisode, options: Mapping[str, Any]) -> EpisodeReplay:
     world.begin(episode.attributes.seed, options)
     difference, success = 0.0, False
     for action, state in zip(episode.arrays["action"], episode.arrays[STATE], strict=True):
