@@ -3,6 +3,7 @@
     python benchmarks/experts.py --json experts.json
     python benchmarks/experts.py --only bowl_on_rack --first-seed 1000 --seeds 100 --workers 2
     python benchmarks/experts.py --slip 0.02
+    python benchmarks/experts.py --only gym_aloha_transfer_cube --seeds 20 --time-limit 8
 
 Names: experts/<task>, the share of successes; beside it the count with its Wilson 95 % interval, the mean length of successful
 episodes in seconds and its coefficient of variation, and the seeds that failed with the stage that they reached.
@@ -23,10 +24,11 @@ from tqdm import tqdm
 
 from stringline.datasets.intervals import Rate
 from stringline.datasets.names import unknown_name
-from stringline.sim.environment import TaskEnvironment
-from stringline.sim.experts.expert import EXPERTS, make_expert
+from stringline.sim.experts.expert import EXPERTS
+from stringline.sim.peers.catalogue import PEER_TASKS
 from stringline.sim.record import record_episode
-from stringline.sim.tasks.catalogue import make_task
+from stringline.sim.world import World
+from stringline.sim.worlds import make_any_expert, open_any_world
 
 # This folder holds a file named like Python's own package `encodings`, which a child process would import instead.
 sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
@@ -43,10 +45,11 @@ class Attempt:
     trouble: str
 
 
-def attempt(world: TaskEnvironment, seed: int, slip_m: float, noise_rad: float, options: dict[str, float]) -> Attempt:
+def attempt(world: World, seed: int, slip_m: float, noise_rad: float, options: dict[str, float]) -> Attempt:
     """Runs the expert on one seed."""
     task = world.task
-    recording = record_episode(world, make_expert(task.name), seed, slip_m=slip_m, noise_rad=noise_rad, options=options)
+    expert = make_any_expert(task.name)
+    recording = record_episode(world, expert, seed, slip_m=slip_m, noise_rad=noise_rad, options=options)
     return Attempt(seed, recording.success, task.stages[recording.stage], world.time, recording.trouble)
 
 
@@ -54,7 +57,7 @@ def attempts(
     task: str, seeds: Sequence[int], *, time_limit_s: float, slip_m: float, noise_rad: float, options: dict[str, float]
 ) -> list[Attempt]:
     """Runs the expert of a task on seeds, in this process."""
-    world = TaskEnvironment(make_task(task), cameras=(), time_limit_s=time_limit_s)
+    world = open_any_world(task, cameras=(), time_limit_s=time_limit_s)
     try:
         return [attempt(world, seed, slip_m, noise_rad, options) for seed in seeds]
     finally:
@@ -105,8 +108,8 @@ def main() -> None:
     parser.add_argument("--table-height", type=float, default=0.0, help="metres")
     given = parser.parse_args()
     for name in given.only:
-        if name not in EXPERTS:
-            parser.error(str(unknown_name("task", name, EXPERTS)))
+        if name not in (*EXPERTS, *PEER_TASKS):
+            parser.error(str(unknown_name("task", name, [*EXPERTS, *PEER_TASKS])))
     options = {"table_height": given.table_height} if given.table_height else {}
     run = partial(attempts, time_limit_s=given.time_limit, slip_m=given.slip, noise_rad=given.noise, options=options)
     seeds = range(given.first_seed, given.first_seed + given.seeds)

@@ -2,6 +2,9 @@
 
     python benchmarks/experts.py --seeds 100 --json docs/experts.json
     python benchmarks/experts.py --seeds 100 --first-seed 1000 --json docs/experts_unseen.json
+    python benchmarks/experts.py --seeds 100 --only gym_aloha_transfer_cube --time-limit 8 --json docs/experts_peers.json
+    python benchmarks/experts.py --seeds 100 --only kuka_pick ... --table-height -0.1 --json docs/experts_low_table.json
+    python benchmarks/experts.py --seeds 100 --only kuka_pick ... --table-height 0.1 --json docs/experts_high_table.json
     python docs/write_tasks.py
 
 A task's text is the docstring of its class. The picture shows it at the start and when its expert has done it (seed 0).
@@ -20,14 +23,23 @@ from PIL import Image, ImageDraw
 from stringline.datasets.intervals import Rate
 from stringline.sim.environment import TaskEnvironment
 from stringline.sim.experts.expert import make_expert
+from stringline.sim.peers.gym_aloha import KINDS
 from stringline.sim.record import record_episode
 from stringline.sim.tasks.catalogue import TASKS
 
 FOLDER = Path(__file__).parent
-SEEN, UNSEEN = "experts.json", "experts_unseen.json"
+SEEN, UNSEEN, OF_PEERS = "experts.json", "experts_unseen.json", "experts_peers.json"
+LOW, HIGH = "experts_low_table.json", "experts_high_table.json"
 MISSING = "not measured yet"
 SIZE, COLUMNS = 240, 3
+FILES = {"aloha": "tasks.png", "kuka": "tasks_kuka.png"}
 LIMIT_S = 120.0
+# Where pictures are taken from, by the name of the body: what is in their middle, distance, azimuth and elevation in degrees.
+VIEWS = {
+    "aloha": ((0.0, 0.03, 0.05), 0.95, 90.0, -52.0),
+    "iiwa14": ((0.45, 0.0, 0.18), 1.35, 140.0, -28.0),
+    "iiwa14_bimanual": ((0.0, 0.0, 0.2), 1.7, 90.0, -28.0),
+}
 INTRODUCTION = """\
 # Tasks
 
@@ -50,23 +62,60 @@ How the numbers were made stands in `docs/write_tasks.py`, which writes this pag
 | task | instruction | expert, seeds 0 to 99 | expert, seeds 1000 to 1099 | length |
 |---|---|---|---|---|
 """
+KUKA = """\
+## The KUKA cell
+
+A KUKA LBR iiwa 14 with a parallel gripper that opens 110 mm, at a table that can stand 10 cm lower or higher, seen by an overhead
+and a wrist RGB-D camera; or two of them, which face each other across a table, with an overhead camera and one at each wrist. An
+action is 8 joint targets for each arm. Depth has the faults of a stereo camera unless `depth_noise` is 0 (`docs/shifts.md`).
+What is picked and placed is of one of 24 forms, drawn for each episode.
+
+    stringline-collect task=kuka_pick output=runs/kuka_pick episodes=50
+
+![Every task of the KUKA cell at its start and when it is done](tasks_kuka.png)
+
+| task | instruction | expert, seeds 0 to 99 | table 10 cm lower | table 10 cm higher | length |
+|---|---|---|---|---|---|
+"""
+PEERS = """\
+## Worlds of others
+
+Tasks that we did not write run under the same commands, with their own physics, starts and rules of success: `docs/peers.md`.
+
+| task | instruction | stages | expert, seeds 0 to 99 |
+|---|---|---|---|
+{rows}
+| `aloha_sim_hand_over_banana`, `aloha_sim_bowl_on_rack`, ... | DeepMind's aloha_sim says it | start, success | - |
+
+A task of your own needs no entry here: `docs/my-robot.md`.
+"""
 
 
 def main() -> None:
-    """Writes both files, or the page alone."""
+    """Writes the page and the pictures, or the page alone."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text-only", action="store_true", help="leave the picture as it is")
+    parser.add_argument("--text-only", action="store_true", help="leave the pictures as they are")
+    parser.add_argument("--pictures", nargs="+", choices=FILES, default=list(FILES), help="which of them to draw")
     given = parser.parse_args()
     (FOLDER / "tasks.md").write_text(page())
     if not given.text_only:
-        sheet([pictures(name) for name in TASKS]).save(FOLDER / "tasks.png", optimize=True)
+        for cell in given.pictures:
+            sheet([pictures(name) for name in names(cell)]).save(FOLDER / FILES[cell], optimize=True)
 
 
 def page() -> str:
     """Returns the page."""
     seen, unseen = (measured(name) for name in (SEEN, UNSEEN))
-    rows = [row(name, seen, unseen) for name in TASKS]
-    return INTRODUCTION.format(example=next(iter(TASKS))) + "\n".join(rows) + "\n\n" + "\n".join(map(section, TASKS))
+    rows = [row(name, seen, unseen) for name in names("aloha")]
+    kuka = [row(name, seen, measured(LOW), measured(HIGH)) for name in names("kuka")]
+    parts = [INTRODUCTION.format(example=names("aloha")[0]) + "\n".join(rows) + "\n", *map(section, names("aloha"))]
+    parts += [KUKA + "\n".join(kuka) + "\n", *map(section, names("kuka")), peers()]
+    return "\n".join(parts)
+
+
+def names(cell: str) -> list[str]:
+    """Returns the tasks of a cell."""
+    return [name for name in TASKS if name.startswith("kuka_") == (cell == "kuka")]
 
 
 def measured(file: str) -> dict[str, dict[str, object]]:
@@ -75,12 +124,13 @@ def measured(file: str) -> dict[str, dict[str, object]]:
     return {entry["name"].removeprefix("experts/"): entry for entry in entries}
 
 
-def row(name: str, seen: dict[str, dict[str, object]], unseen: dict[str, dict[str, object]]) -> str:
+def row(name: str, seen: dict[str, dict[str, object]], *others: dict[str, dict[str, object]]) -> str:
     """Returns a task's line in the table."""
     task = TASKS[name](50.0)
-    lengths = seen.get(name, unseen.get(name))
+    lengths = next((found[name] for found in (seen, *others) if name in found), None)
     length = f"{lengths['seconds']:.1f} s ± {lengths['length_variation']:.0%}".replace("%", " %") if lengths else MISSING
-    return f"| [{name}](#{name}) | {task.instruction} | {rate(seen.get(name))} | {rate(unseen.get(name))} | {length} |"
+    rates = " | ".join(rate(found.get(name)) for found in (seen, *others))
+    return f"| [{name}](#{name}) | {task.instruction} | {rates} | {length} |"
 
 
 def rate(entry: dict[str, object] | None) -> str:
@@ -99,6 +149,16 @@ def section(name: str) -> str:
     return f"## {name}\n\n{text}\n\nStages: {', '.join(task.stages)}.\n"
 
 
+def peers() -> str:
+    """Returns what is said about the tasks of others."""
+    found = measured(OF_PEERS)
+    rows = [
+        f"| `{name}` | {kind.instruction} | {', '.join(kind.stages)} | {rate(found[name]) if name in found else '-'} |"
+        for name, kind in KINDS.items()
+    ]
+    return PEERS.format(rows="\n".join(rows))
+
+
 def pictures(name: str) -> tuple[str, NDArray[np.uint8], NDArray[np.uint8]]:
     """Returns a task's name with its start and its end as the expert leaves it."""
     world = TaskEnvironment(TASKS[name](50.0), cameras=(), time_limit_s=LIMIT_S)
@@ -114,7 +174,7 @@ def pictures(name: str) -> tuple[str, NDArray[np.uint8], NDArray[np.uint8]]:
 def picture(world: TaskEnvironment) -> NDArray[np.uint8]:
     """Draws the table from the front, twice as large as needed and averaged."""
     camera = MovableCamera(world.physics, 2 * SIZE, 2 * SIZE)
-    camera.set_pose((0.0, 0.03, 0.05), 0.95, 90.0, -52.0)
+    camera.set_pose(*VIEWS[world.embodiment.name])
     drawn = camera.render().reshape(SIZE, 2, SIZE, 2, 3).mean(axis=(1, 3))
     return np.asarray(drawn, dtype=np.uint8)
 
