@@ -1,7 +1,7 @@
 """The bare iiwa 14 as MJCF, alone or two of them, from primitives: true kinematics, masses and torques, no meshes.
 
-Differences from the published model: gains are ours; gravity of the arm is compensated, as the real arm's controller does; torques are bounded
-by those of the axes; links are capsules that span its collision spheres, and an arm does not collide with itself.
+Differences from the published model: gains are ours; gravity of the arm is compensated, as by the real controller; torques are
+bounded by those of the axes; links are capsules that span its collision spheres, and an arm does not collide with itself.
 """
 
 from dm_control import mjcf
@@ -27,7 +27,7 @@ from stringline.datasets.embodiments.rigid import Matrix, pose, quaternion
 FOOT = "base_link"
 SILVER, ORANGE = (0.80, 0.81, 0.83, 1.0), (0.96, 0.44, 0.10, 1.0)
 DARK, METAL, PAD = (0.16, 0.16, 0.18, 1.0), (0.55, 0.56, 0.58, 1.0), (0.05, 0.05, 0.06, 1.0)
-# Of each axis, Nm/rad and Nm s/rad. The published 2000 and 200 of every axis chatter where the wrist is at the limit of its torque.
+# Of each axis, Nm/rad and Nm s/rad. The published 2000 and 200 chatter where the wrist is at the limit of its torque.
 GAINS = ((4000, 250), (4000, 250), (3000, 150), (3000, 150), (1000, 40), (1000, 40), (1000, 40))
 DAMPING, ARMATURE = 0.5, 0.1  # Nm s/rad; kg m^2, as of rotors behind gears; both of every axis.
 FINGER_KP, FINGER_KV = 2500.0, 150.0

@@ -16,6 +16,10 @@ from stringline.sim.experts.fruit_bowl import FruitBowlExpert
 from stringline.sim.experts.glass_on_rack import GlassOnRackExpert
 from stringline.sim.experts.hand_over_banana import HandOverBananaExpert
 from stringline.sim.experts.hand_over_pen import HandOverPenExpert
+from stringline.sim.experts.kuka_bimanual import KukaBimanualPickExpert, KukaBimanualPlaceExpert
+from stringline.sim.experts.kuka_hand_over import KukaHandOverExpert
+from stringline.sim.experts.kuka_pick import KukaPickExpert
+from stringline.sim.experts.kuka_place import KukaPlaceExpert
 from stringline.sim.experts.mug_on_plate import MugOnPlateExpert
 from stringline.sim.experts.plate_on_rack import PlateOnRackExpert
 from stringline.sim.experts.single_insertion import SingleInsertionExpert
@@ -30,6 +34,11 @@ from stringline.sim.tasks.glass_on_rack import GlassOnRack
 from stringline.sim.tasks.hand_over_banana import HandOverBanana
 from stringline.sim.tasks.hand_over_pen import HandOverPen
 from stringline.sim.tasks.imported import import_task, is_imported
+from stringline.sim.tasks.kuka_bimanual_pick import KukaBimanualPick
+from stringline.sim.tasks.kuka_bimanual_place import KukaBimanualPlace
+from stringline.sim.tasks.kuka_hand_over import KukaHandOver
+from stringline.sim.tasks.kuka_pick import KukaPick
+from stringline.sim.tasks.kuka_place import KukaPlace
 from stringline.sim.tasks.mug_on_plate import MugOnPlate
 from stringline.sim.tasks.plate_on_rack import PlateOnRack
 from stringline.sim.tasks.single_insertion import SingleInsertion
@@ -63,6 +72,11 @@ EXPERTS: Mapping[str, Callable[[], Expert[TaskEnvironment]]] = {
     GlassOnRack.name: GlassOnRackExpert,
     HandOverBanana.name: VariedHandOverBananaExpert,
     HandOverPen.name: HandOverPenExpert,
+    KukaBimanualPick.name: KukaBimanualPickExpert,
+    KukaBimanualPlace.name: KukaBimanualPlaceExpert,
+    KukaHandOver.name: KukaHandOverExpert,
+    KukaPick.name: KukaPickExpert,
+    KukaPlace.name: KukaPlaceExpert,
     MugOnPlate.name: MugOnPlateExpert,
     PlateOnRack.name: PlateOnRackExpert,
     SingleInsertion.name: SingleInsertionExpert,

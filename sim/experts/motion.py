@@ -38,7 +38,7 @@ class Motion:
         embodiment: The body.
         kinematics: Of that body.
         control_hz: Joint targets per second.
-        top_speed: Of any hinge, rad/s; where some may turn faster than others: of the fastest, and the others less by that ratio.
+        top_speed: Of any hinge, rad/s; where some may turn faster than others, of the fastest, the others less by that ratio.
         top_acceleration: The same, rad/s^2.
     """
 

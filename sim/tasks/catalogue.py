@@ -12,6 +12,11 @@ from stringline.sim.tasks.glass_on_rack import GlassOnRack
 from stringline.sim.tasks.hand_over_banana import HandOverBanana
 from stringline.sim.tasks.hand_over_pen import HandOverPen
 from stringline.sim.tasks.imported import import_task, is_imported
+from stringline.sim.tasks.kuka_bimanual_pick import KukaBimanualPick
+from stringline.sim.tasks.kuka_bimanual_place import KukaBimanualPlace
+from stringline.sim.tasks.kuka_hand_over import KukaHandOver
+from stringline.sim.tasks.kuka_pick import KukaPick
+from stringline.sim.tasks.kuka_place import KukaPlace
 from stringline.sim.tasks.mug_on_plate import MugOnPlate
 from stringline.sim.tasks.plate_on_rack import PlateOnRack
 from stringline.sim.tasks.single_insertion import SingleInsertion
@@ -27,6 +32,11 @@ TASKS: Mapping[str, Callable[[float], TabletopTask]] = {
     GlassOnRack.name: GlassOnRack,
     HandOverBanana.name: HandOverBanana,
     HandOverPen.name: HandOverPen,
+    KukaBimanualPick.name: KukaBimanualPick,
+    KukaBimanualPlace.name: KukaBimanualPlace,
+    KukaHandOver.name: KukaHandOver,
+    KukaPick.name: KukaPick,
+    KukaPlace.name: KukaPlace,
     MugOnPlate.name: MugOnPlate,
     PlateOnRack.name: PlateOnRack,
     SingleInsertion.name: SingleInsertion,

@@ -73,10 +73,11 @@ def test_tasks_can_be_made_and_their_observations_fit_their_space(task: str) -> 
     env = gymnasium.make(environment_id(task), cameras=["overhead"], image_size=16)
     observation, info = env.reset(seed=1)
     assert env.observation_space.contains(observation)
-    observation, reward, terminated, truncated, info = env.step(START_POSE.astype(np.float32))
+    assert isinstance(env.unwrapped, TaskEnvironment)
+    home = env.unwrapped.embodiment.home.astype(np.float32)
+    observation, reward, terminated, truncated, info = env.step(home)
     assert env.observation_space.contains(observation)
     assert (reward, terminated, truncated, info["unstable"]) == (0.0, False, False, False)
-    assert isinstance(env.unwrapped, TaskEnvironment)
     assert env.unwrapped.task.name == task
     env.close()
 
