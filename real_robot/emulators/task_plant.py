@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract import Array
+from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.sim.evaluation import open_world
 
 Vector = NDArray[np.float64]
@@ -45,6 +46,12 @@ class TaskPlant:
         self._frames: dict[str, Array] = {}
         self._outcome: dict[str, bool | int | float | str] = {}
         self.begin(0, {})
+
+    @property
+    def embodiment(self) -> Embodiment:
+        """The body that the task is for."""
+        body: Embodiment = self._world.task.robot.embodiment
+        return body
 
     def begin(self, seed: int, options: Mapping[str, float]) -> None:
         """Begins the episode of that seed; options as the task knows them."""

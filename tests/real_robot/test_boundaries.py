@@ -13,11 +13,13 @@ import stringline
 ROOM = Path(__file__).parents[2] / "real_robot"
 LIGHT = [
     "drivers.dynamixel.aloha",
+    "drivers.fri.driver",
     "safety",
     "sampler",
     "device_process",
     "device_worker",
     "emulators.aloha",
+    "emulators.fri.client",
     "emulators.client",
     "bridge",
     "deploy",
@@ -89,6 +91,17 @@ def test_only_drivers_know_the_bus_and_the_replay_of_logs_into_emulators() -> No
 def test_only_the_bus_and_the_far_end_write_to_descriptors() -> None:
     writers = ("os.write", "os.writev", "os.pwrite", "os.fdopen", "os.sendfile", "os.open", "os.openpty")
     assert uses(ROOM, lambda node: calls(node, *writers)) == {"drivers/dynamixel/bus.py", "emulators/server.py"}
+
+
+def test_only_the_link_of_fri_and_its_far_end_speak_udp() -> None:
+    wanted = ("socket.SOCK_DGRAM", "socket.SOCK_RAW")
+    assert uses(ROOM, lambda node: calls(node, *wanted)) == {
+        "drivers/fri/link.py",
+        "emulators/fri/__main__.py",
+        "emulators/fri/server.py",
+    }
+    users = uses(ROOM, lambda node: imports(node, "stringline.real_robot.drivers.fri.link"))
+    assert users == {"drivers/fri/arm.py", "drivers/fri/driver.py"}
 
 
 def test_a_device_process_knows_one_clock_that_nobody_sets() -> None:

@@ -125,7 +125,8 @@ def pool(version: str) -> descriptor_pool.DescriptorPool:
         for number, field, kind in zip(words[::3], words[1::3], words[2::3], strict=True):
             base = kind.rstrip("!*+")
             one = described_message.field.add(name=field, number=int(number), label={"!": 2, "*": 3, "+": 3}.get(kind[-1], 1))
-            one.type = TYPES.get(base, ENUM if base in ENUMS else MESSAGE)
+            code: Any = TYPES.get(base, ENUM if base in ENUMS else MESSAGE)
+            one.type = code
             if base not in TYPES:
                 one.type_name = f".fri.{base}"
             if kind.endswith("+"):

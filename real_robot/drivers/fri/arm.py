@@ -17,6 +17,7 @@ from stringline.real_robot.drivers.fri.inbox import Inbox, usable
 from stringline.real_robot.drivers.fri.joint_values import JOINTS
 from stringline.real_robot.drivers.fri.link import FriLink
 from stringline.real_robot.drivers.fri.monitoring import Joints, Monitoring
+from stringline.real_robot.drivers.fri.playback import Playback
 from stringline.real_robot.drivers.fri.session import bar_of
 from stringline.real_robot.drivers.fri.versions import FriVersion
 
@@ -39,6 +40,7 @@ class FriArm:
         operation_modes: In which it may be moved.
         gripper: At the controller's outputs, or None.
         read_only: Whether what it is told to do is thrown away.
+        own_beat: Whether it is answered at other times than commands are made.
 
     Attributes:
         message: The newest, or None before the first.
@@ -61,20 +63,20 @@ class FriArm:
         operation_modes: Collection[OperationMode],
         gripper: IoGripper | None = None,
         read_only: bool = False,
+        own_beat: bool = False,
     ) -> None:
         self.name, self.link, self.inbox = name, link, Inbox(version)
         self._version, self._period_s = version, period_s
-        self._modes, self._gripper, self._read_only = frozenset(operation_modes), gripper, read_only
+        self._modes, self._gripper = frozenset(operation_modes), gripper
+        self._read_only, self._own_beat = read_only, own_beat
         self.message: Monitoring | None = None
         self.pending = self.fresh = False
         self.misses = self.sent = self._unanswered = 0
         self.velocity = np.zeros(JOINTS)
         # A gripper that was told once goes on holding what it holds, whatever becomes of the arm.
         self.opening, self.wanted_opening, self._gripper_led = 1.0, 1.0, False
-        # The last command, the one before, and when the last was given: answers at other times lie between the two.
         self._last: Vector = np.zeros(JOINTS)
-        self._before: Vector = self._last
-        self._given = 0.0
+        self._playback = Playback(self._last)
         self._event = Bar.NONE
 
     def collect(self, now: float) -> None:
@@ -114,7 +116,8 @@ class FriArm:
         self.fresh, self.pending = True, self._unanswered >= message.receive_multiplier
 
     def _begin_at(self, position: Joints) -> None:
-        self._last = self._before = np.array(position)
+        self._last = np.array(position)
+        self._playback = Playback(self._last)
 
     def _notice(self, event: Bar) -> None:
         self._event = max(self._event, event)
@@ -131,38 +134,34 @@ class FriArm:
         event, self._event = self._event, Bar.NONE
         return Bar.NONE if self._read_only else max(bar_of(self.message, self._modes), event)
 
-    def offer(self, position: Vector, opening: float, now: float) -> None:
+    def offer(self, position: Vector, opening: float) -> None:
         """Takes the filter's command of this cycle; one that is far from the last is refused.
 
         Args:
             position: (7,) rad.
             opening: Of the gripper.
-            now: Seconds.
         """
         if self._read_only or self.message is None or self.message.session is not SessionState.COMMANDING_ACTIVE:
             return
         if not np.abs(position - self._last).max() <= _FASTEST_RAD_S * self._period_s:
-            self._before = self._last
             self._notice(Bar.FAR)
             return
-        self._before, self._last, self._given = self._last, position.copy(), now
+        self._last = position.copy()
+        if self._own_beat:
+            self._playback.give(self._last)
         self.wanted_opening, self._gripper_led = opening, True
 
-    def answer(self, now: float | None = None) -> None:
-        """Answers the newest message, if that is due.
-
-        Args:
-            now: Seconds; the position is then one period behind, between the last two commands: commands that come in one beat
-                are turned into answers in another without any step being larger. None: the last command.
-        """
+    def answer(self) -> None:
+        """Answers the newest message, if that is due."""
         if not self.pending or self.message is None:
             return
         self.pending, self._unanswered = False, 0
         if self.message.session is SessionState.IDLE:
             return
         active = self.message.session is SessionState.COMMANDING_ACTIVE
-        share = 1.0 if now is None else min(max((now - self._given) / self._period_s, 0.0), 1.0)
-        position = self._idle_position() if not active else tuple((self._before + share * (self._last - self._before)).tolist())
+        position = self._idle_position()
+        if active:
+            position = tuple((self._playback.play() if self._own_beat else self._last).tolist())
         outputs = (self._gripper.command(self.wanted_opening),) if active and self._gripper and self._version.has_io else ()
         command = Command(self.sent, self.message.sequence, position, outputs)
         self.sent = (self.sent + self.link.send(command.to_bytes(self._version))) % (1 << 32)

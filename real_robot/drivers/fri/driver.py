@@ -1,7 +1,7 @@
 """LBR arms over FRI, one controller and one UDP port each: the face that the device process uses.
 
 The first arm gives the beat: a read waits for its message, and its answer leaves as soon as the filter has looked at it. The
-others answer in the beat of their own controllers, at once, with positions between the last two commands of the filter.
+others answer in the beat of their own controllers, at once, and go along the path of the filter's commands a little behind it.
 """
 
 import math
@@ -115,7 +115,9 @@ class FriDriver:
             except ValueError as error:
                 problems.append(str(error))
         if not problems:
-            self._arms = [self._make(name, link) for name, link in zip(self._ports, self._links, strict=True)]
+            self._arms = [
+                self._make(name, link, place) for place, (name, link) in enumerate(zip(self._ports, self._links, strict=True))
+            ]
             deadline = time.monotonic() + self._connect_timeout_s
             while any(arm.message is None for arm in self._arms) and self._wait(deadline):
                 pass
@@ -124,7 +126,7 @@ class FriDriver:
             self.close()
             raise RobotNotReadyError(problems)
 
-    def _make(self, name: str, link: FriLink) -> FriArm:
+    def _make(self, name: str, link: FriLink, place: int) -> FriArm:
         return FriArm(
             name,
             link,
@@ -133,6 +135,7 @@ class FriDriver:
             operation_modes=self._modes,
             gripper=self._grippers.get(name),
             read_only=self._read_only,
+            own_beat=place > 0 and not self._together,
         )
 
     def _stranger(self, arm: FriArm) -> str:
@@ -214,9 +217,8 @@ class FriDriver:
         Raises:
             TypeError: It is not a command that the safety filter made.
         """
-        now = time.monotonic()
         for arm, target in zip(self._arms, np.split(checked(command).position, len(self._arms)), strict=True):
-            arm.offer(target[:JOINTS], float(target[JOINTS]), now)
+            arm.offer(target[:JOINTS], float(target[JOINTS]))
         for arm in self._arms if self._together else self._arms[:1]:
             arm.answer()
 
@@ -238,7 +240,7 @@ class FriDriver:
         """Answers the arms with a beat of their own."""
         if not self._together:
             for arm in self._arms[1:]:
-                arm.answer(time.monotonic())
+                arm.answer()
 
     def _wait(self, deadline: float) -> bool:
         """Waits for something to come in and takes it; says whether there is time left."""

@@ -1,0 +1,270 @@
+"""One emulated controller: what it tells in every period, what it accepts as a command, and when it stops its arm."""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.names import unknown_name
+from stringline.real_robot.drivers.fri.command import Command
+from stringline.real_robot.drivers.fri.enums import (
+    CommandMode,
+    ControlMode,
+    DriveState,
+    IoDirection,
+    IoType,
+    OperationMode,
+    Overlay,
+    SafetyState,
+    SessionState,
+)
+from stringline.real_robot.drivers.fri.inbox import usable
+from stringline.real_robot.drivers.fri.io_value import IoValue
+from stringline.real_robot.drivers.fri.joint_values import JOINTS
+from stringline.real_robot.drivers.fri.monitoring import Monitoring
+from stringline.real_robot.drivers.fri.versions import FriVersion
+from stringline.real_robot.drivers.fri.wire import FriDecodeError
+from stringline.real_robot.emulators.fri.network import KINDS, Road
+from stringline.real_robot.emulators.fri.quality import QualityMeter, QualityRule
+from stringline.real_robot.emulators.fri.session import EmulatedSession
+from stringline.real_robot.emulators.messages import Json
+
+Vector = NDArray[np.float64]
+
+# Names of the gripper's output and input in the emulated project.
+GRIPPER_OUTPUT, GRIPPER_INPUT = "Gripper.Opening", "Gripper.MeasuredOpening"
+EVENTS = ("cut", "mend", "stop", "release", "leave", "restart", "t1", "t2", "aut")
+FAULTS = tuple(f"{prefix}{kind}" for prefix in ("", "answer_") for kind in KINDS) + EVENTS
+
+_REPEATED_RAD = 1e-6
+_EPOCH_S = 1_700_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class ControllerSettings:
+    """How a controller is set.
+
+    Attributes:
+        version: Of FRI.
+        lower: (7,) axis limits, rad.
+        upper: (7,).
+        fastest: (7,) rad/s; a command that is further from the last than this allows is answered by a safety stop.
+        send_period_ms: Between two messages.
+        receive_multiplier: Messages for each answer.
+        restarts: Whether the application begins its motion anew after it was broken off.
+        rule: Of the connection's quality.
+    """
+
+    version: FriVersion
+    lower: Vector
+    upper: Vector
+    fastest: Vector
+    send_period_ms: int = 10
+    receive_multiplier: int = 1
+    restarts: bool = True
+    rule: QualityRule = field(default_factory=QualityRule)
+
+
+class EmulatedController:
+    """The controller of one arm.
+
+    Args:
+        settings: How it is set.
+
+    Attributes:
+        target: (7,) where its arm is sent.
+        opening: Where its gripper is sent.
+        answers: Datagrams that have come in since somebody began to count.
+        stops: Why the arm was stopped, in words, oldest first.
+        out: The way to the client.
+        back: The way from it.
+    """
+
+    def __init__(self, settings: ControllerSettings) -> None:
+        self._settings = settings
+        self._session, self._meter = EmulatedSession(restarts=settings.restarts), QualityMeter(settings.rule)
+        self._safety, self._operation = SafetyState.NORMAL, OperationMode.T1
+        self._sequence, self._last_command, self._reflected = 0, -1, 0
+        self._answered = self._follows = False
+        self._periods_since_command = self._since_asked = 0
+        self._measured, self._velocity, self._torque = np.zeros(JOINTS), np.zeros(JOINTS), np.zeros(JOINTS)
+        self._measured_opening = 1.0
+        self._ipo: Vector = np.zeros(JOINTS)
+        self.target: Vector = np.zeros(JOINTS)
+        self.opening, self.answers = 1.0, 0
+        self.stops: list[str] = []
+        self._asked = self._in_time = 0
+        self.out, self.back = Road(), Road()
+
+    @property
+    def state(self) -> SessionState:
+        """Of the session."""
+        return self._session.state
+
+    @property
+    def answered(self) -> bool:
+        """Whether the newest message was answered."""
+        return self._answered
+
+    def report(self) -> dict[str, Json]:
+        """Returns how many messages were sent by the clock, how many were answered in time, and why the arm was stopped."""
+        return {"periods": self._asked, "in_time": self._in_time, "stops": list(self.stops), "state": self.state.name}
+
+    def sense(self, position: Vector, torque: Vector, opening: float) -> None:
+        """Shows it what its arm and gripper do."""
+        self._measured, self._torque, self._measured_opening = position, torque, opening
+        if not self._session.commanding:
+            self.target = position.copy()
+
+    def begin(self, position: Vector, opening: float) -> list[bytes]:
+        """Puts the arm elsewhere, which breaks off a motion; returns what is told about it, oldest first."""
+        was = self.state
+        self._session.break_off()
+        self.sense(position, np.zeros(JOINTS), opening)
+        self.opening = opening
+        told = [self._tell()]
+        if was is SessionState.COMMANDING_ACTIVE:
+            self._session.state, self._session.wants_motion = was, True
+            self._hold()
+            told.append(self._tell())
+        return told
+
+    def tick(self, *, judged: bool = True) -> list[bytes]:
+        """Goes on by a period and returns the datagrams that reach the client.
+
+        Args:
+            judged: Whether a missing answer counts against the connection.
+        """
+        for data in self.back.pass_period():
+            self._obey(data)
+        self._since_asked += 1
+        self._asked, self._in_time = self._asked + 1, self._in_time + self._answered
+        if self._answered or (judged and self._since_asked >= self._settings.receive_multiplier):
+            self._meter.note(self._answered)
+            self._since_asked = 0
+        if self.state is SessionState.MONITORING_WAIT and not self._answered:
+            self._last_command = -1  # The next client may be another one, which counts from the start.
+        was = self._session.commanding
+        may_move = self._safety is SafetyState.NORMAL
+        self._session.advance(self._meter.quality, may_move=may_move, follows=self._follows)
+        if self._session.commanding != was:
+            self._hold()
+        self._periods_since_command += 1
+        return [*self.out.pass_period(), *self.out.carry(self._tell())]
+
+    def _hold(self) -> None:
+        """Stands still where the arm is; a motion begins there."""
+        self._ipo = self.target = self._measured.copy()
+        self._periods_since_command, self._follows = 0, False
+
+    def _tell(self) -> bytes:
+        settings = self._settings
+        self._sequence = (self._sequence + 1) % (1 << 32)
+        self._answered = False
+        commanding = self._session.commanding
+        active = self.state is SessionState.COMMANDING_ACTIVE
+        stamp = self._sequence * settings.send_period_ms * 1_000_000
+        drive = DriveState.ACTIVE if commanding else DriveState.OFF
+        feedback = IoValue(GRIPPER_INPUT, IoType.ANALOG, IoDirection.INPUT, self._measured_opening)
+        message = Monitoring(
+            sequence=self._sequence,
+            reflected=self._reflected,
+            session=self.state,
+            quality=self._meter.quality,
+            send_period_ms=settings.send_period_ms,
+            receive_multiplier=settings.receive_multiplier,
+            safety=self._safety,
+            drives=(drive,) * JOINTS,
+            operation=self._operation,
+            control=ControlMode.POSITION if commanding else ControlMode.NONE,
+            measured=tuple(self._measured.tolist()),
+            torque=tuple(self._torque.tolist()),
+            commanded=tuple(self.target.tolist()) if settings.version.echoes else (),
+            commanded_torque=(0.0,) * JOINTS,
+            external_torque=(0.0,) * JOINTS,
+            inputs=(feedback,) if settings.version.has_io else (),
+            time=(_EPOCH_S + stamp // 10**9, stamp % 10**9),
+            ipo=tuple(self._ipo.tolist()) if commanding else (),
+            command_mode=CommandMode.POSITION if commanding else CommandMode.NONE,
+            overlay=Overlay.JOINT if commanding else Overlay.NONE,
+            tracking=1.0 if active else 0.0,
+        )
+        return message.to_bytes(settings.version)
+
+    def receive(self, data: bytes) -> None:
+        """Takes a datagram that the client has sent."""
+        self.answers += 1
+        for arrived in self.back.carry(data):
+            self._obey(arrived)
+
+    def _obey(self, data: bytes) -> None:
+        """Does what a command says, if it is one, new, and an answer to the newest message."""
+        try:
+            command = Command.of(self._settings.version, data)
+        except FriDecodeError:
+            return
+        if command.sequence <= self._last_command or command.reflected != self._sequence:
+            return
+        self._last_command, self._reflected, self._answered = command.sequence, command.sequence, True
+        if self._session.commanding and not usable(command.position):
+            self.stop(f"a command of {len(command.position)} joints, or not finite")
+        elif self.state is SessionState.COMMANDING_WAIT:
+            self._follows = bool(np.abs(np.array(command.position) - self._ipo).max() <= _REPEATED_RAD)
+        elif self.state is SessionState.COMMANDING_ACTIVE:
+            self._move(np.array(command.position), command)
+
+    def _move(self, position: Vector, command: Command) -> None:
+        settings = self._settings
+        allowed = settings.fastest * 1e-3 * settings.send_period_ms * max(self._periods_since_command, 1) + _REPEATED_RAD
+        steps = np.abs(position - self.target)
+        if (steps > allowed).any():
+            self.stop(f"axis {1 + int((steps - allowed).argmax())} was to jump by {steps.max():.4f} rad")
+            return
+        if (position < settings.lower).any() or (position > settings.upper).any():
+            self.stop("a command beyond an axis limit")
+            return
+        self.target, self._periods_since_command = position, 0
+        for value in command.outputs:
+            if value.name == GRIPPER_OUTPUT and math.isfinite(value.value):
+                self.opening = min(max(value.value, 0.0), 1.0)
+
+    def stop(self, why: str) -> None:
+        """Stops the arm by its safety controller."""
+        self.stops.append(why)
+        self._safety = SafetyState.STOP1_ON_PATH
+        self._session.break_off()
+        self._hold()
+
+    def fault(self, kind: str, count: int = 0) -> None:
+        """Begins or ends a fault.
+
+        Args:
+            kind: One of the connection (`drop`, `late`, `duplicate`, `reorder`, `corrupt`) for the next messages, with
+                `answer_` before it for the next answers; `cut` and `mend` it; `stop` and `release` the arm by the safety
+                controller; `leave` the motion, `restart` the application; change the operation mode to `t1`, `t2`, `aut`.
+            count: Of datagrams, at least 1.
+
+        Raises:
+            ValueError: There is no such fault.
+        """
+        if kind not in FAULTS:
+            raise unknown_name("fault", kind, FAULTS)
+        match kind:
+            case "cut" | "mend":
+                self.out.cut = self.back.cut = kind == "cut"
+            case "stop":
+                self.stop("by script")
+            case "release":
+                self._safety = SafetyState.NORMAL
+            case "leave":
+                self._session.break_off()
+                self._session.wants_motion = False
+                self._hold()
+            case "restart":
+                self._session.wants_motion = True
+            case "t1" | "t2" | "aut":
+                self._operation = OperationMode[kind.upper()]
+            case _:
+                road = self.back if kind.startswith("answer_") else self.out
+                road.plan(kind.removeprefix("answer_"), count)

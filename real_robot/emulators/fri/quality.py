@@ -1,0 +1,60 @@
+"""How an emulated controller judges its connection. KUKA's own rule is not public; this one is an assumption."""
+
+from collections import deque
+from dataclasses import dataclass
+
+from stringline.real_robot.drivers.fri.enums import Quality
+
+
+@dataclass(frozen=True)
+class QualityRule:
+    """Shares of answers that came in time.
+
+    Attributes:
+        window: Answers that are looked back at.
+        fair: Smallest share for FAIR.
+        good: For GOOD.
+        excellent: For EXCELLENT.
+        most_missed: Answers in a row that may be missing; with one more the connection is POOR at once.
+    """
+
+    window: int = 20
+    fair: float = 0.5
+    good: float = 0.8
+    excellent: float = 0.95
+    most_missed: int = 4
+
+    def __post_init__(self) -> None:
+        """Refuses thresholds that are no order."""
+        if self.window < 1 or self.most_missed < 0 or not 0 <= self.fair <= self.good <= self.excellent <= 1:
+            raise ValueError(
+                f"A rule of quality needs window >= 1, most_missed >= 0 and 0 <= fair <= good <= excellent <= 1; got {self}."
+            )
+
+
+class QualityMeter:
+    """Counts answers by a rule; a new connection has had none."""
+
+    def __init__(self, rule: QualityRule) -> None:
+        self._rule = rule
+        self.reset()
+
+    def reset(self) -> None:
+        """Begins anew."""
+        self._seen: deque[bool] = deque([False] * self._rule.window, self._rule.window)
+        self._missed = self._rule.most_missed + 1
+
+    def note(self, answered: bool) -> None:
+        """Takes down whether an answer came in time."""
+        self._seen.append(answered)
+        self._missed = 0 if answered else self._missed + 1
+
+    @property
+    def quality(self) -> Quality:
+        """Of the connection."""
+        rule, share = self._rule, sum(self._seen) / self._rule.window
+        if self._missed > rule.most_missed or share < rule.fair:
+            return Quality.POOR
+        if share < rule.good:
+            return Quality.FAIR
+        return Quality.GOOD if share < rule.excellent else Quality.EXCELLENT

@@ -1,0 +1,251 @@
+"""The loop of the program: UDP to the drivers, by the clock or in lock-step, and a local socket for whoever looks after it."""
+
+import contextlib
+import logging
+import select
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from stringline.datasets.contract import Array
+from stringline.datasets.names import unknown_name
+from stringline.real_robot.drivers.fri.enums import SessionState
+from stringline.real_robot.drivers.fri.monitoring import LONGEST_MESSAGE
+from stringline.real_robot.emulators.fri.cell import EmulatedCell
+from stringline.real_robot.emulators.fri.controller import EmulatedController
+from stringline.real_robot.emulators.messages import Header, Json, receive, send
+
+log = logging.getLogger(__name__)
+
+# Of a captured datagram: period, session state, length.
+CAPTURED = struct.Struct("<IBH")
+
+_LOOPBACK = "127.0.0.1"
+_ANSWERS_TIMEOUT_S = 2.0
+_COAX_S = 0.05  # After such a silence a client that is still coming up is asked again.
+_MAX_LAG_S = 0.25
+OPERATIONS = ("begin", "advance", "frames", "outcome", "fault", "report", "reboot")
+
+
+class Wire:
+    """The connection of one controller.
+
+    Args:
+        controller: Who speaks.
+        port: Of the client, on this computer.
+        capture: File that keeps every datagram of the client, or None.
+    """
+
+    def __init__(self, controller: EmulatedController, port: int, capture: Path | None = None) -> None:
+        self.controller, self.port, self.periods = controller, port, 0
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.setblocking(False)
+        self.socket.bind((_LOOPBACK, 0))
+        self._capture = None if capture is None else capture.open("wb", buffering=0)
+        self._asked_at = 0.0
+
+    def fileno(self) -> int:
+        """Descriptor to wait on."""
+        return self.socket.fileno()
+
+    def reboot(self, controller: EmulatedController) -> None:
+        """Begins anew with another controller, as if nothing had been sent."""
+        self.serve()
+        self.controller, self.periods = controller, 0
+        if self._capture is not None:
+            self._capture.seek(0)
+            self._capture.truncate()
+
+    def serve(self) -> None:
+        """Takes what the client has sent."""
+        with contextlib.suppress(BlockingIOError, ConnectionRefusedError):
+            while True:
+                data = self.socket.recv(LONGEST_MESSAGE + 1)
+                active = self.controller.state is SessionState.COMMANDING_ACTIVE
+                if self._capture is not None:
+                    self._capture.write(CAPTURED.pack(self.periods, active, len(data)) + data)
+                self.controller.receive(data)
+
+    def tick(self, *, judged: bool = True) -> None:
+        """Goes on by a period."""
+        self.serve()
+        self.periods += 1
+        self.tell(self.controller.tick(judged=judged))
+
+    def coax(self) -> None:
+        """Goes on while nobody counts time: as soon as the client has answered, and now and then until it does."""
+        if self.controller.answered or time.monotonic() - self._asked_at > _COAX_S:
+            self.tick(judged=False)
+
+    def tell(self, datagrams: list[bytes]) -> None:
+        """Sends to the client, whether or not it is there."""
+        self._asked_at = time.monotonic()
+        for data in datagrams:
+            with contextlib.suppress(OSError):
+                self.socket.sendto(data, (_LOOPBACK, self.port))
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self.socket.close()
+        if self._capture is not None:
+            self._capture.close()
+
+
+class FriServer:
+    """Serves one client and the drivers until the client says goodbye.
+
+    Args:
+        cell: The world with its controllers.
+        ports: Of the drivers, by arm.
+        listener: Socket where the client connects.
+        real_time: Whether time goes on by itself. Else sessions come up by themselves, and from the first episode on there is
+            one period per `advance` message.
+        phase: By which share of a period each controller is behind the one before it; they have no common clock.
+        capture: Folder for what drivers send, a file per arm, or None.
+    """
+
+    def __init__(
+        self,
+        cell: EmulatedCell,
+        ports: Mapping[str, int],
+        listener: socket.socket,
+        *,
+        real_time: bool,
+        phase: float = 0.0,
+        capture: Path | None = None,
+    ) -> None:
+        self._cell, self._real_time, self._phase = cell, real_time, phase
+        self._wires = {
+            arm: Wire(controller, ports[arm], None if capture is None else capture / f"{arm}.bin")
+            for arm, controller in cell.controllers.items()
+        }
+        self._listener = listener
+        self._client: socket.socket | None = None
+        self._seen: dict[str, Array] = {}
+        self._seen_at = 0.0
+        self._begun = self._done = False
+
+    def run(self) -> None:
+        """Serves until the client leaves, then closes everything."""
+        period, start = self._cell.plant.period_s, time.monotonic()
+        due = {arm: start + index * self._phase * period for index, arm in enumerate(self._wires)}
+        first = next(iter(self._wires))
+        try:
+            while not self._done:
+                now = time.monotonic()
+                for arm, wire in self._wires.items():
+                    if now < due[arm]:
+                        continue
+                    due[arm] = max(due[arm] + period, now - _MAX_LAG_S)
+                    if not self._real_time:
+                        if not self._begun:
+                            wire.coax()
+                        continue
+                    if arm == first:
+                        self._advance()
+                    wire.tick()
+                timed = self._real_time or not self._begun
+                self._serve(max(0.0, min(due.values()) - time.monotonic()) if timed else None)
+        finally:
+            for wire in self._wires.values():
+                wire.close()
+            self._cell.plant.close()
+
+    def _serve(self, timeout_s: float | None) -> None:
+        wires = {wire.fileno(): wire for wire in self._wires.values()}
+        ready, _, _ = select.select([*wires, (self._client or self._listener).fileno()], [], [], timeout_s)
+        for fd in ready:
+            if fd in wires:
+                wires[fd].serve()
+            elif self._client is None:
+                self._client, _ = self._listener.accept()
+            else:
+                self._answer(self._client)
+
+    def _answer(self, client: socket.socket) -> None:
+        try:
+            header, _ = receive(client)
+            try:
+                send(client, *self._obey(header))
+            except (ValueError, KeyError, TypeError) as error:
+                send(client, {"error": str(error)})
+        except (ConnectionError, ValueError) as error:
+            log.debug("The client left: %s", error)
+            client.close()
+            self._done = True
+
+    def _obey(self, header: Header) -> tuple[Header, dict[str, Array]]:
+        operation = str(header["operation"])
+        answer: Header = {}
+        match operation:
+            case "begin":
+                self._begin(int(str(header["seed"])), header.get("options"))
+                answer = dict(self._cell.plant.outcome())
+            case "advance":
+                answer = self._advance_after(header["writes"])
+            case "frames":
+                return answer, self._stamped_frames()
+            case "outcome":
+                answer = dict(self._cell.plant.outcome())
+            case "report":
+                answer = {"report": {arm: wire.controller.report() for arm, wire in self._wires.items()}}
+            case "reboot":
+                self._reboot()
+            case "fault":
+                self._wire(str(header["arm"])).controller.fault(str(header["kind"]), int(str(header.get("servo", 0))))
+            case _:
+                raise unknown_name("operation", operation, OPERATIONS)
+        return answer, {}
+
+    def _reboot(self) -> None:
+        self._cell.reboot()
+        self._begun = False
+        for arm, wire in self._wires.items():
+            wire.reboot(self._cell.controllers[arm])
+
+    def _wire(self, arm: str) -> Wire:
+        if arm not in self._wires:
+            raise unknown_name("arm", arm, self._wires)
+        return self._wires[arm]
+
+    def _begin(self, seed: int, options: Json) -> None:
+        chosen = {key: float(str(value)) for key, value in options.items()} if isinstance(options, dict) else {}
+        told, self._begun = self._cell.begin(seed, chosen), True
+        for arm, wire in self._wires.items():
+            wire.serve()
+            wire.controller.answers, wire.periods = 0, wire.periods + 1
+            wire.tell(told[arm])
+
+    def _advance_after(self, writes: Json) -> Header:
+        """Goes on by one period once every controller has got as many answers as its driver has sent."""
+        wanted = writes if isinstance(writes, dict) else {}
+        counts = {arm: int(str(wanted.get(arm, 0))) for arm in self._wires}
+        deadline = time.monotonic() + _ANSWERS_TIMEOUT_S
+        while (late := [arm for arm, wire in self._wires.items() if wire.controller.answers < counts[arm]]) and (
+            time.monotonic() < deadline
+        ):
+            select.select([self._wires[arm] for arm in late], [], [], 0.05)
+            for arm in late:
+                self._wires[arm].serve()
+        if late:
+            raise ValueError(f"No new answer has reached {', '.join(late)} within {_ANSWERS_TIMEOUT_S} s.")
+        self._advance()
+        for wire in self._wires.values():
+            wire.tick()
+        return dict(self._cell.plant.outcome())
+
+    def _advance(self) -> None:
+        self._cell.advance()
+        frames = self._cell.plant.frames()
+        if frames is not self._seen:
+            self._seen, self._seen_at = frames, time.monotonic()
+
+    def _stamped_frames(self) -> dict[str, Array]:
+        """Frames bear the plant's time in lock-step, and the host's monotonic clock in real time."""
+        if not self._real_time:
+            return self._cell.plant.frames()
+        return {key: np.asarray(self._seen_at) if key.startswith("time/") else value for key, value in self._seen.items()}

@@ -1,0 +1,380 @@
+"""The client's side of FRI, over real datagrams that the test writes as a controller would."""
+
+import dataclasses
+import socket
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stringline.real_robot.command import SafeCommand
+from stringline.real_robot.drivers.bars import Bar, describe_bar
+from stringline.real_robot.drivers.driver import RobotNotReadyError
+from stringline.real_robot.drivers.fri.arm import FriArm
+from stringline.real_robot.drivers.fri.command import Command
+from stringline.real_robot.drivers.fri.driver import FriDriver
+from stringline.real_robot.drivers.fri.enums import (
+    CommandMode,
+    DriveState,
+    IoDirection,
+    IoType,
+    OperationMode,
+    Overlay,
+    Quality,
+    SafetyState,
+    SessionState,
+)
+from stringline.real_robot.drivers.fri.gripper import IoGripper
+from stringline.real_robot.drivers.fri.inbox import Inbox
+from stringline.real_robot.drivers.fri.io_value import IoValue
+from stringline.real_robot.drivers.fri.link import FriLink, address_of
+from stringline.real_robot.drivers.fri.monitoring import Monitoring
+from stringline.real_robot.drivers.fri.playback import Playback
+from stringline.real_robot.drivers.fri.session import bar_of
+from stringline.real_robot.drivers.fri.versions import version_of
+
+Vector = NDArray[np.float64]
+
+PERIOD = 0.01
+PLACE = tuple(0.1 * index for index in range(7))
+ELSEWHERE = tuple(0.1 * index + 0.02 for index in range(7))
+ACTIVE = Monitoring(
+    sequence=1,
+    session=SessionState.COMMANDING_ACTIVE,
+    quality=Quality.GOOD,
+    send_period_ms=10,
+    safety=SafetyState.NORMAL,
+    drives=(DriveState.ACTIVE,) * 7,
+    operation=OperationMode.T1,
+    measured=PLACE,
+    external_torque=PLACE,
+    commanded=ELSEWHERE,
+    time=(1_700_000_000, 0),
+    ipo=ELSEWHERE,
+    command_mode=CommandMode.POSITION,
+    overlay=Overlay.JOINT,
+)
+
+
+class Controller:
+    """The far end of a port."""
+
+    def __init__(self, version: str = "1.15", source: str = "127.0.0.1") -> None:
+        self.version = version_of(version)
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind((source, 0))
+        self._socket.settimeout(0.0)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+            free.bind(("127.0.0.1", 0))
+            self.number = int(free.getsockname()[1])
+        self.port, self.sequence = f"127.0.0.1:{self.number}", 0
+
+    def say(self, message: Monitoring = ACTIVE, **changes: object) -> None:
+        self.sequence += 1
+        told = dataclasses.replace(message, **{"sequence": self.sequence, "time": (1_700_000_000, self.sequence), **changes})  # type: ignore[arg-type]
+        self.send(told.to_bytes(self.version))
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendto(data, ("127.0.0.1", self.number))
+
+    def heard(self) -> Command | None:
+        try:
+            return Command.of(self.version, self._socket.recv(2000))
+        except BlockingIOError:
+            return None
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+MakeArm = Callable[..., tuple[FriArm, Controller]]
+
+
+@pytest.fixture
+def make() -> Iterator[MakeArm]:
+    made: list[FriArm | Controller] = []
+
+    def build(version: str = "1.15", **settings: object) -> tuple[FriArm, Controller]:
+        controller = Controller(version)
+        link = FriLink(controller.port)
+        arm = FriArm(
+            "arm",
+            link,
+            controller.version,
+            period_s=PERIOD,
+            operation_modes=[OperationMode.T1],
+            **settings,  # type: ignore[arg-type]
+        )
+        link.open()
+        made.extend((arm, controller))
+        return arm, controller
+
+    yield build
+    for one in made:
+        (one.link if isinstance(one, FriArm) else one).close()
+
+
+def exchange(arm: FriArm, controller: Controller, message: Monitoring = ACTIVE, **changes: object) -> Command | None:
+    controller.say(message, **changes)
+    arm.collect(0.01 * controller.sequence)
+    arm.answer()
+    return controller.heard()
+
+
+@pytest.mark.parametrize(
+    ("version", "session", "position"),
+    [
+        ("1.15", SessionState.MONITORING_WAIT, ELSEWHERE),
+        ("2.5", SessionState.MONITORING_READY, ()),
+        ("2.7", SessionState.COMMANDING_WAIT, ELSEWHERE),
+        ("1.11", SessionState.COMMANDING_ACTIVE, ELSEWHERE),
+    ],
+)
+def test_each_state_has_its_answer_and_counters_go_along(
+    make: MakeArm, version: str, session: SessionState, position: tuple[float, ...]
+) -> None:
+    arm, controller = make(version)
+    for count in range(3):
+        command = exchange(arm, controller, session=session)
+        assert command == Command(count, count + 1, position)
+    assert exchange(arm, controller, session=SessionState.IDLE) is None
+    assert arm.sent == 3
+
+
+def test_the_first_commands_are_the_controllers_own_whatever_was_offered_before(make: MakeArm) -> None:
+    arm, controller = make()
+    exchange(arm, controller, session=SessionState.COMMANDING_WAIT)
+    arm.offer(np.full(7, 0.5), 1.0)
+    command = exchange(arm, controller)
+    assert command is not None
+    assert command.position == ELSEWHERE
+    assert arm.take_bar() is Bar.ENTERED
+    assert arm.take_bar() is Bar.NONE
+    for step in range(1, 11):
+        arm.offer(np.array(ELSEWHERE) + 0.03 * step, 1.0)
+        command = exchange(arm, controller, measured=tuple(np.array(PLACE) + 0.03 * step))
+    assert command is not None
+    assert np.allclose(command.position, np.array(ELSEWHERE) + 0.3)
+    exchange(arm, controller, session=SessionState.MONITORING_READY, ipo=())
+    for session in (SessionState.COMMANDING_WAIT, SessionState.COMMANDING_ACTIVE):
+        arm.offer(np.array(ELSEWHERE) + 0.33, 1.0)  # The old target is not taken up,
+        command = exchange(arm, controller, session=session, ipo=PLACE)
+        assert command is not None
+        assert command.position == PLACE  # nor is anything else but what the controller holds.
+
+
+def test_a_command_that_is_far_from_the_last_is_never_sent(make: MakeArm) -> None:
+    arm, controller = make()
+    exchange(arm, controller)
+    arm.take_bar()
+    for far in (np.zeros(7), np.full(7, np.nan), np.array(ELSEWHERE) + 0.07):
+        arm.offer(far, 1.0)
+        assert exchange(arm, controller) == Command(arm.sent - 1, controller.sequence, ELSEWHERE)
+        assert arm.take_bar() is Bar.FAR
+        assert np.array_equal(arm.anchor, ELSEWHERE)
+
+
+def test_an_arm_that_somebody_else_has_moved_is_taken_up_where_it_is(make: MakeArm) -> None:
+    arm, controller = make()
+    exchange(arm, controller)
+    arm.take_bar()
+    there = tuple(np.array(PLACE) + 0.4)
+    exchange(arm, controller, measured=there)
+    assert arm.take_bar() is Bar.STRAYED
+    assert np.array_equal(arm.anchor, there)
+
+
+def test_one_answer_to_several_messages_if_the_controller_wants_it_so(make: MakeArm) -> None:
+    arm, controller = make()
+    answers = [exchange(arm, controller, receive_multiplier=3) for _ in range(6)]
+    assert [answer is not None for answer in answers] == [False, False, True, False, False, True]
+    assert answers[5] is not None
+    assert (answers[5].sequence, answers[5].reflected) == (1, 6)
+
+
+@pytest.mark.parametrize("ratio", [0.995, 1.0, 1.005])
+def test_a_path_is_played_in_another_beat_without_larger_steps_or_stops(ratio: float) -> None:
+    playback, way, given = Playback(np.zeros(2)), [np.zeros(2)], 0
+    goes = np.cumsum(np.minimum(0.001 * np.arange(700), 0.02))  # Starts gently, and then goes at full speed.
+    for question in range(1, 600):
+        while given <= ratio * question + 0.4 * np.sin(7.0 * question):  # Commands come a little irregularly.
+            given += 1
+            playback.give(np.array([goes[given], -goes[given]]))
+        way.append(playback.play())
+    steps = np.diff([q[0] for q in way])
+    assert steps.max() <= 0.02 + 1e-9
+    assert steps[60:].min() >= 0.6 * 0.02
+    assert np.allclose(np.array(way)[:, 0], -np.array(way)[:, 1])
+    assert playback.backlog < 4.0 or ratio > 1.0
+    for _ in range(200):
+        playback.give(np.array([goes[given], -goes[given]]))  # When the path comes to rest, what is behind catches up.
+        way.append(playback.play())
+    assert playback.backlog < 3.0
+    assert way[-1][0] == pytest.approx(goes[given])
+    assert np.diff([q[0] for q in way]).max() <= 0.02 + 1e-9
+
+
+def test_an_arm_with_a_beat_of_its_own_follows_behind_and_begins_anew_where_it_is(make: MakeArm) -> None:
+    arm, controller = make(own_beat=True)
+    exchange(arm, controller)
+    for step in range(1, 5):
+        arm.offer(np.array(ELSEWHERE) + 0.01 * step, 1.0)
+    positions = [exchange(arm, controller).position[0] - ELSEWHERE[0] for _ in range(6)]  # type: ignore[union-attr]
+    assert np.diff(positions).max() <= 0.01 + 1e-9
+    assert positions[-1] == pytest.approx(0.04)
+    assert arm.anchor[0] == pytest.approx(ELSEWHERE[0] + 0.04)
+    exchange(arm, controller, session=SessionState.MONITORING_READY, ipo=())
+    command = exchange(arm, controller)
+    assert command is not None
+    assert command.position == ELSEWHERE
+
+
+def test_a_reader_keeps_the_session_alive_and_moves_nothing(make: MakeArm) -> None:
+    arm, controller = make(read_only=True)
+    exchange(arm, controller)
+    arm.offer(np.array(ELSEWHERE) + 0.01, 1.0)
+    command = exchange(arm, controller)
+    assert command is not None
+    assert command.position == ELSEWHERE
+    assert arm.take_bar() is Bar.NONE
+
+
+def test_a_gripper_is_an_output_and_keeps_what_it_holds_when_the_motion_begins(make: MakeArm) -> None:
+    arm, controller = make(gripper=IoGripper("Close", IoType.ANALOG, "Measured"))
+    closed = (IoValue("Measured", IoType.ANALOG, IoDirection.INPUT, 0.2),)
+    command = exchange(arm, controller, inputs=closed)
+    assert command is not None
+    assert command.outputs == (IoValue("Close", IoType.ANALOG, IoDirection.OUTPUT, 0.2),)
+    arm.offer(np.array(ELSEWHERE), 0.7)
+    command = exchange(arm, controller, inputs=closed)
+    assert command is not None
+    assert command.outputs[0].value == 0.7
+    assert arm.opening == 0.2
+    assert IoGripper("Bit", IoType.DIGITAL).command(0.6).value == 1.0
+    assert IoGripper("Bit", IoType.DIGITAL).command(0.4).value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "bar"),
+    [
+        ({}, Bar.NONE),
+        ({"quality": Quality.FAIR}, Bar.QUALITY),
+        ({"session": SessionState.COMMANDING_WAIT}, Bar.COMMANDING_WAIT),
+        ({"session": SessionState.MONITORING_READY}, Bar.MONITORING_READY),
+        ({"session": SessionState.MONITORING_WAIT}, Bar.MONITORING_WAIT),
+        ({"session": SessionState.IDLE}, Bar.IDLE),
+        ({"command_mode": CommandMode.TORQUE}, Bar.COMMAND_MODE),
+        ({"overlay": Overlay.CARTESIAN}, Bar.COMMAND_MODE),
+        ({"operation": OperationMode.AUT}, Bar.OPERATION_MODE),
+        ({"operation": None}, Bar.OPERATION_MODE),
+        ({"drives": (DriveState.ACTIVE,) * 6 + (DriveState.TRANSITIONING,)}, Bar.DRIVES),
+        ({"drives": ()}, Bar.DRIVES),
+        ({"safety": SafetyState.STOP2, "session": SessionState.IDLE}, Bar.SAFETY),
+        ({"safety": None}, Bar.SAFETY),
+    ],
+)
+def test_what_forbids_commands_is_named(changes: dict[str, object], bar: Bar) -> None:
+    assert bar_of(dataclasses.replace(ACTIVE, **changes), {OperationMode.T1}) is bar  # type: ignore[arg-type]
+    assert describe_bar(bar) != describe_bar(99) == "unknown state 99"
+
+
+def test_old_messages_and_doubles_are_left_out_and_a_new_session_is_not() -> None:
+    version = version_of("1.15")
+    inbox = Inbox(version)
+
+    def take(sequence: int, time: int, now: float = 0.0, **changes: object) -> bool:
+        message = dataclasses.replace(ACTIVE, sequence=sequence, time=(time, 0), **changes)  # type: ignore[arg-type]
+        return inbox.take(message.to_bytes(version), now) is not None
+
+    assert take(10, 100)
+    assert not take(10, 100)
+    assert not take(9, 99)
+    assert take(11, 50)  # A clock that was set back does not matter while the counter goes on.
+    assert take(1, 51)  # Another session, later by the clock.
+    assert not take(0, 40)
+    assert take(0, 40, now=0.6)  # After a silence anything is new.
+    assert take(2**32 - 1, 60, now=0.6)
+    assert take(0, 60, now=0.6)  # The counter goes round.
+    assert (inbox.stale, inbox.broken) == (3, 0)
+    assert not take(1, 61, measured=PLACE[:6])
+    assert not take(1, 61, measured=(*PLACE[:6], np.nan))
+    assert not take(1, 61, ipo=())
+    assert not take(1, 61, joints=6)
+    assert inbox.broken == 4
+    assert "The arm has 6 joints; expected are 7" in inbox.complaint
+
+
+def test_only_the_controller_is_listened_to() -> None:
+    stranger = Controller(source="127.0.0.2")
+    link = FriLink(stranger.port, "127.0.0.1")
+    link.open()
+    try:
+        stranger.say()
+        assert link.receive() == []
+        assert link.strangers == 1
+        with pytest.raises(ValueError, match="cannot be opened: Address already in use"):
+            FriLink(stranger.port).open()
+    finally:
+        link.close()
+        stranger.close()
+    for port in ("30200", "host:", "127.0.0.1:70000", ":1"):
+        with pytest.raises(ValueError, match="allowed: address:number"):
+            address_of(port)
+
+
+def test_a_driver_that_cannot_be_is_refused() -> None:
+    ports = {"arm": "127.0.0.1:30200"}
+    for settings, words in (
+        ({"version": "3.0"}, "no version of FRI '3.0'"),
+        ({"period_s": 0.5}, "a period from 1 to 100 ms"),
+        ({"operation_modes": ["T3"]}, "no operation mode 'T3'. Did you mean"),
+        ({"controllers": {"amr": "1.2.3.4"}}, "no arm 'amr'. Did you mean 'arm'"),
+        ({"version": "1.11", "grippers": {"arm": IoGripper("x")}}, "FRI 1.11 has no inputs and outputs"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            FriDriver(ports, **settings)  # type: ignore[arg-type]
+
+
+def come_up(driver: FriDriver) -> None:
+    driver.connect()
+    driver.arm()
+
+
+@pytest.mark.parametrize(
+    ("say", "words"),
+    [
+        (lambda controller: None, "no controller speaks"),
+        (lambda controller: controller.send(b"hello"), "what comes in is not FRI 1.15 of an LBR"),
+        (lambda controller: controller.say(send_period_ms=5), "an answer every 5 ms; this driver's period is 10 ms"),
+        (
+            lambda controller: controller.say(session=SessionState.MONITORING_WAIT),
+            "arm takes no commands: the session is MONITORING_WAIT",
+        ),
+    ],
+)
+def test_what_is_wrong_when_it_comes_up_is_said(
+    say: Callable[[Controller], None], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = Controller()
+    driver = FriDriver({"arm": controller.port}, connect_timeout_s=0.05, arm_timeout_s=0.05)
+    link = driver._links[0]
+    open_port = link.open
+
+    def open_and_hear() -> None:
+        open_port()
+        say(controller)
+
+    monkeypatch.setattr(link, "open", open_and_hear)
+    with pytest.raises(RobotNotReadyError, match=words):
+        come_up(driver)
+    driver.close()
+    controller.close()
+
+
+def test_only_what_the_filter_made_is_sent() -> None:
+    driver = FriDriver({"arm": "127.0.0.1:30200"})
+    with pytest.raises(TypeError, match="Only a SafeCommand"):
+        driver.write(np.zeros(8))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="made by the SafetyFilter only"):
+        SafeCommand(np.zeros(8), 0, object())

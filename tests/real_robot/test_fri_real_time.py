@@ -1,0 +1,42 @@
+"""Two emulated arms by the clock, each in a beat of its own, and the device process that answers both."""
+
+import time
+
+import numpy as np
+
+from stringline.datasets.embodiments.iiwa14 import IIWA14_BIMANUAL
+from stringline.policies.chunk import ActionChunk
+from stringline.real_robot.device_process import DeviceProcess
+from stringline.real_robot.drivers.fri.driver import FriDriver
+from stringline.real_robot.emulators.fri.client import FriEmulator
+from stringline.real_robot.limits import SafetyLimits
+from stringline.real_robot.reasons import Mode
+
+
+def test_two_arms_are_answered_in_the_beat_of_their_controllers_and_moved() -> None:
+    limits = SafetyLimits.of(IIWA14_BIMANUAL, soft_start_s=0.0)
+    # This machine may be busy with anything: what is asserted must hold even then.
+    with FriEmulator(["--arms", "two", "--most-missed", "60", "--good", "0.1"]) as emulator:
+        with DeviceProcess(FriDriver(emulator.ports), IIWA14_BIMANUAL, limits) as device:
+            device.connect()
+            device.arm()
+            device.begin()
+            goal = IIWA14_BIMANUAL.home.copy()
+            goal[[0, 8]] += 0.1
+            end, state = time.monotonic() + 8.0, device.latest()
+            while np.abs(state.arms.position - goal).max() > 0.01 and time.monotonic() < end:
+                due = time.monotonic() + 0.02 * np.arange(50, dtype=np.float64)
+                device.send(ActionChunk(due, np.tile(goal, (50, 1)).astype(np.float32)))
+                time.sleep(0.05)
+                state = device.latest()
+            assert np.abs(state.arms.position - goal).max() <= 0.01
+            assert state.mode is not Mode.FAULT
+            reports = emulator.report()
+        for report in reports.values():
+            assert report.stops == ()
+            assert report.state == "COMMANDING_ACTIVE"
+            assert report.in_time > 0.3 * report.periods
+        end = time.monotonic() + 8.0
+        while any(report.state != "MONITORING_WAIT" for report in emulator.report().values()):
+            assert time.monotonic() < end  # A client that is gone is noticed.
+            time.sleep(0.05)
