@@ -1,0 +1,163 @@
+"""Drake's LCM types beside classes that lcm-gen makes, in both directions, and the datagrams beside LCM's own log of bytes."""
+
+import importlib.util
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stringline.real_robot.drivers.lcm.datagram import pack_datagram, unpack_datagram
+from stringline.real_robot.drivers.lcm.drake_types import (
+    IIWA_COMMAND,
+    IIWA_STATUS,
+    IIWA_STATUS_TELEMETRY,
+    SCHUNK_COMMAND,
+    SCHUNK_STATUS,
+    TYPES,
+)
+from stringline.real_robot.drivers.lcm.schema import LcmDecodeError, LcmType
+
+FUZZ = settings(max_examples=60, deadline=None, derandomize=True)
+
+# As Drake publishes them.
+DEFINITIONS = {
+    "lcmt_iiwa_command": "int64_t utime; int32_t num_joints; double joint_position[num_joints]; int32_t num_torques; "
+    "double joint_torque[num_torques];",
+    "lcmt_iiwa_status": "int64_t utime; int32_t num_joints; double joint_position_measured[num_joints]; "
+    "double joint_velocity_estimated[num_joints]; double joint_position_commanded[num_joints]; "
+    "double joint_position_ipo[num_joints]; double joint_torque_measured[num_joints]; "
+    "double joint_torque_commanded[num_joints]; double joint_torque_external[num_joints];",
+    "lcmt_iiwa_status_telemetry": "int64_t host_utime; int64_t iiwa_utime; int64_t estimated_dt_host_minus_iiwa;",
+    "lcmt_schunk_wsg_command": "int64_t utime; double target_position_mm; double force;",
+    "lcmt_schunk_wsg_status": "int64_t utime; double actual_position_mm; double actual_force; double actual_speed_mm_per_s;",
+}
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Classes of the types, made by lcm-gen."""
+    folder, found = tmp_path_factory.mktemp("lcm"), {}
+    for name, members in DEFINITIONS.items():
+        file = folder / f"{name}.lcm"
+        file.write_text(f"package drake;\nstruct {name} {{ {members} }}\n")
+        program = Path(sys.executable).with_name("lcm-gen")
+        subprocess.run([program, "--python", "--ppath", str(folder), str(file)], check=True, capture_output=True, timeout=60)
+        spec = importlib.util.spec_from_file_location(f"made_{name}", folder / "drake" / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        found[name] = getattr(module, name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "fingerprint"),
+    [
+        (IIWA_COMMAND, 0xDDC7C7738C815334),
+        (IIWA_STATUS, 0xF16FB804284ABCA3),
+        (IIWA_STATUS_TELEMETRY, 0x9C0F580E57B0D5D3),
+        (SCHUNK_COMMAND, 0x4553BC1BFF499216),
+        (SCHUNK_STATUS, 0xEC6AEE3FC5AE4612),
+    ],
+)
+def test_fingerprints_are_those_of_lcm_gen(kind: LcmType, fingerprint: int, generated: dict[str, Any]) -> None:
+    assert kind.fingerprint == fingerprint
+    assert int.from_bytes(generated[kind.name]._get_packed_fingerprint(), "big") == fingerprint
+
+
+@st.composite
+def values_of(draw: st.DrawFn, kind: LcmType) -> dict[str, Any]:
+    """Draws the members of a message; rows of one length are equally long."""
+    lengths = {member.size: draw(st.integers(0, 14)) for member in kind.members if member.size}
+    numbers = {"int32_t": st.integers(-(2**31), 2**31 - 1), "int64_t": st.integers(-(2**63), 2**63 - 1)}
+    found: dict[str, Any] = {}
+    for member in kind.members:
+        number = numbers.get(member.kind, st.floats(allow_nan=False))
+        if member.size:
+            found[member.name] = tuple(draw(st.lists(number, min_size=lengths[member.size], max_size=lengths[member.size])))
+        else:
+            found[member.name] = lengths.get(member.name, draw(number))
+    return found
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
+def test_it_agrees_with_lcm_gen_in_both_directions(kind: LcmType, generated: dict[str, Any]) -> None:
+    @settings(max_examples=25, deadline=None, derandomize=True)
+    @given(values_of(kind))
+    def agree(values: dict[str, Any]) -> None:
+        data = kind.encode(values)
+        theirs = generated[kind.name].decode(data)
+        assert {member.name: _plain(getattr(theirs, member.name)) for member in kind.members} == values
+        assert theirs.encode() == data
+        assert kind.decode(theirs.encode()) == values
+
+    agree()
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list | tuple) else value
+
+
+def test_a_command_of_seven_joints_has_eighty_bytes() -> None:
+    data = IIWA_COMMAND.encode({"utime": 1, "joint_position": (0.1,) * 7})
+    assert len(data) == 8 + 8 + 4 + 56 + 4 == 80
+    assert IIWA_COMMAND.decode(data)["joint_torque"] == ()
+
+
+@FUZZ
+@given(st.sampled_from(TYPES), st.binary(max_size=150))
+def test_any_bytes_are_a_message_or_an_error(kind: LcmType, data: bytes) -> None:
+    for part in (data, kind.fingerprint.to_bytes(8, "big") + data):
+        with suppress(LcmDecodeError):
+            assert kind.encode(kind.decode(part)) == part  # type: ignore[arg-type]
+        with suppress(LcmDecodeError):
+            unpack_datagram(b"LC02" + part)
+
+
+def test_what_is_no_message_is_refused_in_words() -> None:
+    good = IIWA_COMMAND.encode({"utime": 1, "joint_position": (0.1,) * 7})
+    for data, words in (
+        (b"", "Nothing is not the fingerprint of lcmt_iiwa_command"),
+        (SCHUNK_STATUS.fingerprint.to_bytes(8, "big") + good[8:], "ec6aee3fc5ae4612 is not the fingerprint"),
+        (good[:-1], "cut off in num_torques"),
+        (good + b"\0", "1 bytes too many"),
+        (good[:16] + b"\xff\xff\xff\xff" + good[20:], "joint_position claims -1 entries"),
+        (good[:16] + b"\x7f\xff\xff\xff" + good[20:], "joint_position claims 2147483647 entries"),
+    ):
+        with pytest.raises(LcmDecodeError, match=words):
+            IIWA_COMMAND.decode(data)
+    rows = {member.name: (0.0,) * 7 for member in IIWA_STATUS.members if member.size}
+    with pytest.raises(ValueError, match="joint_velocity_estimated has 6 entries; others of num_joints have 7"):
+        IIWA_STATUS.encode({"utime": 0, **rows, "joint_velocity_estimated": (0.0,) * 6})
+    with pytest.raises(ValueError, match="lcmt_schunk_wsg_command needs force"):
+        SCHUNK_COMMAND.encode({"utime": 0, "target_position_mm": 1.0})
+    with pytest.raises(ValueError, match="utime cannot be"):
+        SCHUNK_COMMAND.encode({"utime": 1 << 70, "target_position_mm": 1.0, "force": 1.0})
+
+
+@FUZZ
+@given(st.integers(0, 2**32 - 1), st.text("ABC_xyz09", min_size=1, max_size=63), st.binary(max_size=40))
+def test_datagrams_come_back(sequence: int, channel: str, message: bytes) -> None:
+    data = pack_datagram(sequence, channel, message)
+    assert data[:8] == b"LC02" + sequence.to_bytes(4, "big")
+    assert unpack_datagram(data) == (sequence, channel, message)
+
+
+def test_what_is_no_datagram_is_refused_in_words() -> None:
+    for data, words in (
+        (b"LC01" + bytes(8), "does not begin a datagram of LCM"),
+        (b"LC03" + bytes(30), "in several datagrams"),
+        (b"LC02" + bytes(4) + b"x" * 70, "no name, or no end"),
+        (b"LC02" + bytes(5), "no name, or no end"),
+        (b"LC02" + bytes(4) + b"\xff\0", "is no text"),
+    ):
+        with pytest.raises(LcmDecodeError, match=words):
+            unpack_datagram(data)
+    with pytest.raises(ValueError, match="allowed: names of 1 to 63 bytes"):
+        pack_datagram(0, "", b"")
