@@ -4,8 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stringline.datasets.contract import Array, Camera, Contract, DepthSource
+from stringline.datasets.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.real_robot.cameras.calibration import Calibration
+from stringline.real_robot.cameras.cameras import Cameras
+from stringline.real_robot.cameras.robot_cameras import RobotCameras
 from stringline.real_robot.checklist import Checklist
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
@@ -30,7 +34,8 @@ class Cell:
     """
 
     def __init__(self, robot: Mapping[str, Any]) -> None:
-        self._robot = robot
+        self._robot, self._cameras = robot, RobotCameras(robot)
+        self.calibration: Calibration | None = None
         self.name, self.emulated = str(robot["name"]), robot.get("emulator") is not None
         self.lock_step, self.device_hz = bool(robot["lock_step"]), float(robot["device_hz"])
         self.control_hz = float(robot["control_hz"])
@@ -43,10 +48,25 @@ class Cell:
         Args:
             asked: Cameras of whoever looks, for their picture sizes.
         """
-        sizes = {camera.name: (camera.height, camera.width) for camera in asked}
-        depth: DepthSource = "simulated" if self.emulated else "measured"
-        cameras = [Camera(name, *sizes.get(name, _PICTURE), depth) for name in self._robot["cameras"]]
-        return ALOHA.contract(cameras, self.control_hz)
+        return ALOHA.contract(self._cameras.offered(asked), self.control_hz)
+
+    @property
+    def body(self) -> Embodiment:
+        """The body, its cameras where they were measured to be, once the calibration file was looked at."""
+        return ALOHA if self.calibration is None else self.calibration.applied(ALOHA)
+
+    def cameras(self, emulator: Emulator | None, asked: Sequence[Camera] | None) -> Cameras | None:
+        """Returns the processes of the cameras, not started.
+
+        Args:
+            emulator: Started, if the robot is emulated.
+            asked: Cameras of whoever looks; None: all.
+
+        Returns:
+            None where nobody looks, and in lock-step, where pictures come from the world when it is asked for them.
+        """
+        settings = self._cameras.chosen(asked, "" if emulator is None else emulator.pictures)
+        return Cameras(settings) if settings and not self.lock_step else None
 
     def emulator(self, asked: Sequence[Camera] = ()) -> Emulator | None:
         """Returns the emulator of the arms, if they are emulated, with pictures of the size that is asked for."""
@@ -74,18 +94,29 @@ class Cell:
         """
         return SafetyLimits.of(ALOHA, **merged_limits(self._robot["limits"], self._robot.get("limits_file")))
 
-    def device(self, emulator: Emulator | None, *, read_only: bool = False, log: LogPlan | None = None) -> ShadowedProcess:
+    def device(
+        self,
+        emulator: Emulator | None,
+        *,
+        read_only: bool = False,
+        log: LogPlan | None = None,
+        cameras: Cameras | None = None,
+    ) -> ShadowedProcess:
         """Returns the device process of the arms.
 
         Args:
             emulator: Started, if the arms are emulated.
             read_only: Whether no command leaves it.
             log: What of the wire and the loop is kept where.
+            cameras: Those without whose fresh pictures the arms hold.
         """
         ports = self._robot["ports"] if emulator is None else emulator.ports
         driver = AlohaDriver(ports, **self._robot["driver"], read_only=read_only)
         period_s = 1.0 / self.device_hz
-        return ShadowedProcess(driver, ALOHA, self.limits(), period_s=period_s, lock_step=self.lock_step, log=log)
+        watched = None if cameras is None else cameras.liveliness
+        return ShadowedProcess(
+            driver, ALOHA, self.limits(), period_s=period_s, lock_step=self.lock_step, log=log, cameras=watched
+        )
 
     def twin(self, emulator: Emulator) -> DeviceProcess:
         """Returns the device process of a twin, under the same limits."""
@@ -124,6 +155,10 @@ class Cell:
             note("none" if file is None else str(Path(file)))
         if self.emulated:
             return
+        with checklist.check("calibration file") as note:
+            measured = self._robot.get("calibration_file")
+            self.calibration = None if measured is None else Calibration.read(Path(measured), ALOHA)
+            note("none: cameras are taken to be where the body's drawing has them" if measured is None else str(measured))
         ports = [*self._robot["ports"].values(), *(self._robot["leaders"]["ports"].values() if led else ())]
         with checklist.check("latency timers of the adapters") as note:
             found, slow = [], []

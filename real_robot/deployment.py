@@ -14,6 +14,9 @@ from stringline.policies.instructed import Instructed
 from stringline.policies.load import open_policy
 from stringline.real_robot.approach import Approach
 from stringline.real_robot.bridge import FrameSource
+from stringline.real_robot.cameras.cameras import Cameras
+from stringline.real_robot.cameras.checks import check_cameras
+from stringline.real_robot.cameras.words import CameraWords
 from stringline.real_robot.cell import Cell, NoCameras
 from stringline.real_robot.checklist import Checklist
 from stringline.real_robot.deployment_log import Recording, asked_for, log_plan, recording, what_was_kept
@@ -71,15 +74,21 @@ class Deployment:
         checklist = Checklist()
         say(f"Deploying to {self._cell.name}" + (f", mode {self._mode}" if self._mode is not DeploymentMode.RUN else ""))
         policy = self._open(checklist)
+        cameras: Cameras | None = None
         self._cell.check(checklist, moving=not self._dry, led=self._settings["take_over"])
-        asked = () if policy is None else policy.contract.cameras
+        asked = None if policy is None else policy.contract.cameras
         device: DeviceProcess | None = None
         try:
             with ExitStack() as stack:
-                emulator = self._cell.emulator(asked)
+                emulator = self._cell.emulator(asked or ())
                 if emulator is not None:
                     stack.enter_context(emulator)
-                device = shadowed = self._cell.device(emulator, read_only=self._dry, log=log_plan(self._settings))
+                cameras = self._cell.cameras(emulator, asked)
+                if cameras is not None:
+                    check_cameras(stack.enter_context(cameras), checklist, self._cell.calibration)
+                device = shadowed = self._cell.device(
+                    emulator, read_only=self._dry, log=log_plan(self._settings), cameras=cameras
+                )
                 stack.enter_context(shadowed)
                 with checklist.check("ports and servos") as note:
                     shadowed.connect()
@@ -89,23 +98,28 @@ class Deployment:
                 with checklist.check("where the arms stand" if self._dry else "goal where the arms stand, then torque"):
                     shadowed.arm()
                 checklist.demand()
-                return self._run(policy, emulator, shadowed, stack)
+                if cameras is not None:
+                    cameras.look_after()
+                return self._run(policy, emulator, shadowed, cameras or emulator or NoCameras(), stack)
         finally:
-            for line in () if device is None else what_was_kept(device):
+            seen = [] if cameras is None else cameras.summary()
+            for line in seen + ([] if device is None else what_was_kept(device)):
                 say(line)
 
-    def _run(self, policy: Policy, emulator: Emulator | None, device: ShadowedProcess, stack: ExitStack) -> bool:
-        frames: FrameSource = emulator or NoCameras()
+    def _run(
+        self, policy: Policy, emulator: Emulator | None, device: ShadowedProcess, frames: FrameSource, stack: ExitStack
+    ) -> bool:
         if not self._cell.lock_step:
             self._set_up(emulator, device)
         # What was not sent is nothing to learn from.
         settings = {**self._settings, "record": None} if self._dry else self._settings
-        self._also = stack.enter_context(viewing(self._settings, device, policy.contract, ALOHA, frames))
-        with recording(settings, policy.contract, device, frames, ALOHA) as kept:
+        self._also = stack.enter_context(viewing(self._settings, device, policy.contract, self._cell.body, frames))
+        with recording(settings, policy.contract, device, frames, self._cell.body) as kept:
             if self._cell.lock_step:
                 assert emulator is not None
                 return self._run_in_lock_step(policy, emulator, device, kept)
-            return self._run_by_the_clock(policy, emulator, device, kept, stack)
+            robot = RealTimeRobot(device, frames, policy.contract, self._cell.body)
+            return self._run_by_the_clock(robot, policy, emulator, device, kept, stack)
 
     def _open(self, checklist: Checklist) -> Policy | None:
         policy: Policy | None = None
@@ -157,14 +171,19 @@ class Deployment:
         return episode.success
 
     def _run_by_the_clock(
-        self, policy: Policy, emulator: Emulator | None, device: ShadowedProcess, kept: Recording | None, stack: ExitStack
+        self,
+        robot: RealTimeRobot,
+        policy: Policy,
+        emulator: Emulator | None,
+        device: ShadowedProcess,
+        kept: Recording | None,
+        stack: ExitStack,
     ) -> bool:
-        robot = RealTimeRobot(device, emulator or NoCameras(), policy.contract, ALOHA)
         commands, divergence = self._commands(), self._accompany(device, stack)
         around = self._supervision(device, commands, divergence, kept, stack)
         seconds, start = float(self._settings["seconds"]), time.monotonic()
         supervised = SupervisedRun(robot, partial(self._begin_session, policy), self._execution.ask_after(self._steps), around)
-        watch = None if device.incidents is None else LoopWatch.of(device, ALOHA, 1.0 / self._cell.device_hz)
+        watch = None if device.incidents is None else LoopWatch.of(device, self._cell.body, 1.0 / self._cell.device_hz)
         with LiveStatus(seconds, self._also) as status:
 
             def report(state: DeviceState, so_far: float) -> None:
@@ -182,6 +201,8 @@ class Deployment:
         say(
             f"{episode.plans} plans, {episode.refused} refused, {episode.waits} waits for pictures, {episode.late} late cycles."
         )
+        if episode.waited_for:
+            say("Waited for pictures of " + ", ".join(f"{name} ({n})" for name, n in episode.waited_for.most_common()) + ".")
         say_counts(episode.counts, round(episode.seconds * self._cell.device_hz))
         for line in () if watch is None else watch.lines()[1:]:
             say(line)
@@ -232,7 +253,7 @@ class Deployment:
         stack: ExitStack,
     ) -> Supervision:
         keys = stack.enter_context(TerminalKeys())
-        watchers: list[Callable[[list[DeviceState]], None]] = []
+        watchers: list[Callable[[list[DeviceState]], None]] = [CameraWords(device.cameras, say).note]
         if commands is not None:
             watchers.append(commands.note)
         if divergence is not None and device.twin is not None:

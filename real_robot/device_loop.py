@@ -30,6 +30,7 @@ class DeviceLoop:
         state_layout: Layout of a state.
         log: Takes down what happens, or None.
         silence_s: Says for how long whoever is in charge has given no sign of life; None where time stands still.
+        picture_ages_s: Says how old the newest picture of each camera is; None where time stands still, or nobody looks.
 
     Attributes:
         late: Cycles that were skipped; counted by whoever runs the loop.
@@ -47,8 +48,10 @@ class DeviceLoop:
         state_layout: np.dtype[np.void],
         log: IncidentLog | None = None,
         silence_s: Callable[[], float] | None = None,
+        picture_ages_s: Callable[[], tuple[float, ...]] | None = None,
     ) -> None:
-        self._log, self._silence_s = log, silence_s
+        self._log, self._silence_s, self._picture_ages_s = log, silence_s, picture_ages_s
+        self._old_cameras = 0
         self._driver, self._chunks, self._states, self._layout = driver, chunks, states, state_layout
         self._filter = SafetyFilter(embodiment, limits, period_s)
         self._sampler = ChunkSampler()
@@ -78,7 +81,7 @@ class DeviceLoop:
         assert self._state is not None
         self._take_chunks(now)
         target = self._sampler.target(now)
-        signs = Signs(self._sampler.overdue_s(now), 0.0 if self._silence_s is None else self._silence_s())
+        signs = self._signs(now)
         command = self._filter.step(target, self._state, now, signs)
         self._driver.write(command)
         self._command = command.position
@@ -86,6 +89,12 @@ class DeviceLoop:
         told = self._tell()
         if self._log is not None:
             self._log.cycle(told, now, self._sampler.in_force, target, self._filter.amounts)
+
+    def _signs(self, now: float) -> Signs:
+        ages = () if self._picture_ages_s is None else self._picture_ages_s()
+        self._old_cameras = sum(1 << place for place, age in enumerate(ages) if age > self._filter.limits.oldest_picture_s)
+        silence = 0.0 if self._silence_s is None else self._silence_s()
+        return Signs(self._sampler.overdue_s(now), silence, ages)
 
     def brake(self) -> None:
         """Forgets the chunk in force, so that the next cycles bring the arms to rest."""
@@ -116,6 +125,7 @@ class DeviceLoop:
             arms=self._state,
             command=self._command,
             writes=self._driver.writes,
+            old_cameras=self._old_cameras,
         )
         told = state.to_record(self._layout)
         self._states.put(told)

@@ -13,6 +13,7 @@ from typing import Self
 
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.policies.chunk import ActionChunk
+from stringline.real_robot.cameras.liveliness import Liveliness
 from stringline.real_robot.device_state import DeviceState, chunk_layout, chunk_record, state_layout
 from stringline.real_robot.device_worker import OK, SESSION, TIME, DeviceSetup, run_device
 from stringline.real_robot.drivers.driver import ArmDriver, RobotNotReadyError
@@ -42,9 +43,12 @@ class DeviceProcess:
         period_s: Of a cycle.
         lock_step: Whether a cycle runs when it is asked for instead of by the clock.
         log: What of the wire and the loop is kept where; None keeps nothing.
+        cameras: Those without whose fresh pictures the arms hold.
 
     Attributes:
         incidents: Handle on what is kept, if anything is.
+        limits: As given.
+        cameras: Names of those that are watched.
     """
 
     def __init__(
@@ -56,14 +60,17 @@ class DeviceProcess:
         period_s: float = 0.01,
         lock_step: bool = False,
         log: LogPlan | None = None,
+        cameras: Liveliness | None = None,
     ) -> None:
         context = multiprocessing.get_context("spawn")
-        self.servos, self.arms = driver.servos, driver.arms
+        self.servos, self.arms, self.limits = driver.servos, driver.arms, limits
+        self.cameras: tuple[str, ...] = () if cameras is None else cameras.names
         self._joints = len(embodiment.joints)
         chunks, states = chunk_layout(self._joints), state_layout(self._joints, len(self.servos), len(self.arms))
         self.incidents: IncidentRecorder | None = None
         if log is not None:
-            self.incidents = IncidentRecorder(log, context, period_s, describe_log(states, embodiment, limits, driver))
+            about = describe_log(states, embodiment, limits, driver, self.cameras)
+            self.incidents = IncidentRecorder(log, context, period_s, about)
         heartbeat = heartbeat_memory(context)
         self._heartbeat = Heartbeat(heartbeat)
         setup = DeviceSetup(
@@ -77,6 +84,7 @@ class DeviceProcess:
             states,
             None if self.incidents is None else self.incidents.memory,
             heartbeat,
+            cameras,
         )
         self._chunks, self._states = Mailbox(setup.chunks, chunks), Mailbox(setup.states, states)
         self._connection, self._far_end = context.Pipe()

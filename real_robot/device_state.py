@@ -80,6 +80,7 @@ def state_layout(joints: int, servos: int, arms: int) -> np.dtype[np.void]:
             ("lost", "?", (arms,)),
             ("barred", "u1", (arms,)),
             ("writes", "<i8", (arms,)),
+            ("old_cameras", "<i8"),
         ]
     )
 
@@ -99,6 +100,7 @@ class DeviceState:
         arms: What was measured.
         command: (J,) targets that were sent last.
         writes: (A,) commands sent to each arm so far.
+        old_cameras: Bit by bit, in the order of the cameras that are watched, whether one shows nothing new.
     """
 
     session: int
@@ -111,6 +113,7 @@ class DeviceState:
     arms: ArmState
     command: Vector
     writes: NDArray[np.int64]
+    old_cameras: int = 0
 
     @classmethod
     def of(cls, record: Record) -> Self:
@@ -127,12 +130,13 @@ class DeviceState:
             arms=ArmState(time=float(record["time"]), **{field: record[field].copy() for field in fields}),
             command=record["command"].copy(),
             writes=record["writes"].copy(),
+            old_cameras=int(record["old_cameras"]),
         )
 
     def to_record(self, layout: np.dtype[np.void]) -> Record:
         """Writes a record."""
         record: Record = np.zeros((), dtype=layout)
-        for field in ("session", "tick", "late", "mode", "reasons", "fault_reasons", "command", "writes"):
+        for field in ("session", "tick", "late", "mode", "reasons", "fault_reasons", "command", "writes", "old_cameras"):
             record[field] = getattr(self, field)
         record["counts"] = [self.counts.get(reason, 0) for reason in REASONS]
         for field in ("time", "position", "velocity", "effort", "servo_error", "servo_misses", "lost"):

@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.real_robot.cameras.liveliness import Liveliness
 from stringline.real_robot.device_loop import DeviceLoop
 from stringline.real_robot.device_state import chunk_layout
 from stringline.real_robot.drivers.driver import ArmDriver, RobotNotReadyError
@@ -53,6 +54,7 @@ class DeviceSetup:
         state_layout: Layout of a state.
         log: Memory of the incident log's ring, or None.
         heartbeat: Of the owner; not looked at in lock-step.
+        cameras: When those that must see took their newest pictures; not looked at in lock-step.
     """
 
     driver: ArmDriver
@@ -65,6 +67,7 @@ class DeviceSetup:
     state_layout: np.dtype[np.void]
     log: Memory | None = None
     heartbeat: c_double | None = None
+    cameras: Liveliness | None = None
 
 
 def run_device(setup: DeviceSetup, connection: Connection) -> None:
@@ -115,6 +118,7 @@ class _Worker:
             state_layout=setup.state_layout,
             log=incidents,
             silence_s=None if setup.lock_step or setup.heartbeat is None else partial(silence_s, setup.heartbeat),
+            picture_ages_s=None if setup.lock_step or setup.cameras is None else partial(_picture_ages_s, setup.cameras),
         )
         self._now = 0.0
         self._armed = self._stopped = False
@@ -198,6 +202,10 @@ class _Worker:
             self._setup.driver.disarm()
         elif request == b"stop":
             self._stopped = True
+
+
+def _picture_ages_s(cameras: Liveliness) -> tuple[float, ...]:
+    return cameras.ages_s(time.monotonic())
 
 
 def _ask_for_priority() -> None:

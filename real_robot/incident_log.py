@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -135,7 +135,9 @@ class IncidentLog:
         self._ring.marks[Mark.ENDED] = 1
 
 
-def describe_log(state: np.dtype[np.void], embodiment: Embodiment, limits: SafetyLimits, driver: ArmDriver) -> dict[str, Any]:
+def describe_log(
+    state: np.dtype[np.void], embodiment: Embodiment, limits: SafetyLimits, driver: ArmDriver, cameras: Sequence[str] = ()
+) -> dict[str, Any]:
     """Returns what the reader of a log has to know, as plain JSON."""
     held = {field.name: np.asarray(getattr(limits, field.name)).tolist() for field in fields(limits)}
     return {
@@ -143,6 +145,7 @@ def describe_log(state: np.dtype[np.void], embodiment: Embodiment, limits: Safet
         "buses": list(driver.arms),
         "servos": list(driver.servos),
         "joints": [joint.name for joint in embodiment.joints],
+        "cameras": list(cameras),
         "reasons": [reason.name for reason in REASONS],
         "limits": held,
         "limits_hash": hashlib.sha256(json.dumps(held).encode()).hexdigest()[:16],

@@ -9,7 +9,7 @@ from stringline.real_robot.incident_format import Entry, Kind
 from stringline.real_robot.incident_log import unpack_chunk
 from stringline.real_robot.incident_reader import Incident, words_of
 from stringline.real_robot.mailbox import Record
-from stringline.real_robot.reasons import Mode, describe_servo_error
+from stringline.real_robot.reasons import Mode, describe_servo_error, old_cameras
 
 _SHOWN_BYTES = 48
 
@@ -91,11 +91,14 @@ class IncidentTable:
         ]
         silent = [name for name, misses in _zip(header.get("servos", []), state["servo_misses"]) if misses]
         lost = [name for name, gone in _zip(header.get("buses", []), state["lost"]) if gone]
+        blind = old_cameras(int(state["old_cameras"]), header.get("cameras", [])) if "old_cameras" in state.dtype.names else []
         words = [f"cycle {int(state['tick'])}", _mode(mode), f"chunk {int(record['chunk'])}"]
         words += [f"{name} {amount:.4g}" if amount else name for name, amount in acted.items()]
         words += [f"{late} late"] * bool(late) + servos
-        words += [f"silent: {', '.join(silent)}"] * bool(silent) + [f"lost: {', '.join(lost)}"] * bool(lost)
-        return "  ".join(words), (mode, tuple(acted), int(record["chunk"]), late, tuple(servos), tuple(silent), tuple(lost))
+        for what, names in (("silent", silent), ("lost", lost), ("nothing new from", blind)):
+            words += [f"{what}: {', '.join(names)}"] * bool(names)
+        troubles = (tuple(servos), tuple(silent), tuple(lost), tuple(blind))
+        return "  ".join(words), (mode, tuple(acted), int(record["chunk"]), late, *troubles)
 
     def _bytes(self, entry: Entry) -> str:
         buses = self.incident.header.get("buses", [])

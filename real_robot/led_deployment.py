@@ -10,6 +10,7 @@ from typing import Any
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.episode import EpisodeAttributes
 from stringline.real_robot.bridge import FrameSource
+from stringline.real_robot.cameras.checks import check_cameras
 from stringline.real_robot.cell import Cell, NoCameras
 from stringline.real_robot.checklist import Checklist
 from stringline.real_robot.deployment_recorder import DeploymentRecorder
@@ -83,7 +84,10 @@ class LedDeployment:
             emulator = self._cell.emulator()
             if emulator is not None:
                 stack.enter_context(emulator)
-            device = stack.enter_context(self._cell.device(emulator, log=self._log()))
+            cameras = self._cell.cameras(emulator, None)
+            if cameras is not None:
+                check_cameras(stack.enter_context(cameras), checklist, self._cell.calibration)
+            device = stack.enter_context(self._cell.device(emulator, log=self._log(), cameras=cameras))
             with checklist.check("ports and servos of the followers") as note:
                 device.connect()
                 note(f"{len(device.servos)} servos answer and are set as they should be")
@@ -97,7 +101,9 @@ class LedDeployment:
                 device.arm()
             checklist.demand()
             assert coupled is not None
-            return self._lead(coupled, device, emulator, hand, stack)
+            if cameras is not None:
+                cameras.look_after()
+            return self._lead(coupled, device, emulator, hand, cameras or emulator or NoCameras(), stack)
 
     def _log(self) -> LogPlan:
         """Returns what of the wire and the loop is kept where."""
@@ -125,9 +131,9 @@ class LedDeployment:
         device: DeviceProcess,
         emulator: Emulator | None,
         hand: LeaderEmulator | None,
+        frames: FrameSource,
         stack: ExitStack,
     ) -> bool:
-        frames: FrameSource = emulator or NoCameras()
         if emulator is not None:
             emulator.begin(self._settings["seed"], self._settings["options"])
         device.begin()
@@ -145,7 +151,7 @@ class LedDeployment:
             hand.begin(self._settings["seed"])
         say("You lead." if hand is None else "The scripted hand leads.")
         seconds = float(self._settings["seconds"])
-        also = stack.enter_context(viewing(self._settings, device, self._cell.contract(), ALOHA, frames))
+        also = stack.enter_context(viewing(self._settings, device, self._cell.contract(), self._cell.body, frames))
         with LiveStatus(seconds, also) as status:
             led = coupled.run(
                 seconds,
@@ -190,5 +196,5 @@ class LedDeployment:
             self._cell.contract(), self._settings["task"]["name"], self._settings["seed"], source="teleoperation", extra=about
         )
         store, frame_hz = Path(self._settings["record"]), float(self._settings["task"]["frame_hz"])
-        recorder = DeploymentRecorder(device, store, attributes, ALOHA, frame_hz=frame_hz, asked=True)
+        recorder = DeploymentRecorder(device, store, attributes, self._cell.body, frame_hz=frame_hz, asked=True)
         return stack.enter_context(recorder)

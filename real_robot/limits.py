@@ -34,7 +34,8 @@ class SafetyLimits:
         hold_after_effort_s: How long an effort may be too large before the arms hold; a fault follows after five times that.
         oldest_plan_s: A chunk that answers an older observation than that is not followed.
         oldest_action_s: The arms hold when the last action of the plan has been past for that long.
-        oldest_picture_s: A chunk that was planned from older pictures is refused.
+        oldest_picture_s: A chunk that was planned from older pictures is refused, and the arms hold when a camera that is
+            watched shows nothing newer.
         oldest_heartbeat_s: The arms hold when the supervisor has been silent for that long.
         hold_temperature: Degrees Celsius of a servo from which the arms hold.
         fault_temperature: From which it is a fault; servos shut down at 80.

@@ -15,7 +15,7 @@ from stringline.real_robot.bridge import ObservationAssembler
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.device_state import DeviceState
 from stringline.real_robot.emulators.client import Emulator
-from stringline.real_robot.reasons import Mode, Reason, describe
+from stringline.real_robot.reasons import Mode, Reason, describe, old_cameras
 
 
 @dataclass
@@ -142,6 +142,7 @@ def explain_fault(state: DeviceState, device: DeviceProcess) -> list[str]:
         servo_misses=state.arms.servo_misses,
         lost=state.arms.lost,
         barred=state.arms.barred,
+        silent_cameras=old_cameras(state.old_cameras, device.cameras),
     )
 
 

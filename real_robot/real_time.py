@@ -1,6 +1,7 @@
 """Episodes by the clock: the policy plans while the device process follows the plan before."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -28,6 +29,7 @@ class LiveEpisode:
         plans: How often the policy was asked.
         refused: Its answers that were no chunks for this body.
         waits: How often planning had to wait for a fresh frame.
+        waited_for: The cameras that it waited for, with how often.
         answer_ms: Milliseconds of each answer.
         counts: Cycles in which each reason of the safety filter acted.
         late: Cycles that the device process had to skip.
@@ -38,6 +40,7 @@ class LiveEpisode:
     plans: int = 0
     refused: int = 0
     waits: int = 0
+    waited_for: Counter[str] = field(default_factory=Counter)
     answer_ms: list[float] = field(default_factory=list)
     counts: Mapping[Reason, int] = field(default_factory=dict)
     late: int = 0
@@ -52,7 +55,8 @@ class RealTimeRobot:
         frames: Its cameras.
         contract: What the policy sees and does.
         embodiment: The body.
-        oldest_frame_s: No plan is made from older pictures; the arms hold until fresh ones come.
+        oldest_frame_s: No plan is made from older pictures; the arms hold until fresh ones come. None: as old as the safety
+            filter accepts.
         first_move: Largest distance (rad, opening) from where the arms are to the first action of an episode.
     """
 
@@ -63,12 +67,13 @@ class RealTimeRobot:
         contract: Contract,
         embodiment: Embodiment,
         *,
-        oldest_frame_s: float = 0.3,
+        oldest_frame_s: float | None = None,
         first_move: float = 0.5,
     ) -> None:
         self._device, self._frames, self._contract = device, frames, contract
         self._assembler = ObservationAssembler(contract, embodiment)
-        self._embodiment, self._oldest_frame_s, self._first_move = embodiment, oldest_frame_s, first_move
+        self._embodiment, self._first_move = embodiment, first_move
+        self._oldest_frame_s = device.limits.oldest_picture_s if oldest_frame_s is None else oldest_frame_s
 
     def approach(self, seconds: float) -> None:
         """Moves the arms to the body's home pose and waits until they are there.
@@ -123,9 +128,10 @@ class RealTimeRobot:
     def _plan(self, session: Session, episode: LiveEpisode) -> ActionChunk | None:
         """Asks the policy, if there is something fresh to show it, and returns its plan."""
         frames, states = self._frames.frames(), self._device.recent()
-        age, _ = self._assembler.oldest_frame(frames, time.monotonic())
+        age, camera = self._assembler.oldest_frame(frames, time.monotonic())
         if age > self._oldest_frame_s:
             episode.waits += 1
+            episode.waited_for[camera] += 1
             time.sleep(_LOOK_S)
             return None
         observation = self._assembler.build(states[-1].arms, [state.arms for state in states[:-1]], frames)
@@ -136,7 +142,7 @@ class RealTimeRobot:
             self._check_first(chunk, states[-1])
         episode.plans += 1
         try:
-            self._device.send(chunk)
+            self._device.send(chunk, age)
         except ValueError:
             episode.refused += 1
         return chunk

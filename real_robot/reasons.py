@@ -41,6 +41,7 @@ class Reason(IntFlag):
     SUPERVISOR = 1 << 17
     BARRED = 1 << 18
     STOPPED = 1 << 19
+    CAMERA = 1 << 20
 
 
 REASONS = tuple(Reason)
@@ -65,6 +66,7 @@ IN_WORDS = {
     Reason.SUPERVISOR: "the supervisor is silent",
     Reason.BARRED: "a controller takes no commands for now",
     Reason.STOPPED: "a controller has stopped its arm, or does not let it go",
+    Reason.CAMERA: "a camera shows nothing new",
 }
 _BITS = {
     0x01: "input voltage",
@@ -82,6 +84,11 @@ def describe_servo_error(error: int) -> str:
     return ", ".join(name for bit, name in _BITS.items() if error & bit) or f"unknown bits {error:#x}"
 
 
+def old_cameras(bits: int, names: Sequence[str]) -> list[str]:
+    """Returns the names of the cameras that show nothing new, bit by bit."""
+    return [name for place, name in enumerate(names) if bits >> place & 1]
+
+
 def describe(
     reasons: Reason,
     *,
@@ -91,8 +98,9 @@ def describe(
     servo_misses: NDArray[np.int32],
     lost: NDArray[np.bool_],
     barred: NDArray[np.uint8] | None = None,
+    silent_cameras: Sequence[str] = (),
 ) -> list[str]:
-    """Returns one sentence per reason, with the servos and arms that it is about.
+    """Returns one sentence per reason, with the servos, arms and cameras that it is about.
 
     Args:
         reasons: Of one cycle, or of a fault.
@@ -102,6 +110,7 @@ def describe(
         servo_misses: As in the state.
         lost: As in the state.
         barred: As in the state.
+        silent_cameras: Names of those that show nothing new.
     """
     codes = [] if barred is None else [(name, int(code)) for name, code in zip(arms, barred, strict=False) if code]
     about = {
@@ -110,6 +119,7 @@ def describe(
             f"{name}: {describe_servo_error(int(error))}" for name, error in zip(servos, servo_error, strict=True) if error
         ],
         Reason.LINK_LOST: [name for name, gone in zip(arms, lost, strict=True) if gone],
+        Reason.CAMERA: list(silent_cameras),
         Reason.BARRED: [f"{name}: {describe_bar(code)}" for name, code in codes if code < FIRST_STOP],
         Reason.STOPPED: [f"{name}: {describe_bar(code)}" for name, code in codes if code >= FIRST_STOP],
     }

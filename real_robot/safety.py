@@ -43,6 +43,7 @@ from stringline.real_robot.stages.robot import (
 from stringline.real_robot.stages.target import (
     NOTICEABLE,
     ActionDue,
+    CamerasAlive,
     FewBadChunks,
     FreshPlan,
     GoodTarget,
@@ -66,6 +67,7 @@ STAGES: tuple[type[Stage], ...] = (
     FewBadChunks,
     FaultLatch,
     SupervisorAlive,
+    CamerasAlive,
     # Is there something to follow?
     ActionDue,
     GoodTarget,

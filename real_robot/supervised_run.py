@@ -119,6 +119,7 @@ class SupervisedRun:
             getattr(total, name) + getattr(episode, name) for name in ("plans", "refused", "waits")
         )
         total.answer_ms += episode.answer_ms
+        total.waited_for += episode.waited_for
         total.counts = Counter[Reason](total.counts) + Counter[Reason](episode.counts)
         total.late, total.fault = episode.late, episode.fault  # The device process counts late cycles over all episodes.
 

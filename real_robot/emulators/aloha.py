@@ -1,8 +1,9 @@
 """An ALOHA without the hardware: `python -m stringline.real_robot.emulators.aloha --task hand_over_banana --seed 3`.
 
 Makes a pseudo-terminal for each follower arm, where eighteen servos speak protocol 2.0 over a MuJoCo world, and a local
-socket for camera frames, faults and, in lock-step, the clock. Prints one line of JSON with their names and serves until the
-client that connected to the socket leaves. Any Dynamixel software can talk to the terminals.
+socket for camera frames, faults and, in lock-step, the clock. Camera processes have a socket of their own. Prints one line of
+JSON with their names and serves until the client that connected to the first socket leaves. Any Dynamixel software can talk to
+the terminals.
 """
 
 import argparse
@@ -16,6 +17,8 @@ from pathlib import Path
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.real_robot.emulators.aloha_arms import EmulatedArms
+from stringline.real_robot.emulators.cards import Cards
+from stringline.real_robot.emulators.pictures import PictureServer
 from stringline.real_robot.emulators.plant import FirstOrderPlant, Plant
 from stringline.real_robot.emulators.server import EmulatorServer
 
@@ -31,14 +34,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="stringline-") as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as for_cameras,
     ):
-        address = str(Path(folder) / "control")
+        address, pictures = (str(Path(folder) / name) for name in ("control", "pictures"))
         listener.bind(address)
         listener.listen(1)
+        for_cameras.bind(pictures)
+        for_cameras.listen()
         server = EmulatorServer(
-            plant, EmulatedArms(plant), listener, real_time=not settings.lock_step, capture=settings.capture
+            plant,
+            EmulatedArms(plant),
+            listener,
+            real_time=not settings.lock_step,
+            capture=settings.capture,
+            pictures=PictureServer(for_cameras),
         )
-        sys.stdout.write(json.dumps({"ports": server.ports, "socket": address}) + "\n")
+        sys.stdout.write(json.dumps({"ports": server.ports, "socket": address, "pictures": pictures}) + "\n")
         sys.stdout.flush()
         server.run()
 
@@ -48,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--task", default="hand_over_banana", help="task of the simulation")
     parser.add_argument("--seed", type=int, default=0, help="of the first episode")
     parser.add_argument("--plant", choices=("mujoco", "first_order"), default="mujoco", help="what the servos move")
-    parser.add_argument("--cameras", default="overhead,wrist_left,wrist_right,table", help="comma-separated; empty for none")
+    parser.add_argument("--cameras", help="comma-separated; those of an ALOHA, and none of the first-order plant, if not given")
     parser.add_argument("--image-size", type=int, default=128, help="rows and columns of the pictures")
     parser.add_argument("--device-hz", type=float, default=100.0, help="periods per second")
     parser.add_argument("--frame-hz", type=float, default=12.5, help="pictures per second")
@@ -59,14 +70,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _plant(settings: argparse.Namespace) -> Plant:
+    cameras = None if settings.cameras is None else tuple(name for name in settings.cameras.split(",") if name)
     if settings.plant == "first_order":
-        return FirstOrderPlant(ALOHA, period_s=1.0 / settings.device_hz, time_limit_s=settings.time_limit)
+        return FirstOrderPlant(
+            ALOHA,
+            period_s=1.0 / settings.device_hz,
+            time_limit_s=settings.time_limit,
+            cards=Cards(cameras or (), settings.image_size, settings.frame_hz),
+        )
     # MuJoCo takes a second to load; the first-order plant does without.
     from stringline.real_robot.emulators.task_plant import TaskPlant
 
     plant = TaskPlant(
         settings.task,
-        cameras=tuple(name for name in settings.cameras.split(",") if name),
+        cameras=tuple(mount.name for mount in ALOHA.cameras) if cameras is None else cameras,
         image_size=settings.image_size,
         device_hz=settings.device_hz,
         frame_hz=settings.frame_hz,

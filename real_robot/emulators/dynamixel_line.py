@@ -1,5 +1,6 @@
 """A line of emulated servos: bytes in, bytes out, and the faults that a line can have."""
 
+import operator
 from collections.abc import Iterable
 
 from stringline.datasets.names import unknown_name
@@ -9,7 +10,7 @@ from stringline.real_robot.drivers.dynamixel.control_table import HardwareError
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, Parser, StatusError
 from stringline.real_robot.emulators.dynamixel_servo import EmulatedServo
 
-FAULTS = ("mute", "unmute", "corrupt", "mend", "hang", "resume", "overload", "drop")
+FAULTS = ("mute", "unmute", "corrupt", "mend", "hang", "resume", "overload", "drop", "twin", "collide")
 
 
 class EmulatedLine:
@@ -31,13 +32,16 @@ class EmulatedLine:
         self._parser = Parser()
         self._mute: set[int] = set()
         self._corrupt: set[int] = set()
+        self._twins: dict[int, EmulatedServo] = {}
+        self._collide = False
 
     def fault(self, kind: str, ident: int = 0) -> None:
         """Begins or ends a fault.
 
         Args:
             kind: `mute` and `unmute` a servo, `corrupt` and `mend` its checksums, `hang` and `resume` the line, `overload` a
-                servo, `drop` the port.
+                servo, `drop` the port. A `twin` is another servo of the same kind with the same id, which stands a little
+                elsewhere and answers after it; twins that `collide` answer at the same time.
             ident: The servo.
 
         Raises:
@@ -45,7 +49,7 @@ class EmulatedLine:
         """
         if kind not in FAULTS:
             raise unknown_name("fault", kind, FAULTS)
-        if kind in ("mute", "unmute", "corrupt", "mend", "overload") and ident not in self.servos:
+        if kind not in ("hang", "resume", "drop") and ident not in self.servos:
             raise unknown_name("servo", str(ident), map(str, self.servos))
         match kind:
             case "mute" | "corrupt":
@@ -56,6 +60,9 @@ class EmulatedLine:
                 self.hanging = kind == "hang"
             case "overload":
                 self.servos[ident].fail(HardwareError.OVERLOAD)
+            case "twin" | "collide":
+                self._twins[ident] = self.servos[ident].twin()
+                self._collide = kind == "collide"
             case _:
                 self.dropped = True
 
@@ -92,6 +99,16 @@ class EmulatedLine:
                 return self._single(packet.ident, packet) if packet.ident in self.servos else b""
 
     def _single(self, ident: int, packet: Packet) -> bytes:
+        answer = self._of_one(ident, packet)
+        if ident not in self._twins:
+            return answer
+        first, self.servos[ident] = self.servos[ident], self._twins[ident]
+        second = self._of_one(ident, packet)
+        self.servos[ident] = first
+        # On one wire, where each pulls the line down for its zeros.
+        return bytes(map(operator.and_, answer, second)) if self._collide else answer + second
+
+    def _of_one(self, ident: int, packet: Packet) -> bytes:
         servo, parameters = self.servos[ident], packet.parameters
         match packet.instruction:
             case Instruction.PING:

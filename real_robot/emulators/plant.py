@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract import Array
 from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.real_robot.emulators.cards import Cards
 
 Vector = NDArray[np.float64]
 
@@ -46,18 +47,26 @@ class Plant(Protocol):
 
 
 class FirstOrderPlant:
-    """Joints that approach their targets exponentially: no contact, no gravity, no cameras.
+    """Joints that approach their targets exponentially: no contact, no gravity; cameras see cards with a number.
 
     Args:
         embodiment: The body.
         period_s: Of one step.
         time_constant_s: In which a joint covers 63 % of the way.
         time_limit_s: When an episode expires.
+        cards: What its cameras see, if it has any.
     """
 
     def __init__(
-        self, embodiment: Embodiment, *, period_s: float = 0.01, time_constant_s: float = 0.05, time_limit_s: float = 15.0
+        self,
+        embodiment: Embodiment,
+        *,
+        period_s: float = 0.01,
+        time_constant_s: float = 0.05,
+        time_limit_s: float = 15.0,
+        cards: Cards | None = None,
     ) -> None:
+        self._cards = cards
         self._home, self.period_s, self._time_limit_s = embodiment.home, period_s, time_limit_s
         self._share = 1 - np.exp(-period_s / time_constant_s)
         self._position, self._velocity, self._steps = self._home.copy(), np.zeros_like(self._home), 0
@@ -80,8 +89,8 @@ class FirstOrderPlant:
         return self._position, self._velocity, np.zeros_like(self._position)
 
     def frames(self) -> dict[str, Array]:
-        """Returns nothing: it has no cameras."""
-        return {}
+        """Returns the cards of this time."""
+        return {} if self._cards is None else self._cards.at(self._steps * self.period_s)
 
     def outcome(self) -> dict[str, bool | int | float | str]:
         """Returns that nothing was achieved yet."""

@@ -16,6 +16,7 @@ from stringline.datasets.names import unknown_name
 from stringline.real_robot.emulators.aloha_arms import EmulatedArms
 from stringline.real_robot.emulators.dynamixel_line import EmulatedLine
 from stringline.real_robot.emulators.messages import Header, Json, receive, send
+from stringline.real_robot.emulators.pictures import PictureServer
 from stringline.real_robot.emulators.plant import Plant
 
 log = logging.getLogger(__name__)
@@ -76,12 +77,20 @@ class EmulatorServer:
         listener: Socket where the client connects.
         real_time: Whether the world goes on by itself, or one period per `advance` message.
         capture: Folder for the bytes that drivers send, a file per arm, or None.
+        pictures: Gets what cameras see, in real time, for cameras with processes of their own.
     """
 
     def __init__(
-        self, plant: Plant, arms: EmulatedArms, listener: socket.socket, *, real_time: bool, capture: Path | None = None
+        self,
+        plant: Plant,
+        arms: EmulatedArms,
+        listener: socket.socket,
+        *,
+        real_time: bool,
+        capture: Path | None = None,
+        pictures: PictureServer | None = None,
     ) -> None:
-        self._plant, self._arms, self._real_time = plant, arms, real_time
+        self._plant, self._arms, self._real_time, self._pictures = plant, arms, real_time, pictures
         self._terminals = {
             arm: Terminal(line, None if capture is None else capture / f"{arm}.bin") for arm, line in arms.lines.items()
         }
@@ -182,6 +191,8 @@ class EmulatorServer:
         frames = self._plant.frames()
         if frames is not self._seen:
             self._seen, self._seen_at = frames, time.monotonic()
+            if self._real_time and self._pictures is not None:
+                self._pictures.show(frames, self._seen_at)
 
     def _stamped_frames(self) -> dict[str, Array]:
         """Frames bear the plant's time in lock-step, and the host's monotonic clock in real time."""

@@ -23,10 +23,12 @@ class Signs:
     Attributes:
         action_age_s: For how long the last action of the plan in force has been past.
         supervisor_age_s: Since the last heartbeat of whoever started the device process.
+        picture_ages_s: Since the newest picture of each camera was taken.
     """
 
     action_age_s: float = 0.0
     supervisor_age_s: float = 0.0
+    picture_ages_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,6 +26,16 @@ class SupervisorAlive(SettledStage):
             cycle.hold(Reason.SUPERVISOR, cycle.signs.supervisor_age_s)
 
 
+class CamerasAlive(SettledStage):
+    """Nothing moves while one of the cameras shows nothing new: what comes in its way would not be seen."""
+
+    def act(self, cycle: Cycle) -> None:
+        """Looks at the oldest of their newest pictures."""
+        oldest = max(cycle.signs.picture_ages_s, default=0.0)
+        if oldest > self.limits.oldest_picture_s:
+            cycle.hold(Reason.CAMERA, oldest)
+
+
 class ActionDue(SettledStage):
     """Without an action, or with one that was due long ago, the arms hold."""
 

@@ -211,3 +211,17 @@ def test_a_watchdog_that_expired_is_seen(waiting_emulator: Emulator) -> None:
         waiting_emulator.advance({})
     assert (arms.read(time.monotonic).servo_error == WATCHDOG_EXPIRED).all()
     arms.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("twin", r"left/elbow \(id 4\) on .*: 2 servos answer to this id. Plug in each alone and give it the id"),
+        ("collide", r"left/elbow \(id 4\) on .*: its answer is garbled. Either two servos have this id, or the line is noisy"),
+    ],
+)
+def test_two_servos_of_one_id_are_refused(emulator: Emulator, kind: str, message: str) -> None:
+    emulator.fault("left", kind, 4)
+    with pytest.raises(RobotNotReadyError, match=message) as refused:
+        driver(emulator).connect()
+    assert len(refused.value.problems) == 1

@@ -103,7 +103,16 @@ def test_old_pictures_are_not_planned_from(device: DeviceProcess) -> None:
     episode, states = run(robot(device, SEEING, age=1.0), session, 0.5)
     assert not session.seen
     assert episode.waits > 0
+    assert episode.waited_for == {"overhead": episode.waits}
     assert states[-1].reasons == Reason.STARVED
+
+
+def test_a_plan_from_pictures_that_the_filter_finds_too_old_is_refused_there_as_well(device: DeviceProcess) -> None:
+    patient = RealTimeRobot(device, Frames(0.25), SEEING, ALOHA, oldest_frame_s=1.0)
+    episode, states = run(patient, Towards(away(0.2)), 0.5)
+    assert episode.plans > 0
+    assert states[-1].counts[Reason.OLD_PICTURES] > 0
+    assert np.abs(states[-1].command - ALOHA.home).max() < 0.01
 
 
 def test_fresh_pictures_come_with_the_pose_of_their_camera(device: DeviceProcess) -> None:

@@ -340,3 +340,17 @@ def test_limits_that_limit_nothing_are_refused() -> None:
         SafetyLimits.of(ALOHA, oldest_picture_s=0.0)
     with pytest.raises(ValueError, match="hold_temperature must not be above fault_temperature"):
         dataclasses.replace(LIMITS, hold_temperature=90.0)
+
+
+def test_nothing_moves_while_a_camera_shows_nothing_new() -> None:
+    run = Run()
+    run.step(moved(left__waist=0.5), signs=Signs(picture_ages_s=(0.0, LIMITS.oldest_picture_s)))
+    assert run.filter.mode is Mode.RUN
+    for _ in range(20):
+        run.step(moved(left__waist=0.5), signs=Signs(picture_ages_s=(0.0, LIMITS.oldest_picture_s + 0.01)))
+    assert run.filter.mode is Mode.HOLD
+    assert run.filter.reasons == Reason.CAMERA
+    assert run.filter.amounts[Reason.CAMERA] == pytest.approx(0.16)
+    assert run.speed() == 0.0
+    run.step(moved(left__waist=0.5), signs=Signs(picture_ages_s=(0.0, 0.0)))
+    assert run.filter.mode is Mode.RUN

@@ -27,6 +27,7 @@ _WATCHED = (
 _BLOCK = struct.Struct("<BBbhiiB")
 _CURRENT, _VELOCITY, _POSITION, _TEMPERATURE = 3, 4, 5, 6
 _EXPIRED = -1
+_MEASURED_SIZE = 21  # From the current to the temperature.
 # A servo's range may be narrower than the joint's by this much, because limits are whole ticks and the filter keeps a margin.
 _LIMIT_TOLERANCE_RAD = 0.005
 # Two servos on one joint that differ by more than play and rounding would work against each other.
@@ -94,10 +95,22 @@ class DynamixelArm:
         return found
 
     def _problems_of(self, servo: Servo) -> list[str]:
-        answer = self.bus.ask(servo.ident, protocol.ping(servo.ident))
-        if answer is None or len(answer.data) < 2:
-            return ["it does not answer. Check its cable and its power."]
-        model = table.MODEL_NUMBER.unpack(answer.data)
+        # Two of one kind may answer a ping as one, bit by bit; what they measure differs.
+        told = protocol.read(servo.ident, table.PRESENT_CURRENT.address, _MEASURED_SIZE)
+        for question in (protocol.ping(servo.ident), told):
+            answers, garbled = self.bus.everything(question)
+            if len(answers) > 1:
+                return [f"{len(answers)} servos answer to this id. Plug in each alone and give it the id that it should have."]
+            if garbled:
+                return ["its answer is garbled. Either two servos have this id, or the line is noisy."]
+            if not answers:
+                return ["it does not answer. Check its cable and its power."]
+        return self._problems_of_one(servo)
+
+    def _problems_of_one(self, servo: Servo) -> list[str]:
+        model = self.bus.read_register(servo.ident, table.MODEL_NUMBER)
+        if model is None:
+            return ["it does not tell its model."]
         kinds = (servo.model, *servo.alternatives)
         if model not in {kind.number for kind in kinds}:
             got = table.MODELS[model].name if model in table.MODELS else f"model {model}"

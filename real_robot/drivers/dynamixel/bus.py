@@ -152,6 +152,25 @@ class Bus:
             raise LinkLostError(errno.EIO, f"The port {self.port} is lost")
         return answers.get(ident)
 
+    def everything(self, packet: bytes, timeout_s: float = 0.05, quiet_s: float = 0.005) -> tuple[list[Packet], bool]:
+        """Sends one packet and waits until the line is quiet again, so that also the second of two answers is seen.
+
+        Returns:
+            All whole answers, and whether what came was no answer at all.
+
+        Raises:
+            LinkLostError: The port is gone.
+        """
+        self.send(packet)
+        answers: list[Packet] = []
+        received, deadline = 0, time.monotonic() + timeout_s
+        while (left := deadline - time.monotonic()) > 0 and select.select([self._fd], [], [], left)[0]:
+            data = self._read()
+            received += len(data)
+            answers += [answer for answer in self._parser.feed(data) if answer.instruction == Instruction.STATUS]
+            deadline = min(deadline, time.monotonic() + quiet_s)
+        return answers, bool(received and not answers)
+
     def read_register(self, ident: int, register: Register, timeout_s: float = 0.05) -> int | None:
         """Returns a register's value, or None when the servo keeps silent or refuses."""
         answer = self.ask(ident, protocol.read(ident, register.address, register.size), timeout_s)
