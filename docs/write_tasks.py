@@ -65,10 +65,11 @@ How the numbers were made stands in `docs/write_tasks.py`, which writes this pag
 KUKA = """\
 ## The KUKA cell
 
-A KUKA LBR iiwa 14 with a parallel gripper that opens 110 mm, at a table that can stand 10 cm lower or higher, seen by an overhead
-and a wrist RGB-D camera; or two of them, which face each other across a table, with an overhead camera and one at each wrist. An
-action is 8 joint targets for each arm. Depth has the faults of a stereo camera unless `depth_noise` is 0 (`docs/shifts.md`).
-What is picked and placed is of one of 24 forms, drawn for each episode.
+A KUKA LBR iiwa 14 with a parallel gripper that opens 110 mm, at a table that can stand 10 cm lower or higher, seen by an
+overhead and a wrist RGB-D camera; or two of them, which face each other across a table, with an overhead camera and one at each
+wrist. An action is 8 joint targets for each arm. Depth has the faults of a stereo camera unless `depth_noise` is 0
+(`docs/shifts.md`). What is picked and placed is of one of 24 forms, drawn for each episode. Policies are trained as for ALOHA,
+with the cameras of the cell: `policy.memory.cameras=[overhead,wrist]`.
 
     stringline-collect task=kuka_pick output=runs/kuka_pick episodes=50
 

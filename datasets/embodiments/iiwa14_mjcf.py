@@ -110,7 +110,9 @@ def _add_gripper(model: mjcf.RootElement, link: mjcf.Element, chain: Chain, body
     add_inertia(hand, HAND_INERTIA)
     drawn = {"contype": 0, "conaffinity": 0, "group": DRAWN, "mass": 0}
     hand.add("geom", type="box", pos=HAND_INERTIA.com, size=HAND_HALF, rgba=DARK, **drawn)
-    hand.add("site", name="gripper", pos=T_link_gripper[:3, 3], quat=quaternion(T_link_gripper[:3, :3]), size=(0.005,), group=HIDDEN)
+    hand.add(
+        "site", name="gripper", pos=T_link_gripper[:3, 3], quat=quaternion(T_link_gripper[:3, :3]), size=(0.005,), group=HIDDEN
+    )
     for mount in body.cameras:
         if mount.parent == chain.arm:
             add_camera(hand, mount, T_link_gripper)

@@ -16,6 +16,7 @@ from stringline.sim.tasks.kuka_hand_over import KukaHandOver
 X, Y, Z = np.eye(3)
 ABOVE_FLOOR = 0.01  # The bar's underside, when it is let go.
 SKEW_DEG = 6.0  # By which the bar may be turned against the bin.
+PACES = (0.8, 2.1)  # Wider than others: the arms' limits already stretch the long moves of the faster episodes.
 
 
 class KukaHandOverExpert(HandOverExpert[KukaHandOver]):
@@ -33,6 +34,9 @@ class KukaHandOverExpert(HandOverExpert[KukaHandOver]):
     release = opening(0.028 + 0.045)
     pad_ahead = PAD_HALF[2]
     pad_half_width = PAD_HALF[0]
+
+    def __init__(self, paces: tuple[float, float] = PACES) -> None:
+        super().__init__(paces)
 
     def axis(self, task: KukaHandOver, along: float) -> tuple[Vector, Vector]:
         """Returns a point of the bar's axis and its direction."""

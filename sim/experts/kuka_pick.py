@@ -12,12 +12,16 @@ from stringline.sim.tasks.kuka_pick import LIFTED_M, KukaPick
 
 LIFTS_M = (0.125, 0.17)
 ROUNDS, LOOKS = 6, 8
+PACES = (0.8, 1.9)  # Wider than others: the arm's limits already stretch the long moves of the faster episodes.
 
 
 class KukaPickExpert(ScriptedExpert[KukaPick]):
     """Varies where the thing is taken, from which side and how steeply, how high it is lifted, and its pace."""
 
     task_class = KukaPick
+
+    def __init__(self, paces: tuple[float, float] = PACES) -> None:
+        super().__init__(paces)
 
     def script(self, task: KukaPick, skills: Skills) -> Iterator[Vector]:
         """Takes the thing and holds it up, again from wherever it has fallen."""

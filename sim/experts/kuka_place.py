@@ -18,6 +18,7 @@ LIFTS_M = (0.08, 0.13)
 ABOVE_M, DROP_M, RETREAT_M = 0.09, 0.003, 0.1
 ROOM_M = 0.035  # By which the pads open around the thing; all the way, fingers would meet the rim.
 ROUNDS, DRAWS = 6, 60
+PACES = (0.8, 1.9)  # Wider than others: the arm's limits already stretch the long moves of the faster episodes.
 UPRIGHT = 0.85  # A thing that stands less than that far from upright is let go upright.
 
 
@@ -25,6 +26,9 @@ class KukaPlaceExpert(ScriptedExpert[KukaPlace]):
     """Varies how the thing is taken, how it is turned in the tray, and its pace."""
 
     task_class = KukaPlace
+
+    def __init__(self, paces: tuple[float, float] = PACES) -> None:
+        super().__init__(paces)
 
     def script(self, task: KukaPlace, skills: Skills) -> Iterator[Vector]:
         """Brings the thing to the tray, again from wherever it has fallen."""

@@ -5,6 +5,7 @@ All lengths are metres. A form rests on the table with its z axis up.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -43,7 +44,9 @@ class Part:
             return float(8 * np.prod(self.size))
         radius, half = self.size[0], self.size[1] if len(self.size) > 1 else 0.0
         ball = 4 / 3 * np.pi * radius**3
-        return float(ball if self.kind == "sphere" else 2 * np.pi * radius**2 * half + (ball if self.kind == "capsule" else 0.0))
+        return float(
+            ball if self.kind == "sphere" else 2 * np.pi * radius**2 * half + (ball if self.kind == "capsule" else 0.0)
+        )
 
     def balls(self) -> tuple[Matrix, Vector]:
         """Returns centres (N, 3) and radii (N,) of balls whose hull is the part; of a cylinder it is a prism with 16 sides."""
@@ -96,7 +99,11 @@ def box(size: ArrayLike, position: ArrayLike = (0.0, 0.0, 0.0), turn: Matrix = U
 
 
 def rod(
-    kind: Literal["cylinder", "capsule"], radius: float, length: float, position: ArrayLike = (0.0, 0.0, 0.0), axis: ArrayLike = Z
+    kind: Literal["cylinder", "capsule"],
+    radius: float,
+    length: float,
+    position: ArrayLike = (0.0, 0.0, 0.0),
+    axis: ArrayLike = Z,
 ) -> Part:
     """Returns a cylinder, or a capsule whose axis without its caps has that length, along an axis (3,)."""
     return Part(kind, (radius, length / 2), np.asarray(position, float), _turn_to(np.asarray(axis, float)))
@@ -131,9 +138,9 @@ def plan(height: float, bars: Iterable[tuple[float, float, float, float]], holds
         bars: Middle x and y, and lengths along x and y of each.
         holds: x and y of a point, and the axis in which the pads close around the bar there, `x` or `y`.
     """
-    bars = list(bars)
-    parts = [box((length, width, height), (x, y, 0)) for x, y, length, width in bars]
-    return Form(parts, [_around_bar(bars, x, y, axis) for x, y, axis in holds])
+    listed = list(bars)
+    parts = [box((length, width, height), (x, y, 0)) for x, y, length, width in listed]
+    return Form(parts, [_around_bar(listed, x, y, axis) for x, y, axis in holds])
 
 
 def arc(radius: float, bend: float, angle: float, pieces: int = 6) -> Form:
@@ -149,10 +156,12 @@ def arc(radius: float, bend: float, angle: float, pieces: int = 6) -> Form:
     points = bend * np.stack([1 - np.cos(angles), np.sin(angles), 0 * angles], axis=1)
     parts = [
         rod("capsule", radius, float(np.linalg.norm(b - a)), (a + b) / 2, (b - a) / np.linalg.norm(b - a))
-        for a, b in zip(points[:-1], points[1:], strict=True)
+        for a, b in pairwise(points)
     ]
     held = angle * np.array([-0.25, 0.0, 0.25])
-    holds = [Hold(bend * np.array([1 - np.cos(a), np.sin(a), 0.0]), np.array([np.cos(a), -np.sin(a), 0.0]), 2 * radius) for a in held]
+    holds = [
+        Hold(bend * np.array([1 - np.cos(a), np.sin(a), 0.0]), np.array([np.cos(a), -np.sin(a), 0.0]), 2 * radius) for a in held
+    ]
     return Form(parts, holds)
 
 
@@ -165,7 +174,9 @@ def tube(radius: float, height: float, wall: float, floor: float = 0.0) -> Form:
         parts.append(box((wall, width, height), turn @ ((inner + wall / 2) * X), turn))
     if floor:
         half = inner / np.sqrt(2)
-        parts += [box((2 * half, 2 * half, floor), (0, 0, (floor - height) / 2), rotation_about(Z, a)) for a in (0.0, np.pi / 4)]
+        parts += [
+            box((2 * half, 2 * half, floor), (0, 0, (floor - height) / 2), rotation_about(Z, a)) for a in (0.0, np.pi / 4)
+        ]
     angles = np.arange(WALL_PIECES // 2) * 2 * np.pi / WALL_PIECES
     return Form(parts, list(rounds((0, 0, 0), radius, angles)))
 
@@ -227,7 +238,9 @@ def _around_bar(bars: Sequence[tuple[float, float, float, float]], x: float, y: 
     """Returns the hold of the bar that covers a point: its middle across, the point along."""
     for middle_x, middle_y, length, width in bars:
         if abs(x - middle_x) <= length / 2 and abs(y - middle_y) <= width / 2:
-            return Hold(np.array([middle_x, y, 0.0]), X, length) if axis == "x" else Hold(np.array([x, middle_y, 0.0]), Y, width)
+            return (
+                Hold(np.array([middle_x, y, 0.0]), X, length) if axis == "x" else Hold(np.array([x, middle_y, 0.0]), Y, width)
+            )
     raise ValueError(f"No bar covers ({x}, {y}) m; the bars are {list(bars)}.")
 
 

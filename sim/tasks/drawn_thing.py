@@ -13,6 +13,7 @@ from stringline.sim.tasks.tabletop import TabletopTask
 
 AWAY_M = 8.0  # Farther than any camera draws.
 CLEAR_M = 0.02  # Lifted means that far off the table.
+SUSPENDED_DAMPING = 100.0  # N s/m, Nm s/rad: what the solver leaves of forces moves nothing.
 
 
 class DrawnThingTask(TabletopTask):
@@ -44,11 +45,16 @@ class DrawnThingTask(TabletopTask):
         self.thing = self.things[random_state.randint(len(self.things))]
         self.props = {prop.name: prop for prop in (*self._others, self.thing)}
         for place, thing in enumerate(self.things):
-            there = thing is self.thing
-            physics.bind(thing.body).gravcomp = 0.0 if there else 1.0
-            if not there:
+            self.suspend(physics, thing, suspended=thing is not self.thing)
+            if thing is not self.thing:
                 thing.set_pose(physics, (float(place), 0.0, AWAY_M), (1.0, 0.0, 0.0, 0.0))
                 thing.set_velocity(physics, np.zeros(3), np.zeros(3))
+
+    def suspend(self, physics: mjcf.Physics, thing: Thing, suspended: bool) -> None:
+        """Lets a thing float where it is, or fall."""
+        first = physics.model.body_dofadr[physics.bind(mjcf.get_attachment_frame(thing.mjcf_model)).element_id]
+        physics.bind(thing.body).gravcomp = float(suspended)
+        physics.model.dof_damping[first : first + 6] = SUSPENDED_DAMPING * suspended
 
     def draw_start(self, random_state: np.random.RandomState) -> Matrix:
         """Draws where the thing lies (4, 4), relative to the table top."""
