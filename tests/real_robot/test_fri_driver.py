@@ -115,9 +115,13 @@ def make() -> Iterator[MakeArm]:
         (one.link if isinstance(one, FriArm) else one).close()
 
 
-def exchange(arm: FriArm, controller: Controller, message: Monitoring = ACTIVE, **changes: object) -> Command | None:
-    controller.say(message, **changes)
+def exchange(
+    arm: FriArm, controller: Controller, offered: Vector | None = None, opening: float = 1.0, **changes: object
+) -> Command | None:
+    controller.say(**changes)
     arm.collect(0.01 * controller.sequence)
+    if offered is not None:
+        arm.offer(offered, opening)
     arm.answer()
     return controller.heard()
 
@@ -144,22 +148,21 @@ def test_each_state_has_its_answer_and_counters_go_along(
 
 def test_the_first_commands_are_the_controllers_own_whatever_was_offered_before(make: MakeArm) -> None:
     arm, controller = make()
-    exchange(arm, controller, session=SessionState.COMMANDING_WAIT)
-    arm.offer(np.full(7, 0.5), 1.0)
+    exchange(arm, controller, np.full(7, 0.5), session=SessionState.COMMANDING_WAIT)
     command = exchange(arm, controller)
     assert command is not None
     assert command.position == ELSEWHERE
     assert arm.take_bar() is Bar.ENTERED
     assert arm.take_bar() is Bar.NONE
     for step in range(1, 11):
-        arm.offer(np.array(ELSEWHERE) + 0.03 * step, 1.0)
-        command = exchange(arm, controller, measured=tuple(np.array(PLACE) + 0.03 * step))
+        offered, measured = np.array(ELSEWHERE) + 0.03 * step, tuple(np.array(PLACE) + 0.03 * step)
+        command = exchange(arm, controller, offered, measured=measured)
     assert command is not None
     assert np.allclose(command.position, np.array(ELSEWHERE) + 0.3)
     exchange(arm, controller, session=SessionState.MONITORING_READY, ipo=())
     for session in (SessionState.COMMANDING_WAIT, SessionState.COMMANDING_ACTIVE):
-        arm.offer(np.array(ELSEWHERE) + 0.33, 1.0)  # The old target is not taken up,
-        command = exchange(arm, controller, session=session, ipo=PLACE)
+        old = np.array(ELSEWHERE) + 0.33  # The old target is not taken up,
+        command = exchange(arm, controller, old, session=session, ipo=PLACE)
         assert command is not None
         assert command.position == PLACE  # nor is anything else but what the controller holds.
 
@@ -169,10 +172,22 @@ def test_a_command_that_is_far_from_the_last_is_never_sent(make: MakeArm) -> Non
     exchange(arm, controller)
     arm.take_bar()
     for far in (np.zeros(7), np.full(7, np.nan), np.array(ELSEWHERE) + 0.07):
-        arm.offer(far, 1.0)
-        assert exchange(arm, controller) == Command(arm.sent - 1, controller.sequence, ELSEWHERE)
+        assert exchange(arm, controller, far) == Command(arm.sent - 1, controller.sequence, ELSEWHERE)
         assert arm.take_bar() is Bar.FAR
         assert np.array_equal(arm.anchor, ELSEWHERE)
+
+
+def test_what_nobody_asks_for_is_no_command(make: MakeArm) -> None:
+    arm, controller = make()
+    exchange(arm, controller)
+    arm.take_bar()
+    for step in range(1, 5):  # Messages are lost, and the filter goes on.
+        arm.offer(np.array(ELSEWHERE) + 0.02 * step, 1.0)
+    assert np.array_equal(arm.anchor, ELSEWHERE)
+    command = exchange(arm, controller, np.array(ELSEWHERE) + 0.1)
+    assert command is not None
+    assert command.position == ELSEWHERE
+    assert arm.take_bar() is Bar.FAR
 
 
 def test_an_arm_that_somebody_else_has_moved_is_taken_up_where_it_is(make: MakeArm) -> None:
@@ -233,8 +248,7 @@ def test_an_arm_with_a_beat_of_its_own_follows_behind_and_begins_anew_where_it_i
 def test_a_reader_keeps_the_session_alive_and_moves_nothing(make: MakeArm) -> None:
     arm, controller = make(read_only=True)
     exchange(arm, controller)
-    arm.offer(np.array(ELSEWHERE) + 0.01, 1.0)
-    command = exchange(arm, controller)
+    command = exchange(arm, controller, np.array(ELSEWHERE) + 0.01)
     assert command is not None
     assert command.position == ELSEWHERE
     assert arm.take_bar() is Bar.NONE
@@ -246,8 +260,7 @@ def test_a_gripper_is_an_output_and_keeps_what_it_holds_when_the_motion_begins(m
     command = exchange(arm, controller, inputs=closed)
     assert command is not None
     assert command.outputs == (IoValue("Close", IoType.ANALOG, IoDirection.OUTPUT, 0.2),)
-    arm.offer(np.array(ELSEWHERE), 0.7)
-    command = exchange(arm, controller, inputs=closed)
+    command = exchange(arm, controller, np.array(ELSEWHERE), 0.7, inputs=closed)
     assert command is not None
     assert command.outputs[0].value == 0.7
     assert arm.opening == 0.2

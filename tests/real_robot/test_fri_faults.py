@@ -20,7 +20,7 @@ from stringline.real_robot.drivers.fri.driver import FriDriver
 from stringline.real_robot.drivers.fri.gripper import IoGripper
 from stringline.real_robot.drivers.fri.versions import version_of
 from stringline.real_robot.emulators.fri.client import FriEmulator
-from stringline.real_robot.emulators.fri.controller import GRIPPER_INPUT, GRIPPER_OUTPUT
+from stringline.real_robot.emulators.fri.names import GRIPPER_INPUT, GRIPPER_OUTPUT
 from stringline.real_robot.emulators.fri.server import CAPTURED
 from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.mailbox import Mailbox, shared_memory

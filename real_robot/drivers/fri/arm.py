@@ -143,6 +143,8 @@ class FriArm:
         """
         if self._read_only or self.message is None or self.message.session is not SessionState.COMMANDING_ACTIVE:
             return
+        if not self.pending and not self._own_beat:
+            return  # Nobody asks: what cannot be sent is no command, and the next one has to be near the last that was.
         if not np.abs(position - self._last).max() <= _FASTEST_RAD_S * self._period_s:
             self._notice(Bar.FAR)
             return

@@ -25,6 +25,7 @@ from stringline.real_robot.drivers.fri.joint_values import JOINTS
 from stringline.real_robot.drivers.fri.monitoring import Monitoring
 from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.drivers.fri.wire import FriDecodeError
+from stringline.real_robot.emulators.fri.names import GRIPPER_INPUT, GRIPPER_OUTPUT
 from stringline.real_robot.emulators.fri.network import KINDS, Road
 from stringline.real_robot.emulators.fri.quality import QualityMeter, QualityRule
 from stringline.real_robot.emulators.fri.session import EmulatedSession
@@ -32,8 +33,6 @@ from stringline.real_robot.emulators.messages import Json
 
 Vector = NDArray[np.float64]
 
-# Names of the gripper's output and input in the emulated project.
-GRIPPER_OUTPUT, GRIPPER_INPUT = "Gripper.Opening", "Gripper.MeasuredOpening"
 EVENTS = ("cut", "mend", "stop", "release", "leave", "restart", "t1", "t2", "aut")
 FAULTS = tuple(f"{prefix}{kind}" for prefix in ("", "answer_") for kind in KINDS) + EVENTS
 
