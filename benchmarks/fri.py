@@ -1,0 +1,205 @@
+"""What FRI's messages cost, ours and Google's, and which share of a controller's questions is answered in time.
+
+    python benchmarks/fri.py --json fri.json
+
+Names:
+    decode/fri/<ours|protobuf>  microseconds of processor time to take a monitoring message of 1.15 apart, with the joint
+        positions and the session's state looked at; peer `protobuf`, ratio of times. Google's is C; ours is Python and checks
+        more.
+    encode/fri/<ours|protobuf>  the same to make a command of seven joints.
+    answered/fri/<one|two>/<10|5>ms  share of messages that the device process answered before the next one, all arms together,
+        in the emulator's own count over loopback, while arms move; peer `none`. The emulator is a Python process too, and late
+        itself on a busy machine.
+Rounds of both codecs are interleaved in one run; the median over rounds counts.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline.policies.chunk import ActionChunk
+from stringline.real_robot.device_process import DeviceProcess
+from stringline.real_robot.drivers.fri import enums
+from stringline.real_robot.drivers.fri.command import COMMAND_ID, Command
+from stringline.real_robot.drivers.fri.driver import FriDriver
+from stringline.real_robot.drivers.fri.monitoring import Monitoring
+from stringline.real_robot.drivers.fri.versions import FriVersion, version_of
+from stringline.real_robot.emulators.fri.client import FriEmulator
+from stringline.real_robot.limits import SafetyLimits
+
+# This folder holds a file named like Python's own package `encodings`, which a child process would import instead.
+sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
+
+# The parts of 1.15 that are used here: name, and per field number, name, type (1 double, 13 uint32, 14 enum as int32), label.
+FIELDS = {
+    "JointValues": ((1, "value", 1, 3),),
+    "TimeStamp": ((1, "sec", 13, 2), (2, "nanosec", 13, 2)),
+    "MessageHeader": tuple((i, name, 13, 2) for i, name in enumerate(("messageIdentifier", "sequence", "reflected"), 1)),
+    "ConnectionInfo": tuple((i, name, 13, 1) for i, name in enumerate(("state", "quality", "period", "multiplier"), 1)),
+    "RobotInfo": ((1, "joints", 5, 1), (2, "safety", 5, 1), (5, "drives", 5, 3), (6, "operation", 5, 1), (7, "control", 5, 1)),
+    "MonitorData": (
+        *((i, f"joints{i}", "JointValues", 1) for i in range(1, 6)),
+        (15, "timestamp", "TimeStamp", 1),
+    ),
+    "IpoData": ((1, "joints", "JointValues", 1), (10, "mode", 5, 1), (11, "overlay", 5, 1), (12, "tracking", 1, 1)),
+    "CommandData": ((1, "joints", "JointValues", 1),),
+    "Monitoring": (
+        (1, "header", "MessageHeader", 2),
+        (2, "robot", "RobotInfo", 1),
+        (3, "monitor", "MonitorData", 1),
+        (4, "connection", "ConnectionInfo", 1),
+        (5, "ipo", "IpoData", 1),
+    ),
+    "Command": ((1, "header", "MessageHeader", 2), (2, "data", "CommandData", 1)),
+}
+Entry = dict[str, object]
+
+
+def google(name: str) -> Any:
+    """Returns Google's class of a message."""
+    file = descriptor_pb2.FileDescriptorProto(name="fri.proto", package="fri", syntax="proto2")
+    for message, fields in FIELDS.items():
+        described = file.message_type.add(name=message)
+        for number, field, kind, label in fields:
+            one = described.field.add(name=field, number=number, label=label, type=kind if isinstance(kind, int) else 11)
+            if isinstance(kind, str):
+                one.type_name = f".fri.{kind}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"fri.{name}"))
+
+
+def example() -> Monitoring:
+    """Returns a message as a controller sends it while it follows commands."""
+    joints = tuple(0.1 * index for index in range(7))
+    return Monitoring(
+        sequence=70_000,
+        reflected=69_000,
+        session=enums.SessionState.COMMANDING_ACTIVE,
+        quality=enums.Quality.EXCELLENT,
+        send_period_ms=10,
+        safety=enums.SafetyState.NORMAL,
+        drives=(enums.DriveState.ACTIVE,) * 7,
+        operation=enums.OperationMode.T1,
+        control=enums.ControlMode.POSITION,
+        measured=joints,
+        torque=joints,
+        commanded=joints,
+        commanded_torque=joints,
+        external_torque=joints,
+        time=(1_700_000_000, 5),
+        ipo=joints,
+        command_mode=enums.CommandMode.POSITION,
+        overlay=enums.Overlay.JOINT,
+        tracking=1.0,
+    )
+
+
+def jobs(version: FriVersion) -> dict[str, Callable[[], object]]:
+    """Returns what is timed, by name."""
+    data, joints = example().to_bytes(version), example().measured
+    monitoring, command = google("Monitoring"), google("Command")
+
+    def decode_ours() -> object:
+        message = Monitoring.of(version, data)
+        return message.measured, int(message.session)
+
+    def decode_google() -> object:
+        message = monitoring.FromString(data)
+        return tuple(message.monitor.joints1.value), message.connection.state
+
+    def encode_ours() -> object:
+        return Command(69_001, 70_000, joints).to_bytes(version)
+
+    def encode_google() -> object:
+        made = command()
+        made.header.messageIdentifier, made.header.sequence, made.header.reflected = COMMAND_ID, 69_001, 70_000
+        made.data.joints.value.extend(joints)
+        return made.SerializeToString()
+
+    if decode_ours() != decode_google() or encode_ours() != encode_google():
+        raise SystemExit("Both codecs were to say the same, and did not.")
+    found = {"decode/fri/ours": decode_ours, "decode/fri/protobuf": decode_google}
+    return found | {"encode/fri/ours": encode_ours, "encode/fri/protobuf": encode_google}
+
+
+def measure_codec(rounds: int, calls: int) -> list[Entry]:
+    """Returns microseconds per message."""
+    work = jobs(version_of("1.15"))
+    took: dict[str, list[float]] = {name: [] for name in work}
+    for _ in range(rounds):
+        for name, job in work.items():
+            start = time.process_time()
+            for _ in range(calls):
+                job()
+            took[name].append(1e6 * (time.process_time() - start) / calls)
+    found = {name: statistics.median(times) for name, times in took.items()}
+    return [
+        {
+            "name": name,
+            "value": value,
+            "unit": "us",
+            "peer": "protobuf",
+            "ratio": value / found[f"{name.rpartition('/')[0]}/protobuf"],
+        }
+        for name, value in found.items()
+    ]
+
+
+def measure_answers(arms: str, period_ms: int, seconds: float) -> Entry:
+    """Returns the share of messages that were answered in time."""
+    body = {"one": IIWA14, "two": IIWA14_BIMANUAL}[arms]
+    arguments = ["--arms", arms, "--device-hz", str(1000 / period_ms), "--most-missed", "100000", "--good", "0.0"]
+    with FriEmulator(arguments) as emulator:
+        driver = FriDriver(emulator.ports, period_s=1e-3 * period_ms)
+        with DeviceProcess(driver, body, SafetyLimits.of(body), period_s=1e-3 * period_ms) as device:
+            device.connect()
+            device.arm()
+            device.begin()
+            before, end = emulator.report(), time.monotonic() + seconds
+            while time.monotonic() < end:
+                due = time.monotonic() + 0.02 * np.arange(50, dtype=np.float64)
+                way = np.tile(body.home, (50, 1))
+                way[:, 0] += 0.2 * np.sin(due)
+                device.send(ActionChunk(due, way.astype(np.float32)))
+                time.sleep(0.2)
+            after = emulator.report()
+    asked = sum(after[arm].periods - before[arm].periods for arm in after)
+    answered = sum(after[arm].in_time - before[arm].in_time for arm in after)
+    return {
+        "name": f"answered/fri/{arms}/{period_ms}ms",
+        "value": 100.0 * answered / asked,
+        "unit": "%",
+        "peer": "none",
+        "ratio": None,
+    }
+
+
+def main() -> None:
+    """Prints the table and, if asked, writes it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--rounds", type=int, default=20, help="of each codec")
+    parser.add_argument("--calls", type=int, default=2000, help="per round")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each answered share")
+    given = parser.parse_args()
+    entries = measure_codec(given.rounds, given.calls)
+    entries += [measure_answers(arms, period, given.seconds) for arms in ("one", "two") for period in (10, 5)]
+    for entry in entries:
+        beside = f"   {entry['ratio']:.2f} x {entry['peer']}" if entry["ratio"] else ""
+        print(f"{entry['name']:26s} {entry['value']:9.3f} {entry['unit']}{beside}", flush=True)
+    if given.json is not None:
+        given.json.write_text(json.dumps(entries, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
