@@ -247,16 +247,33 @@ def test_shifts_are_chosen_on_the_command_line_and_named_in_replays() -> None:
     assert " ++task.options.dim_light=0.5 " in Replay("x", task, None, Path("runs/x")).command(7)
 
 
-def test_a_suite_has_its_own_shifts() -> None:
-    plain = OmegaConf.to_container(OmegaConf.load(CONFIGS / "suite" / "aloha_shifts.yaml"))
-    suite = Suite.parse("aloha_shifts", plain)
-    assert len(suite.cells) == len({cell.name for cell in suite.cells}) == 33
-    tasks = {name: make_task(name) for name in dict.fromkeys(cell.task for cell in suite.cells)}
-    for cell in suite.cells:
-        tasks[cell.task].configure(**cell.settings()["options"])
-    for name in tasks:
-        assert {key for cell in suite.cells if cell.task == name for key in cell.options} == {*NAMES, "table_height"} - {
-            "bright_light"
-        }
+@pytest.mark.parametrize(
+    ("name", "per_task", "left_out"),
+    [("aloha_shifts", 11, {"bright_light"}), ("kuka_shifts", 10, {"bright_light", "miscalibration"})],
+)
+def test_a_suite_goes_through_the_shifts(name: str, per_task: int, left_out: set[str]) -> None:
+    suite = Suite.read(CONFIGS / "suite" / f"{name}.yaml")
+    tasks = {task: make_task(task) for task in dict.fromkeys(cell.task for cell in suite.cells)}
+    for task, made in tasks.items():
+        cells = [cell for cell in suite.cells if cell.task == task]
+        assert len(cells) == per_task
+        assert not cells[0].options, "the first is in distribution"
+        assert {key for cell in cells for key in cell.options} == {*NAMES, "table_height"} - left_out
+        for cell in cells:
+            made.configure(**cell.settings()["options"])
+
+
+def test_a_suite_takes_no_shift_beside_its_own() -> None:
+    plain = {"cells": [{"task": TASK}]}
     with pytest.raises(ValueError, match=r"shift=dim_light is for a single task"):
         chosen_suite({"suite": plain, "suite_file": None}, ["suite=aloha_shifts", "shift=dim_light"])
+
+
+def test_depth_is_that_of_a_sensor_by_default_in_the_kuka_cell_and_true_in_that_of_aloha() -> None:
+    kuka = make_task("kuka_pick")
+    assert kuka.strengths == {"depth_noise": 1.0}
+    kuka.configure(dim_light=0.5)
+    assert kuka.strengths == {"depth_noise": 1.0, "dim_light": 0.5}
+    kuka.configure(depth_noise=0.0)
+    assert kuka.strengths == {"depth_noise": 0.0}
+    assert make_task(TASK).strengths == {}
