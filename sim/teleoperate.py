@@ -6,13 +6,14 @@ The world runs at its control rate in this process's main thread, whether somebo
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from omegaconf import DictConfig
 
 from stringline.datasets.application import run
-from stringline.datasets.embodiments.bodies import BODIES
 from stringline.sim.collect import open_world
 from stringline.sim.collection import Recipe
+from stringline.sim.environment import TaskEnvironment
 from stringline.sim.teleop.gamepad import Gamepad, Layout
 from stringline.sim.teleop.hands import Hands
 from stringline.sim.teleop.operation import Operation, Rules
@@ -32,19 +33,15 @@ def teleoperate(config: DictConfig) -> None:
     """Serves the page until somebody ends it."""
     rules, speeds = Rules(config.longest_s, config.end_on_success), Speeds(**config.speeds)
     gamepad = _gamepad(config.gamepad)
-    with _operation(config, rules, speeds) as operation:
-        server = open_server(config.host, config.port)
-        try:
-            page = Page(server, operation, hz=config.page_hz)
-            _say(f"Open http://{config.host}:{server.get_port()} in a browser. Ctrl-C ends it; the store is {config.store}.")
-            _serve(operation, page, gamepad)
-        finally:
-            close_server(server)
+    with _server(config.host, config.port) as server, _operation(config, rules, speeds) as operation:
+        page = Page(server, operation, hz=config.page_hz)
+        _say(f"Open http://{config.host}:{server.get_port()} in a browser. Ctrl-C ends it; the store is {config.store}.")
+        _serve(operation, page, gamepad)
 
 
 def _serve(operation: Operation, page: Page, gamepad: Gamepad | None) -> None:
     """Runs the world for ever."""
-    hands, note = Hands(operation, BODIES[operation.world.contract.embodiment]), ""
+    hands, note = Hands(operation, operation.world.embodiment), ""
     pace = Pace(operation.world.contract.control_hz)
     while True:
         page.poll()
@@ -57,17 +54,32 @@ def _serve(operation: Operation, page: Page, gamepad: Gamepad | None) -> None:
 
 
 @contextmanager
+def _server(host: str, port: int) -> Iterator[Any]:
+    server = open_server(host, port)
+    try:
+        yield server
+    finally:
+        close_server(server)
+
+
+@contextmanager
 def _operation(config: DictConfig, rules: Rules, speeds: Speeds) -> Iterator[Operation]:
     """Opens world and store, and at the end says what was kept and forgets what was not."""
     recipe = _recipe(config)
     world = open_world(recipe)
+    if not isinstance(world, TaskEnvironment):
+        world.close()
+        raise ValueError(
+            f"{recipe.task} is a world of others, which cannot be steered by hand; choose a task of ours or your own."
+        )
     takes = Takes(config.store, recipe, world.contract, world.task.instruction, tuple(world.task.stages))
     try:
         yield Operation(world, takes, recipe.options, config.seed, speeds, rules)
     finally:
         lost = " The take that was open is lost." if takes.discard() else ""
         names = "".join(f"\n  {name}" for name in takes.kept)
-        _say(f"Kept {len(takes.kept)} episodes in {takes.store.path}.{lost}{names}")
+        count = f"{len(takes.kept)} episode{'' if len(takes.kept) == 1 else 's'}"
+        _say(f"Kept {count} in {takes.store.path}.{lost}{names}")
         world.close()
 
 

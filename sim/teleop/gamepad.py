@@ -131,7 +131,7 @@ def still(wish: Wish) -> bool:
 
 
 def after_events(sticks: Sticks, events: bytes) -> Sticks:
-    """Returns where axes and buttons are after events of the kernel, eight bytes each; a last one that is cut short is left out."""
+    """Returns where axes and buttons are after events of the kernel, eight bytes each; one that is cut short is left out."""
     axes, buttons = dict(sticks.axes), set(sticks.buttons)
     for _, value, kind, number in EVENT.iter_unpack(events[: len(events) // EVENT.size * EVENT.size]):
         if kind & ~INITIAL == AXIS:

@@ -1,4 +1,4 @@
-"""A world that somebody steers: it runs in steps of one control period, and what happens in it is recorded when it is asked for.
+"""A world that somebody steers: it runs in steps of one control period, and what happens in it is recorded on demand.
 
 It knows neither pages nor clocks: `tick` is one period, and buttons are methods.
 """

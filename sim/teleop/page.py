@@ -19,7 +19,7 @@ from stringline.sim.teleop.scene import Scene
 from stringline.sim.teleop.status import status_html
 
 Deed = Callable[[], object]
-EYE_M, LOOK_AT_M = (0.0, -1.15, 0.85), (0.0, 0.05, 0.08)
+EYE_M, LOOK_AT_M = (0.0, -0.85, 0.72), (0.0, 0.05, 0.1)
 JPEG_QUALITY = 80
 
 
@@ -44,9 +44,11 @@ class Page:
         self._server, self._operation, self._clock, self._period = server, operation, clock, 1.0 / hz
         self._deeds: queue.SimpleQueue[Deed] = queue.SimpleQueue()
         self._next, self.trouble = 0.0, ""
-        server.gui.configure_theme(
-            control_layout="fixed", control_width="large", dark_mode=True, show_logo=False, show_share_button=False
-        )
+        server.gui.configure_theme(control_width="large", dark_mode=True, show_logo=False, show_share_button=False)
+        server.gui.main_panel.dock_right()
+        # Reflections and shadows take a browser without a GPU half a minute to prepare, and much of every picture.
+        server.scene.configure_environment_map(hdri=None)
+        server.scene.configure_default_lights(cast_shadow=False)
         server.initial_camera.position, server.initial_camera.look_at = EYE_M, LOOK_AT_M
         self._scene = Scene(server, operation.world.physics.model.ptr)
         self._status = server.gui.add_html("")

@@ -29,7 +29,7 @@ def apart(a: Matrix, b: Matrix) -> tuple[float, float]:
 
 
 def between(start: Matrix, goal: Matrix, share: float) -> Matrix:
-    """Returns the pose (4, 4) after a share (0 to 1) of the way: on the line between the places, turned about one fixed axis."""
+    """Returns the pose (4, 4) after a share (0 to 1) of the way: on the line between them, turned about one fixed axis."""
     turn = share * rotation_vector(start[:3, :3].T @ goal[:3, :3])
     return pose(start[:3, 3] + share * (goal[:3, 3] - start[:3, 3]), start[:3, :3] @ turned(turn))
 
@@ -45,7 +45,7 @@ def pose_of_angles(position: ArrayLike, heading_tilt_roll_deg: ArrayLike) -> Mat
 
 
 def angles_of_pose(T: Matrix) -> Vector:
-    """Returns heading, tilt and roll (3,) in degrees of a pose (4, 4); of the many at a tilt of 90 degrees those without roll."""
+    """Returns heading, tilt and roll (3,) in degrees of a pose (4, 4); at a tilt of 90 degrees those without roll."""
     rotation = T[:3, :3]
     level = float(np.hypot(rotation[0, 0], rotation[1, 0]))
     tilt = np.arctan2(-rotation[2, 0], level)

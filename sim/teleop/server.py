@@ -1,4 +1,4 @@
-"""The web server of the page: viser's, on an address that is asked for and no other, and never on the public network by itself."""
+"""The web server of the page: viser's, on the address that is asked for and no other, and without a way to make it public."""
 
 import contextlib
 import io
@@ -31,16 +31,10 @@ def open_server(host: str, port: int) -> Any:
     port = _free_port(host, port)
     if host not in LOCAL:
         logger.warning("Everybody who reaches %s:%d may move the arms and write into the store.", host, port)
-
-    class Server(viser.ViserServer):  # type: ignore[misc, name-defined]
-        """Offers no way to make the page public: viser would open a tunnel through its makers' machine for any visitor."""
-
-        def request_share_url(self, verbose: bool = True) -> None:
-            logger.warning("A visitor asked for a public address of this page, which is refused.")
-
     os.environ.pop("_VISER_PORT_OVERRIDE", None)  # The port is the one that was asked for.
     with contextlib.redirect_stdout(io.StringIO()):  # What is to be said, the command says.
-        server = Server(host=host, port=port, label="stringline-teleop", verbose=False)
+        server = viser.ViserServer(host=host, port=port, label="stringline-teleop", verbose=False)
+    server.request_share_url = _refuse_to_share
     if server.get_port() != port:  # It would take the next one, which nobody would look at.
         close_server(server)
         raise ValueError(_in_use(host, port))
@@ -51,6 +45,11 @@ def close_server(server: Any) -> None:
     """Ends it."""
     with contextlib.redirect_stdout(io.StringIO()):
         server.stop()
+
+
+def _refuse_to_share(verbose: bool = True) -> None:
+    """Stands where viser would open a tunnel through its makers' machine for any visitor who asks for it."""
+    logger.warning("A visitor asked for a public address of this page, which is refused.")
 
 
 def _free_port(host: str, port: int) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.rigid import pose
 from stringline.datasets.episode import EpisodeAttributes
 from stringline.datasets.episode_writer import EpisodeWriter
@@ -18,6 +19,8 @@ from stringline.sim.collect import open_world
 from stringline.sim.collection import Collection, Recipe
 from stringline.sim.environment import TaskEnvironment
 from stringline.sim.episode_replay import recorded_world, replay_episode
+from stringline.sim.teleop.gamepad import Wish
+from stringline.sim.teleop.hands import Hands
 from stringline.sim.teleop.operation import Operation, Phase, Rules
 from stringline.sim.teleop.takes import Takes
 
@@ -189,6 +192,36 @@ def test_physics_that_blows_up_begins_again(operation: Operation, caplog: pytest
     assert "became unstable" in caplog.text
     operation.tick()
     assert not operation.result.unstable
+
+
+def test_a_gamepad_steers_one_arm_and_presses_the_same_buttons(operation: Operation) -> None:
+    def follow(*pressed: str, up: float = 0.0, opening: float = 0.0) -> None:
+        hands.follow(Wish(np.array([0.0, 0.0, up]), np.zeros(3), opening, frozenset(pressed)))
+        operation.tick()
+
+    hands = Hands(operation, ALOHA)
+    before = {arm: target.copy() for arm, target in operation.steering.targets.items()}
+    follow("other")
+    assert hands.arm == "right"
+    follow("take")
+    assert operation.phase is Phase.RECORDING
+    for _ in range(20):
+        follow(up=-1.0, opening=1.0)
+    targets = operation.steering.targets
+    np.testing.assert_array_equal(targets["left"], before["left"])
+    assert before["right"][2, 3] - targets["right"][2, 3] == pytest.approx(20 * operation.speeds.linear / 50)
+    assert operation.steering.openings == {"left": 0.0, "right": pytest.approx(20 * 2.0 / 50)}
+    follow("take", "left")
+    assert (hands.arm, len(operation.takes.kept), operation.seed) == ("left", 1, 4)
+    with pytest.raises(ValueError, match="There is nothing to discard"):
+        follow("discard")
+    follow("take")
+    follow(up=1.0)
+    follow("recall")
+    assert operation.steering.reach("left").metres == 0.0
+    follow("discard")
+    follow("reset")
+    assert (operation.phase, len(operation.takes.store)) == (Phase.FREE, 1)
 
 
 def test_pictures_are_drawn_when_somebody_looks(operation: Operation) -> None:

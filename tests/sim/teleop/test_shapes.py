@@ -1,4 +1,4 @@
-"""Shapes that are drawn on the page are MuJoCo's: of the same volume, the outside out, of the same colour, in the same place."""
+"""Shapes that are drawn on the page are MuJoCo's: of the same volume, the outside out, the same colour, in the same place."""
 
 import mujoco
 import numpy as np
