@@ -1,23 +1,26 @@
 """Every kind of policy that draws chunks learns both of two ways to do a thing, in the proportion in which they are shown."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stringline.datasets.contract import Contract
 from stringline.datasets.statistics import Statistics
 from stringline.policies.chunk_policy import ChunkPolicy
 from stringline.policies.committed import Committed
+from stringline.policies.diffusion import DiffusionPolicy
 from stringline.policies.load import build_policy
 from stringline.policies.memory import Memory
 
-SIZES = ("policy.chunk=2", "policy.sampling_steps=10", "policy.dim=64", "policy.depth=1", "policy.draws=8")
+# A coarse sampler favours the commoner way: with 5 steps it takes 4 of the 5 hundredths that are allowed, with 20 one.
+DRAWN = {5: 0.262, 10: 0.282, 20: 0.290, 100: 0.297}
+SIZES = ("policy.chunk=2", "policy.sampling_steps=20", "policy.dim=64", "policy.depth=1", "policy.draws=8")
 # How long each kind is trained, and what else is set: an energy policy also proposes while it learns, which takes time.
 KINDS: dict[str, tuple[int, tuple[str, ...]]] = {
     "diffusion": (300, ()),
-    "flow": (400, ()),
+    "flow": (500, ()),
     "energy": (400, ("policy.sampling_steps=5", "policy.negatives=2", "policy.candidates=4")),
 }
 SHARES = torch.tensor([0.3, 0.7])
@@ -62,14 +65,15 @@ def nearest(chunks: Tensor) -> Tensor:
     return ((chunks[:, None] - modes()) ** 2).sum(dim=(-2, -1)).argmin(dim=1)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("kind", KINDS)
-def test_both_modes_are_learned(
-    kind: str, seed: int, configuration: Callable[..., dict[str, object]], contract: Contract, statistics: Statistics
-) -> None:
-    steps, more = KINDS[kind]
-    torch.manual_seed(seed)
-    policy = build_policy(configuration(f"+policy={kind}", *SIZES, *more), contract, statistics)
+@pytest.fixture
+def build(
+    configuration: Callable[..., dict[str, object]], contract: Contract, statistics: Statistics
+) -> Callable[..., ChunkPolicy]:
+    return lambda *overrides: build_policy(configuration(*overrides), contract, statistics)
+
+
+def check(policy: ChunkPolicy, steps: int, seed: int) -> None:
+    """Trains a policy, and looks at what it draws."""
     train(policy, steps, seed)
     chunks = drawn(policy.eval(), 2000)
     which = nearest(chunks)
@@ -82,3 +86,57 @@ def test_both_modes_are_learned(
     # An action of the rarer way that is decided is followed by the rest of that way.
     decided = Committed(modes()[:1].expand(300, -1, -1), torch.tensor([1.0, 0.0]))
     assert (nearest(drawn(policy, 300, decided)) == 0).float().mean() >= 0.95
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_modes_are_learned(kind: str, seed: int, build: Callable[..., ChunkPolicy]) -> None:
+    steps, more = KINDS[kind]
+    torch.manual_seed(seed)
+    check(build(f"+policy={kind}", *SIZES, *more), steps, seed)
+
+
+@pytest.mark.stress  # Convolutions of two steps of time take longer than attention over them.
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_both_modes_are_learned_by_the_unet(seed: int, build: Callable[..., ChunkPolicy]) -> None:
+    network = "_target_: stringline.policies.unet.UnetDenoiser, _partial_: true, down_dims: [16, 32], groups: 4"
+    sizes = "condition_dim: 16, heads: 2, level_dim: 16"
+    torch.manual_seed(seed)
+    check(build("+policy=diffusion", *SIZES, "policy.draws=4", f"+policy.denoiser={{{network}, {sizes}}}"), 400, seed)
+
+
+class BestDenoiser(nn.Module):
+    """Predicts the clean chunk as well as it can be."""
+
+    def __init__(self, kept: Tensor) -> None:
+        """Takes the share of signal in the variance at each level."""
+        super().__init__()
+        self.kept = kept
+
+    def remember(self, memory: Tensor) -> Sequence[tuple[Tensor, ...]]:
+        """Needs nothing of the memory."""
+        return []
+
+    def forward(
+        self, noisy: Tensor, level: Tensor, remembered: Sequence[tuple[Tensor, ...]], present: Tensor | None = None
+    ) -> Tensor:
+        """See `Denoiser`."""
+        kept = self.kept[(level * len(self.kept)).round().long()][..., None, None]
+        variance = kept * SPREAD**2 + 1 - kept
+        means = modes()[:, None, None]
+        away = noisy - kept.sqrt() * means
+        odds = SHARES.log()[:, None, None] - (away**2).sum(dim=(-2, -1)) / (2 * variance[..., 0, 0])
+        clean = means + kept.sqrt() * SPREAD**2 / variance * away
+        return (odds.softmax(dim=0)[..., None, None] * clean).sum(dim=0)
+
+
+def test_a_coarse_sampler_favours_the_commoner_way(build: Callable[..., ChunkPolicy]) -> None:
+    """With the best denoiser that there is: what few steps do to the shares is the sampler's, and no network learns it away."""
+    shares = {}
+    for steps in (5, 10, 20, 100):
+        policy = build("+policy=diffusion", *SIZES, f"policy.sampling_steps={steps}")
+        assert isinstance(policy, DiffusionPolicy)
+        policy.denoiser = BestDenoiser(policy.scheduler.alphas_cumprod)
+        shares[steps] = float((nearest(drawn(policy, 20_000)) == 0).float().mean())
+    assert shares == {steps: pytest.approx(expected, abs=0.01) for steps, expected in DRAWN.items()}
+    assert 0.25 < shares[5] < shares[10] < shares[20] < 0.3
