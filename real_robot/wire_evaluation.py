@@ -14,13 +14,12 @@ import numpy as np
 from tqdm import tqdm
 
 from stringline.datasets.contract import Camera, Contract, Observation
-from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunk import ActionChunk, Policy, Session
 from stringline.policies.commitment import Commitment, can_commit, plan_with
 from stringline.policies.execution import MEASURED, Execution
+from stringline.real_robot.arm_kinds import emulated_arms
 from stringline.real_robot.device_process import DeviceProcess
-from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
-from stringline.real_robot.emulators.client import Emulator, square_size
+from stringline.real_robot.emulators.client import square_size
 from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.lock_step import LockStepRobot, WireEpisode
 from stringline.sim.evaluation import command_acceleration
@@ -29,8 +28,7 @@ from stringline.sim.results import EpisodeResult, ResultsFile
 
 log = logging.getLogger(__name__)
 
-# In lock-step the world waits, so a late answer on a busy machine costs nothing.
-_PATIENCE_S = 1.0
+_PERIOD_S = 0.01
 
 
 class WireEvaluation:
@@ -63,8 +61,9 @@ class WireEvaluation:
         self._policy, self._task, self._execute_steps, self._workers = policy, dict(task), execute_steps, workers
         self._options: dict[str, float] = dict(task.get("options") or {})
         cameras = [Camera(camera.name, camera.height, camera.width, "simulated") for camera in policy.contract.cameras]
-        if misfits := policy.contract.misfits(ALOHA.contract(cameras, float(task["control_hz"]))):
-            raise ValueError(f"The policy does not fit the emulated ALOHA. {' '.join(misfits)}")
+        body = emulated_arms(policy.contract.embodiment).body
+        if misfits := policy.contract.misfits(body.contract(cameras, float(task["control_hz"]))):
+            raise ValueError(f"The policy does not fit the emulated {body.name}. {' '.join(misfits)}")
 
     def run(
         self, seeds: Sequence[int], file: Path | None = None, about: Mapping[str, Any] | None = None
@@ -191,7 +190,7 @@ class _Waiting:
 
 
 def open_lock_step_robot(stack: ExitStack, contract: Contract, task: Mapping[str, Any]) -> LockStepRobot:
-    """Starts an emulated ALOHA and its device process, and turns torque on; `stack` ends both.
+    """Starts the emulated arms of the contract's body and their device process, and arms them; `stack` ends both.
 
     Args:
         stack: Who cleans up.
@@ -203,23 +202,22 @@ def open_lock_step_robot(stack: ExitStack, contract: Contract, task: Mapping[str
         EmulatorError: The emulator does not start.
     """
     options = task.get("options") or {}
+    arms = emulated_arms(contract.embodiment)
     emulator = stack.enter_context(
-        Emulator.of_task(
-            task["name"],
+        arms.emulator(
             lock_step=True,
             cameras=[camera.name for camera in contract.cameras],
             image_size=square_size(contract.cameras),
-            frame_hz=task["frame_hz"],
-            time_limit_s=task["time_limit_s"],
+            settings={"task": task["name"], "frame_hz": task["frame_hz"], "time_limit_s": task["time_limit_s"]},
         )
     )
-    # Time stands still between cycles, so neither patience nor a soft start has a meaning here.
-    driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=_PATIENCE_S)
-    limits = SafetyLimits.of(ALOHA, soft_start_s=0.0, table_height=float(options.get("table_height", 0.0)))
-    device = stack.enter_context(DeviceProcess(driver, ALOHA, limits, lock_step=True))
+    # Time stands still between cycles, so a soft start has no meaning here.
+    driver = arms.driver(emulator.ports, period_s=_PERIOD_S, lock_step=True, read_only=False)
+    limits = SafetyLimits.of(arms.body, soft_start_s=0.0, table_height=float(options.get("table_height", 0.0)))
+    device = stack.enter_context(DeviceProcess(driver, arms.body, limits, period_s=_PERIOD_S, lock_step=True))
     device.connect()
     device.arm()
-    return LockStepRobot(emulator, device, contract, ALOHA)
+    return LockStepRobot(emulator, device, contract, arms.body)
 
 
 def _result(seed: int, episode: WireEpisode, contract: Contract) -> EpisodeResult:

@@ -1,0 +1,134 @@
+"""The kinds of arms that a configuration can name: which body they are, who emulates them, and which driver moves them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline.datasets.names import unknown_name
+from stringline.real_robot.drivers.driver import ArmDriver
+from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
+from stringline.real_robot.drivers.fri.driver import FriDriver
+from stringline.real_robot.drivers.fri.enums import IoType
+from stringline.real_robot.drivers.fri.gripper import IoGripper
+from stringline.real_robot.emulators.client import Emulator
+from stringline.real_robot.emulators.fri.client import FriEmulator
+from stringline.real_robot.emulators.fri.names import GRIPPER_INPUT, GRIPPER_OUTPUT
+
+KUKA_BODIES: Mapping[str, Embodiment] = {"one": IIWA14, "two": IIWA14_BIMANUAL}
+# A twin is no robot: it shares a machine with a policy, and its servos are patient.
+_TWIN_DRIVER: Mapping[str, Any] = {"bus_watchdog_s": 0.0, "answer_timeout_s": 0.1}
+_PATIENCE_S = 1.0  # In lock-step, where the world waits.
+
+
+class ArmKind(Protocol):
+    """Arms of one kind."""
+
+    @property
+    def body(self) -> Embodiment:
+        """What they are."""
+        ...
+
+    def emulator(self, *, lock_step: bool, cameras: Sequence[str], image_size: int, settings: Mapping[str, Any]) -> Emulator:
+        """Returns their emulator, not started; `settings` are its own."""
+        ...
+
+    def driver(self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool) -> ArmDriver:
+        """Returns their driver, not connected."""
+        ...
+
+    def twin_driver(self, ports: Mapping[str, str], *, period_s: float) -> ArmDriver:
+        """Returns the driver of an emulated twin."""
+        ...
+
+
+class ServoArms:
+    """ALOHA's arms, on serial lines.
+
+    Args:
+        settings: Of the driver.
+    """
+
+    body = ALOHA
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+
+    def emulator(self, *, lock_step: bool, cameras: Sequence[str], image_size: int, settings: Mapping[str, Any]) -> Emulator:
+        """Returns their emulator, not started."""
+        return Emulator.of_task(lock_step=lock_step, cameras=cameras, image_size=image_size, **settings)
+
+    def driver(self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool) -> ArmDriver:
+        """Returns their driver, not connected."""
+        return AlohaDriver(ports, **self._settings, read_only=read_only)
+
+    def twin_driver(self, ports: Mapping[str, str], *, period_s: float) -> ArmDriver:
+        """Returns the driver of an emulated twin."""
+        return AlohaDriver(ports, **_TWIN_DRIVER)
+
+
+class FriArms:
+    """KUKA's arms, over FRI.
+
+    Args:
+        arms: `one` or `two`.
+        settings: Of the driver; `gripper`, if it is there, is the same for each arm.
+    """
+
+    def __init__(self, arms: str, settings: Mapping[str, Any]) -> None:
+        if arms not in KUKA_BODIES:
+            raise unknown_name("number of KUKA arms", arms, KUKA_BODIES)
+        self.body = KUKA_BODIES[arms]
+        self._settings = {key: value for key, value in settings.items() if key != "gripper"}
+        self._gripper = None if settings.get("gripper") is None else _gripper(settings["gripper"])
+
+    def emulator(self, *, lock_step: bool, cameras: Sequence[str], image_size: int, settings: Mapping[str, Any]) -> Emulator:
+        """Returns their emulator, not started."""
+        return FriEmulator.of_task(lock_step=lock_step, cameras=cameras, image_size=image_size, **settings)
+
+    def driver(self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool) -> ArmDriver:
+        """Returns their driver, not connected. In lock-step nothing is ever late, so it waits for as long as it takes."""
+        timeout_s = _PATIENCE_S if lock_step else None
+        return self._driver(ports, period_s=period_s, together=lock_step, read_only=read_only, answer_timeout_s=timeout_s)
+
+    def twin_driver(self, ports: Mapping[str, str], *, period_s: float) -> ArmDriver:
+        """Returns the driver of an emulated twin."""
+        return self._driver(ports, period_s=period_s)
+
+    def _driver(self, ports: Mapping[str, str], **more: Any) -> FriDriver:
+        grippers = {} if self._gripper is None else dict.fromkeys(ports, self._gripper)
+        return FriDriver(ports, **self._settings, grippers=grippers, **more)
+
+
+def _gripper(settings: Mapping[str, Any]) -> IoGripper:
+    kind = str(settings.get("kind", "ANALOG"))
+    if kind not in IoType.__members__:
+        raise unknown_name("kind of output", kind, IoType.__members__)
+    return IoGripper(str(settings["output"]), IoType[kind], settings.get("feedback"))
+
+
+def arm_kind(robot: Mapping[str, Any]) -> ArmKind:
+    """Returns the kind that a configuration of `configs/robot` names.
+
+    Raises:
+        ValueError: It names one that there is not.
+    """
+    return FriArms(str(robot["arms"]), robot["driver"]) if robot.get("transport") == "fri" else ServoArms(robot["driver"])
+
+
+def emulated_arms(body: str) -> ArmKind:
+    """Returns the emulated arms of a body, set so that they are patient: on a busy machine a late answer must not matter.
+
+    Args:
+        body: Its name, as in contracts.
+
+    Raises:
+        ValueError: There is no emulator of it.
+    """
+    if body == ALOHA.name:
+        return ServoArms({"bus_watchdog_s": 0.0, "answer_timeout_s": _PATIENCE_S})
+    for arms, one in KUKA_BODIES.items():
+        if one.name == body:
+            return FriArms(arms, {"gripper": {"output": GRIPPER_OUTPUT, "feedback": GRIPPER_INPUT}})
+    raise unknown_name("emulated body", body, [ALOHA.name, *(one.name for one in KUKA_BODIES.values())])
