@@ -6,11 +6,11 @@
     python benchmarks/soak.py --minutes 30 execution=real_time_chunking
 
 What runs is what `stringline-deploy robot.lock_step=false` runs, and what its options (of configs/deploy.yaml) change: servos
-on pseudo-terminals over the MuJoCo world, cameras, the shipped checkpoint, the device process behind its safety filter, the
-incident recorder, and the recorder of one long episode, without pictures, of which half an hour would be 7 GB. Worlds follow
-one another, seed after seed, each until success or the task's time limit, with the way home in between. The policy acts in
-the supervisor's process, as it does in a deployment. `--swing` has joints swing instead, faster than they may: no camera, no
-network, a world without MuJoCo. The table's last column says how many cores each part took.
+on pseudo-terminals over the MuJoCo world, a process per camera, the shipped checkpoint, the device process behind its safety
+filter, the incident recorder, and the recorder of one long episode, without pictures, of which half an hour would be 7 GB.
+Worlds follow one another, seed after seed, each until success or the task's time limit, with the way home in between. The
+policy acts in the supervisor's process, as it does in a deployment. `--swing` has joints swing instead, faster than they may:
+no camera, no network, a world without MuJoCo. The table's last column says how many cores each part took.
 
 Every 10 seconds the memory of each process is looked at: all that is resident (RSS), the same with what is shared divided among
 those who share it (PSS), and what is its own. A straight line goes through the RSS of the last 80 % of the time. Goals are
@@ -27,6 +27,7 @@ import os
 import sys
 import tempfile
 import time
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -43,7 +44,7 @@ from stringline.real_robot.deployment_recorder import DeploymentRecorder
 from stringline.real_robot.device_process import DeviceError
 from stringline.real_robot.emulators.client import Emulator, EmulatorError
 from stringline.real_robot.live_arms import LiveArms, LiveResult, live_emulator
-from stringline.real_robot.process_memory import MEBIBYTE, Growth, Resident, processor_s, resident
+from stringline.real_robot.process_memory import MEBIBYTE, Growth, processor_s, resident
 
 # This folder holds a file named like Python's own package `encodings`, which a child process would import instead.
 sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
@@ -74,19 +75,20 @@ class Swing:
 
 @dataclass
 class Watched:
-    """A process over time."""
+    """A process over time; in arrays, since lists of objects would count as growth of the process that looks."""
 
     pid: int
     began_s: float
-    seconds: list[float] = field(default_factory=list)
-    memory: list[Resident] = field(default_factory=list)
+    seconds: "array[float]" = field(default_factory=lambda: array("d"))
+    memory: "dict[str, array[int]]" = field(default_factory=lambda: {kind: array("q") for kind in KINDS})
     processor_s: float = 0.0
 
     def look(self, now: float) -> None:
         """Takes a sample, if the process still lives."""
         if (found := resident(self.pid)) is not None:
             self.seconds.append(round(now, 3))
-            self.memory.append(found)
+            for kind, sizes in self.memory.items():
+                sizes.append(getattr(found, kind))
             self.processor_s = processor_s(self.pid) - self.began_s
 
     def growth(self, kind: str, lasts_s: float) -> Growth | None:
@@ -94,7 +96,7 @@ class Watched:
         warm = [index for index, second in enumerate(self.seconds) if second >= WARM_UP * lasts_s]
         if len(warm) < 2:
             return None
-        return Growth.of([self.seconds[index] for index in warm], [getattr(self.memory[index], kind) for index in warm])
+        return Growth.of([self.seconds[index] for index in warm], [self.memory[kind][index] for index in warm])
 
 
 class Soak:
@@ -121,7 +123,7 @@ class Soak:
                 stack.enter_context(emulator)
                 arms = self._arms = stack.enter_context(LiveArms(self._settings, policy, emulator, folder, self._look))
                 recorder = stack.enter_context(self._recorder(arms, folder))
-                pids = {"device process": arms.device.pid, "incident recorder": _pid(arms), "episode recorder": recorder.pid}
+                pids = arms.pids | {"episode recorder": recorder.pid}
                 pids |= {"supervisor, policy": os.getpid(), NOT_JUDGED: emulator.pid}
                 self._began = time.monotonic()
                 self._processes = {name: Watched(pid, processor_s(pid)) for name, pid in pids.items() if pid is not None}
@@ -186,7 +188,7 @@ class Soak:
             found["processes"][name] = {
                 "cores": round(process.processor_s / max(self._span_s, 1e-9), 3),
                 "mib_per_10_minutes": {kind: None if one is None else round(one.mib, 4) for kind, one in growths.items()},
-                "samples": [{"s": s, **vars(memory)} for s, memory in zip(process.seconds, process.memory, strict=True)],
+                "samples": {"s": list(process.seconds), **{kind: list(sizes) for kind, sizes in process.memory.items()}},
             }
         if self._arms is not None:
             arms = {
@@ -202,10 +204,9 @@ class Soak:
         head = ("process", "RSS, MiB", "PSS", "own", "RSS grows by MiB / 10 min", "PSS", "own", "cores")
         yield "{:<20} {:>9} {:>7} {:>7} {:>25} {:>7} {:>7} {:>6}".format(*head)
         for name, process in self._processes.items():
-            if not process.memory:
+            if not process.seconds:
                 continue
-            last = process.memory[-1]
-            sizes = (f"{size / MEBIBYTE:.1f}" for size in (last.rss, last.pss, last.private))
+            sizes = (f"{process.memory[kind][-1] / MEBIBYTE:.1f}" for kind in KINDS)
             grown = (_grown(process.growth(kind, self._span_s), exactly=kind == "rss") for kind in KINDS)
             cores = f"{process.processor_s / max(self._span_s, 1e-9):.2f}"
             yield "{:<20} {:>9} {:>7} {:>7} {:>25} {:>7} {:>7} {:>6}".format(name, *sizes, *grown, cores)
@@ -217,10 +218,6 @@ class Soak:
                     f"what velocity allows, {check.acceleration:.4f} of acceleration; an episode began at most "
                     f"{check.resumed:.4f} away from the last goal before it."
                 )
-
-
-def _pid(arms: LiveArms) -> int | None:
-    return None if arms.device.incidents is None else arms.device.incidents.pid
 
 
 def _grown(growth: Growth | None, *, exactly: bool) -> str:

@@ -41,7 +41,9 @@ class LiveResult:
 
 
 class LiveArms:
-    """Starts the device process of emulated arms, turns torque on, and watches; a context manager that ends it.
+    """Starts the device process of emulated arms and those of their cameras, turns torque on, and watches.
+
+    A context manager that ends them.
 
     Args:
         settings: Those of `configs/deploy.yaml`, resolved.
@@ -75,19 +77,35 @@ class LiveArms:
         self._execution, self._steps = Execution.of(settings.get("execution")), settings["execute_steps"]
         self._execution.session(policy, 0, execute_steps=self._steps)  # What cannot be is refused now.
         period_s = 1.0 / cell.device_hz
-        self.device = cell.device(emulator, log=LogPlan(folder / "log"))
+        self._cameras = cell.cameras(emulator, policy.contract.cameras)
+        self.device = cell.device(emulator, log=LogPlan(folder / "log"), cameras=self._cameras)
         self.watch = LoopWatch.of(self.device, ALOHA, period_s)
         self.check = WireCheck(self.watch, folder, self.device.arms, limits=cell.limits(), period_s=period_s)
-        self._robot = RealTimeRobot(self.device, emulator if policy.contract.cameras else NoCameras(), policy.contract, ALOHA)
+        self._robot = RealTimeRobot(self.device, self._cameras or NoCameras(), policy.contract, ALOHA)
         self._stack, self._asked, self._looked, self._done, self.strays = ExitStack(), 0.0, 0.0, False, 0
 
     def __enter__(self) -> Self:
         with self._stack as stack:
+            if self._cameras is not None:
+                cameras = stack.enter_context(self._cameras)
+                for handle in cameras.handles:
+                    handle.wait(cameras.start_s)
             stack.enter_context(self.device)
             self.device.connect()
             self.device.arm()
+            if self._cameras is not None:
+                self._cameras.look_after()
             self._stack = stack.pop_all()
         return self
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Numbers of the processes that were started, by what they do."""
+        recorder = self.device.incidents
+        found = {"device process": self.device.pid, "incident recorder": None if recorder is None else recorder.pid}
+        handles = [] if self._cameras is None else self._cameras.handles
+        found |= {f"camera {handle.settings.name}": handle.pid for handle in handles}
+        return {name: pid for name, pid in found.items() if pid is not None}
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stack.close()

@@ -101,11 +101,12 @@ class ArmCheck:
         """
         if not len(goals):
             return
-        if begins or self._last is None:
-            if self._last is not None:
-                self.resumed = max(self.resumed, float(np.abs(goals[0] - self._last).max()))
-            self._last, self._moved = goals[0], np.zeros(JOINTS)
-        path = np.concatenate([self._last[None], goals])
+        last = self._last
+        if begins and last is not None:
+            self.resumed = max(self.resumed, float(np.abs(goals[0] - last).max()))
+        if begins or last is None:
+            last, self._moved = goals[0], np.zeros(JOINTS)
+        path = np.concatenate([last[None], goals])
         moved = np.concatenate([self._moved[None], np.diff(path, axis=0)])
         outside = np.maximum(self._lower - goals, goals - self._upper).max(axis=1)
         fast = (np.abs(moved[1:]) / self._step).max(axis=1)

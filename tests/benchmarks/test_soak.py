@@ -42,8 +42,10 @@ def test_it_ends_and_says_what_it_saw(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "soak.json").read_text())
     assert list(found["processes"]) == PROCESSES
     for process in found["processes"].values():
-        assert len(process["samples"]) >= 3
-        assert all(sample["rss"] >= sample["pss"] >= sample["private"] > 0 for sample in process["samples"])
+        sizes = process["samples"]
+        assert len(sizes["s"]) >= 3
+        for rss, pss, private in zip(sizes["rss"], sizes["pss"], sizes["private"], strict=True):
+            assert rss >= pss >= private > 0
         assert set(process["mib_per_10_minutes"]) == {"rss", "pss", "private"}
     assert found["verdict"] == []
     assert found["episodes"] >= 1
