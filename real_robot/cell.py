@@ -65,8 +65,10 @@ class Cell:
         Returns:
             None where nobody looks, and in lock-step, where pictures come from the world when it is asked for them.
         """
+        if self.lock_step or (emulator is not None and not emulator.pictures):
+            return None
         settings = self._cameras.chosen(asked, "" if emulator is None else emulator.pictures)
-        return Cameras(settings) if settings and not self.lock_step else None
+        return Cameras(settings) if settings else None
 
     def emulator(self, asked: Sequence[Camera] = ()) -> Emulator | None:
         """Returns the emulator of the arms, if they are emulated, with pictures of the size that is asked for."""

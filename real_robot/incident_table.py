@@ -91,7 +91,9 @@ class IncidentTable:
         ]
         silent = [name for name, misses in _zip(header.get("servos", []), state["servo_misses"]) if misses]
         lost = [name for name, gone in _zip(header.get("buses", []), state["lost"]) if gone]
-        blind = old_cameras(int(state["old_cameras"]), header.get("cameras", [])) if "old_cameras" in state.dtype.names else []
+        # Logs of earlier versions know of no cameras.
+        old = int(state["old_cameras"]) if "old_cameras" in (state.dtype.names or ()) else 0
+        blind = old_cameras(old, header.get("cameras", []))
         words = [f"cycle {int(state['tick'])}", _mode(mode), f"chunk {int(record['chunk'])}"]
         words += [f"{name} {amount:.4g}" if amount else name for name, amount in acted.items()]
         words += [f"{late} late"] * bool(late) + servos
