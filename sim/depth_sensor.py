@@ -71,7 +71,7 @@ class StereoSensor:
         with np.errstate(divide="ignore", invalid="ignore"):  # Depth 0 is disparity 0, and what comes of it is not kept.
             inverse = np.where(depth > 0, np.float32(MILLIMETRES) / depth, np.float32(0.0))
             across, down = np.diff(inverse, axis=1), np.diff(inverse, axis=0)
-            lost = self._grazing(inverse, _smaller(across), _smaller(down.T).T, intrinsics, strength)
+            lost = self._grazing(inverse, across, down, intrinsics, strength)
             lost |= self._hidden(inverse, across, down, normal[1:], strength)
             disparity = fb * inverse + np.float32(self.spread_px * strength) * normal[:-1]
             step = np.float32(self.step_px * strength)
@@ -87,13 +87,25 @@ class StereoSensor:
         With i = 1 / z, affine in the pixel (x, y) from the principal point on a plane, the normal is along
         (f i_x, f i_y, i - x i_x - y i_y), and its product with the ray (x / f, y / f, 1) is i.
         """
-        focal, (height, width) = intrinsics[0, 0], inverse.shape
+        (height, width), focal = inverse.shape, intrinsics[0, 0]
         x = np.arange(width, dtype=np.float32) + np.float32(0.5) - intrinsics[0, 2]
         y = (np.arange(height, dtype=np.float32) + np.float32(0.5) - intrinsics[1, 2])[:, None]
-        normal = focal**2 * (across**2 + down**2) + (inverse - x * across - y * down) ** 2
+        i_x, i_y = np.empty_like(inverse), np.empty_like(inverse)
+        i_x[:, 0], i_x[:, -1], i_x[:, 1:-1] = across[:, 0], across[:, -1], _smaller(across[:, :-1], across[:, 1:])
+        i_y[0], i_y[-1], i_y[1:-1] = down[0], down[-1], _smaller(down[:-1], down[1:])
         flattest = np.cos(np.radians(90.0 - (90.0 - self.grazing_deg) * strength))
-        ray = np.float32(flattest**2) * (np.float32(1.0) + (x**2 + y**2) / focal**2)
-        found: NDArray[np.bool_] = inverse**2 < ray * normal
+        least = np.float32(1 / flattest**2) / (np.float32(1.0) + (x**2 + y**2) / focal**2)  # 1 / (cos^2 of the angle |ray|^2).
+        least *= inverse
+        least *= inverse
+        towards = inverse - x * i_x
+        towards -= y * i_y
+        towards *= towards
+        i_x *= i_x
+        i_y *= i_y
+        i_x += i_y
+        i_x *= focal**2
+        i_x += towards
+        found: NDArray[np.bool_] = i_x > least
         return found
 
     def _hidden(self, inverse: Map, across: Map, down: Map, flicker: Map, strength: float) -> NDArray[np.bool_]:
@@ -108,10 +120,6 @@ class StereoSensor:
         return found
 
 
-def _smaller(steps: Map) -> Map:
-    """Returns, for each pixel of rows (N, W) with differences (N, W - 1), the smaller of those on both sides: of its surface."""
-    size, width = np.abs(steps), steps.shape[1] + 1
-    result = np.empty((len(steps), width), dtype=np.float32)
-    result[:, 0], result[:, -1] = steps[:, 0], steps[:, -1]
-    result[:, 1:-1] = np.where(size[:, 1:] < size[:, :-1], steps[:, 1:], steps[:, :-1])
-    return result
+def _smaller(before: Map, after: Map) -> Map:
+    """Returns the smaller ones of the differences to both sides: beside an edge, those that lie on the pixel's own surface."""
+    return np.where(np.abs(before) < np.abs(after), before, after)

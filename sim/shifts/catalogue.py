@@ -2,7 +2,6 @@
 
 import zlib
 from collections.abc import Mapping, Sequence
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -106,10 +105,12 @@ def number(name: str, value: object, low: float, high: float, unit: str = "") ->
     Raises:
         ValueError: It is no number, or out of range; the message says what is allowed.
     """
-    if isinstance(value, Real) and not isinstance(value, bool) and low <= (found := float(value)) <= high:
-        return found
-    shown = f"{value} {unit}".strip() if isinstance(value, Real) else repr(value)
-    raise ValueError(f"{name} is {shown}; allowed: {low} to {high}{f' {unit}' if unit else ''}.")
+    allowed = f"allowed: {low} to {high} {unit}".strip()
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise ValueError(f"{name} is {value!r}; {allowed}.")
+    if not low <= value <= high:
+        raise ValueError(f"{name} is {f'{value} {unit}'.strip()}; {allowed}.")
+    return float(value)
 
 
 def strength(name: str, value: object) -> float:

@@ -14,7 +14,8 @@ from stringline.datasets.embodiments.mjcf_parts import DRAWN, HIDDEN, SCENERY
 from stringline.sim.shifts.shift import Scene, Shift, Start
 
 AWAY = (0.0, 0.0, -5.0)  # Where a distractor is that an episode does not have; it is not drawn there either.
-CLEARANCE_M = 0.05  # From what the task has on the table, and from one another.
+CLEARANCE_M = 0.08  # From what the task has on the table: a gripper comes from above with room for its hand.
+APART_M = 0.05  # From one another.
 TRIES = 100
 
 
@@ -62,7 +63,7 @@ class Distractors(Shift):
     """Large things of drawn colours stand still beside the work; at full strength all that there is a zone for.
 
     These are four on the table, and a crate and a drum on the floor; at half of the strength half of them are there. What
-    stands on the table keeps 5 cm away from all things of the task, and is left out where there is no such place. They can be
+    stands on the table keeps 8 cm away from all things of the task, and is left out where there is no such place. They can be
     bumped into, and do not give way.
 
     Args:
@@ -91,7 +92,7 @@ class Distractors(Shift):
         levels = {zone.on_table for zone in self._zones}
         able = [name for name, kind in KINDS.items() if kind.on_table in levels]
         count = int(np.ceil(strength * len(able) - 1e-9))
-        taken: NDArray[np.float64] = start.spots
+        taken: NDArray[np.float64] = start.spots + np.array([0.0, 0.0, CLEARANCE_M - APART_M])
         for number in rng.permutation(len(able))[:count]:
             name, kind = able[number], KINDS[able[number]]
             colour = colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(0.3, 0.9), rng.uniform(0.4, 0.9))
@@ -110,7 +111,7 @@ class Distractors(Shift):
             zone = zones[int(choice * len(zones))]
             x, y = np.interp(across, (0, 1), zone.x), np.interp(along, (0, 1), zone.y)
             apart = np.hypot(others[:, 0] - x, others[:, 1] - y) - others[:, 2] - kind.radius
-            if (apart > CLEARANCE_M).all():
+            if (apart > APART_M).all():
                 return float(x), float(y)
         return None
 

@@ -108,4 +108,5 @@ def test_it_depends_on_nothing_but_what_it_is_given() -> None:
     np.testing.assert_array_equal(first, again)
     np.testing.assert_array_equal(depth, before)
     assert (first != other).any()
-    assert (first.dtype, first.shape) == (np.uint16, depth.shape)
+    assert first.dtype == np.uint16
+    assert first.shape == depth.shape

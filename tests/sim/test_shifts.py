@@ -18,7 +18,7 @@ from stringline.sim.experts.expert import make_expert
 from stringline.sim.record import Recording, record_episode
 from stringline.sim.replay import Replay
 from stringline.sim.shifts.catalogue import NAMES
-from stringline.sim.shifts.distractors import CLEARANCE_M, KINDS
+from stringline.sim.shifts.distractors import APART_M, CLEARANCE_M, KINDS
 from stringline.sim.suites import Suite
 from stringline.sim.tasks.catalogue import make_task
 
@@ -52,7 +52,7 @@ def demonstration(world: TaskEnvironment, options: Mapping[str, float]) -> Recor
     return record_episode(world, make_expert(TASK), SEED, options=options)
 
 
-def look(world: TaskEnvironment, seed: int = SEED, **options: float) -> dict[str, Array]:
+def look(world: TaskEnvironment, seed: int = SEED, /, **options: float) -> dict[str, Array]:
     """Returns the first observation of an episode."""
     world.begin(seed, options)
     return dict(world.observe())
@@ -64,7 +64,7 @@ def differing(a: Mapping[str, Array], b: Mapping[str, Array]) -> set[str]:
 
 def colours(observation: Mapping[str, Array]) -> NDArray[np.float64]:
     """Mean colour of the pictures of the cameras that stand still (3,)."""
-    return np.mean([observation[f"rgb/{camera}"].mean(axis=(0, 1)) for camera in STILL], axis=0)
+    return np.asarray(np.mean([observation[f"rgb/{camera}"].mean(axis=(0, 1)) for camera in STILL], axis=0))
 
 
 def standing(world: TaskEnvironment) -> dict[str, NDArray[np.float64]]:
@@ -113,7 +113,7 @@ def test_pictures_may_change_but_physics_stays_the_same_to_the_bit(blind: TaskEn
 
 def test_distractors_are_not_in_the_way(blind: TaskEnvironment, plain: Recording) -> None:
     crowded = demonstration(blind, {"distractors": 1.0})
-    assert len(standing(blind)) >= 4
+    assert len(standing(blind)) >= 3
     np.testing.assert_array_equal(crowded.arrays["sim/state"], plain.arrays["sim/state"])
 
 
@@ -182,15 +182,15 @@ def test_half_of_the_distractors_are_some_of_all(blind: TaskEnvironment) -> None
             found.append({name: tuple(spot) for name, spot in standing(blind).items()})
         assert len(found[0]) <= 1
         assert found[0].items() <= found[1].items() <= found[2].items()
-        assert 2 <= len(found[1]) <= 3
-        assert 4 <= len(found[2]) <= len(KINDS)
+        assert 1 <= len(found[1]) <= 3
+        assert 3 <= len(found[2]) <= len(KINDS)
         radii = {name: KINDS[name].radius for name in found[2]}
         names = list(found[2])
         for number, name in enumerate(names):
             for other in names[:number]:
                 apart = np.hypot(*np.subtract(found[2][name], found[2][other])[:2])
                 if KINDS[name].on_table == KINDS[other].on_table:
-                    assert apart > radii[name] + radii[other] + CLEARANCE_M
+                    assert apart > radii[name] + radii[other] + APART_M
             if KINDS[name].on_table:
                 assert found[2][name][2] == pytest.approx(KINDS[name].middle + 0.03)
                 for prop in blind.task.props.values():
