@@ -59,7 +59,7 @@ def test_states_and_rewards_are_those_of_its_own_environment_bit_by_bit(name: st
     rng = np.random.default_rng(0)
     for seed in (4, 1_000_000):
         ours.begin(seed)
-        theirs.reset(seed=seed)
+        observation, _ = theirs.reset(seed=seed)
         for _ in range(25):
             action = GYM_ALOHA.home + rng.uniform(-0.3, 0.3, 14)
             action[GRIPPERS] = rng.uniform(0, 1, 2)
@@ -155,9 +155,7 @@ def test_the_expert_hands_the_cube_over_and_its_episode_fits_the_contract() -> N
         np.testing.assert_array_equal(value, again.arrays[key], err_msg=key)
     # Recorded actions bring the same end about.
     world.begin(0)
-    for action in first.arrays["action"]:
-        result = world.advance(action)
-    assert result.success
+    assert [world.advance(action) for action in first.arrays["action"]][-1].success
     before = world.physics.get_state()
     assert world.advance(GYM_ALOHA.home).success
     np.testing.assert_array_equal(world.physics.get_state(), before)
