@@ -11,12 +11,14 @@ from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.datasets.embodiments.rigid import pose
 from stringline.datasets.validation import validate_observation
 from stringline.sim.environment import StepResult, TaskEnvironment
+from stringline.sim.experts.kuka_bimanual import KukaBimanualPickExpert
 from stringline.sim.experts.kuka_pick import KukaPickExpert
 from stringline.sim.measures import limit_hits
 from stringline.sim.props import forms
 from stringline.sim.props.thing import FORMS
 from stringline.sim.record import record_episode
 from stringline.sim.tasks.drawn_thing import AWAY_M
+from stringline.sim.tasks.kuka_bimanual_pick import KukaBimanualPick
 from stringline.sim.tasks.kuka_pick import KukaPick
 
 
@@ -177,3 +179,21 @@ def test_high_without_being_held_is_no_success(world: TaskEnvironment, task: Kuk
 def test_the_table_is_no_higher_than_the_cell_allows(world: TaskEnvironment) -> None:
     with pytest.raises(ValueError, match=r"table_height is 0.12 m; allowed: -0.1 to 0.1 m"):
         world.begin(0, {"table_height": 0.12})
+
+
+def test_of_two_arms_the_near_one_picks() -> None:
+    task = KukaBimanualPick()
+    world = TaskEnvironment(task, cameras=(), time_limit_s=20.0)
+    used = set()
+    for seed in range(20):
+        world.begin(seed)
+        x = task.pose(world.physics, task.thing)[0, 3]
+        near = "left" if x < 0 else "right"
+        if abs(x) < 0.1 or near in used:
+            continue
+        recording = record_episode(world, KukaBimanualPickExpert(), seed)
+        assert recording.success, recording.trouble
+        assert task.touching(world.physics).held(near, task.thing.name)
+        used.add(near)
+    world.close()
+    assert used == {"left", "right"}
