@@ -66,14 +66,14 @@ def test_every_choice_is_a_command_that_can_be_given(evidence: ModuleType) -> No
     kinds = {}
     with initialize_config_module("stringline.configs", version_base="1.3"):
         for (encoding, policy), cell in telling.items():
-            given = dict(cell.commands())
-            training = compose("train", overrides=given["train"])
+            training = compose("train", overrides=dict(cell.commands())["train"])
             assert training.policy.memory["_target_"].endswith("ObservationMemory"), "all kinds see the same"
             assert training.policy.memory.dim == training.policy.dim == 128
             assert training.policy.memory["values"] == encoding.endswith("_values")
             kinds[policy] = training.policy
-        compose("collect", overrides=given["collect"])
-        compose("eval", overrides=given["eval"])
+        given = dict(evidence.cells()[0].commands())
+        for verb in ("collect", "eval"):
+            compose(verb, overrides=given[verb])
     assert kinds["act"].chunk == 100
     assert kinds["act"].kl_weight == 10
     assert {kind: found["_target_"].rpartition(".")[2] for kind, found in kinds.items()} == {
