@@ -58,8 +58,8 @@ def recorded_world(episode: StoredEpisode) -> Recipe:
     known = {field.name for field in fields(Recipe)}
     if unknown := sorted(set(recipe) - known):
         raise ValueError(f"The world of episode {episode.name} has {', '.join(unknown)}, which this version does not know.")
-    plain: dict[str, Any] = dict(recipe)
-    return Recipe(**plain | {"cameras": tuple(plain["cameras"])})
+    plain: dict[str, Any] = {**recipe, "cameras": tuple(recipe["cameras"])}
+    return Recipe(**plain)
 
 
 def replay_episode(episode: StoredEpisode) -> EpisodeReplay:
@@ -78,7 +78,7 @@ def replay_episode(episode: StoredEpisode) -> EpisodeReplay:
 
 def _replay(world: World, episode: StoredEpisode, options: Mapping[str, Any]) -> EpisodeReplay:
     world.begin(episode.attributes.seed, options)
-    difference, success = 0.0, False
+    difference, last, success = 0.0, 0.0, False
     for action, state in zip(episode.arrays["action"], episode.arrays[STATE], strict=True):
         last = float(np.abs(world.physics.get_state() - state).max())
         difference = max(difference, last)

@@ -160,7 +160,7 @@ class Gamepad:
         self._path, self._layout, self._clock = Path(path), layout or Layout(), clock
         self._now = Sticks()
         try:
-            self._device = self._open()
+            self._device: int | None = self._open()
         except OSError as error:
             found = ", ".join(str(device) for device in sorted(self._path.parent.glob("js*"))) or "none"
             raise ValueError(

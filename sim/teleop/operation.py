@@ -10,7 +10,6 @@ from enum import StrEnum
 import numpy as np
 
 from stringline.datasets.contract import Array
-from stringline.datasets.embodiments.bodies import BODIES
 from stringline.sim.environment import StepResult, TaskEnvironment
 from stringline.sim.teleop.steering import Speeds, Steering
 from stringline.sim.teleop.takes import Takes
@@ -76,9 +75,7 @@ class Operation:
 
     def __post_init__(self) -> None:
         """Begins the first episode that the store does not have yet."""
-        body = BODIES[self.world.contract.embodiment]
-        self._home = body.home
-        self.steering = Steering(body, self.world.contract.control_hz, self.speeds)
+        self.steering = Steering(self.world.embodiment, self.world.contract.control_hz, self.speeds)
         self._begin(self.takes.free_seed(self.seed))
 
     def tick(self, *, watched: bool = False) -> None:
@@ -154,7 +151,7 @@ class Operation:
     def _begin(self, seed: int) -> None:
         self.seed, self.phase, self.notice = seed, Phase.FREE, ""
         self.world.begin(seed, self.options)
-        self.steering.reset(self._home)
+        self.steering.reset(self.world.embodiment.home)
         self.result, self._success = StepResult(success=False, stage=0, time=0.0, expired=False), False
 
     def _record(self, action: Array) -> None:

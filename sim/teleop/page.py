@@ -20,7 +20,7 @@ from stringline.sim.teleop.status import status_html
 
 Deed = Callable[[], object]
 EYE_M, LOOK_AT_M = (0.0, -0.85, 0.72), (0.0, 0.05, 0.1)
-JPEG_QUALITY = 80
+JPEG_QUALITY, AMBIENT = 80, 3.0
 
 
 class Page:
@@ -49,6 +49,7 @@ class Page:
         # Reflections and shadows take a browser without a GPU half a minute to prepare, and much of every picture.
         server.scene.configure_environment_map(hdri=None)
         server.scene.configure_default_lights(cast_shadow=False)
+        server.scene.add_light_ambient("/light", intensity=AMBIENT)
         server.initial_camera.position, server.initial_camera.look_at = EYE_M, LOOK_AT_M
         self._scene = Scene(server, operation.world.physics.model.ptr)
         self._status = server.gui.add_html("")

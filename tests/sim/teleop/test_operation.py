@@ -30,6 +30,7 @@ RECIPE = Recipe(varied=False, cameras=("overhead",), image_size=16, options={"ta
 @pytest.fixture(scope="module")
 def world() -> Iterator[TaskEnvironment]:
     world = open_world(RECIPE)
+    assert isinstance(world, TaskEnvironment)
     yield world
     world.close()
 

@@ -25,7 +25,8 @@ def moved(T: Matrix, way: tuple[float, float, float], turn: tuple[float, float, 
 def test_an_arm_gets_there_no_faster_than_it_may_and_the_other_one_stays(steering: Steering) -> None:
     goal = moved(steering.targets["left"], (0.1, 0.05, -0.1), (0.3, 0.6, 0.2))
     steering.aim("left", goal)
-    before, here = steering.q, dict(steering.poses)
+    q = before = steering.q
+    here = dict(steering.poses)
     for _ in range(90):
         q = steering.step()
         assert (np.abs(q - before) <= SPEEDS.joints * ALOHA.velocity_limits / HZ + 1e-9).all()
