@@ -11,7 +11,7 @@ from stringline.datasets.embodiments.rigid import Matrix, quaternion
 from stringline.sim.teleop.poses import angles_of_pose, apart, pose_of_angles, pose_of_quaternion
 from stringline.sim.teleop.steering import Steering
 
-STEP_M, STEP_DEG, STEP_OPENING = 0.005, 1.0, 0.05
+STEP_OPENING = 0.05
 HANDLE_M, REACHED_M = 0.16, 0.07
 SETTLED_S = 0.4  # Numbers count when nobody has typed for so long: on the way to 0.25 a field says 0.
 SAME = 1e-6  # Metres or radians.
@@ -39,8 +39,10 @@ class ArmControls:
     ) -> None:
         self._steering, self._arm, self._do, self._clock = steering, arm, do, clock
         target = steering.targets[arm]
-        self._handle_at, self._numbers_at, self._opening_at = target, target, steering.openings[arm]
-        self._typed: tuple[float, Vector, Vector] | None = None
+        self._handle_at, self._numbers_at = target, target
+        self._opening_at = steering.openings[arm]
+        self._texts = _texts(target)
+        self._typed: tuple[float, tuple[str, str]] | None = None
         self._add_handle(server.scene)
         with server.gui.add_folder(f"{arm} arm"):
             self._add_numbers(server.gui)
@@ -57,14 +59,14 @@ class ArmControls:
             ValueError: They are no pose.
         """
         assert self._typed is not None, "ask for settled first"
-        (_, position, angles), self._typed = self._typed, None
-        before, target = self._numbers_at, self._steering.targets[self._arm].copy()
-        if np.abs(position - _shown_position(before)).max() > SAME:
-            target[:3, 3] = position
-        if np.abs(angles - _shown_angles(before)).max() > SAME:
-            target[:3, :3] = pose_of_angles(np.zeros(3), angles)[:3, :3]
+        (_, texts), self._typed = self._typed, None
+        target = self._steering.targets[self._arm].copy()
+        if texts[0] != self._texts[0]:
+            target[:3, 3] = three_numbers(texts[0])
+        if texts[1] != self._texts[1]:
+            target[:3, :3] = pose_of_angles(np.zeros(3), three_numbers(texts[1]))[:3, :3]
         self._steering.aim(self._arm, target)
-        self._numbers_at = target
+        self._numbers_at, self._texts = target, texts
 
     def show(self) -> None:
         """Brings handle and numbers to the target where somebody else has moved it, and the frame to where the arm got to."""
@@ -74,8 +76,8 @@ class ArmControls:
         if max(apart(target, self._handle_at)) > SAME:
             self._handle.position, self._handle.wxyz, self._handle_at = target[:3, 3], quaternion(target[:3, :3]), target
         if max(apart(target, self._numbers_at)) > SAME and self._typed is None:
-            self._position.value, self._angles.value = _shown_position(target), _shown_angles(target)
-            self._numbers_at = target
+            self._numbers_at, self._texts = target, _texts(target)
+            self._position.value, self._angles.value = self._texts
         if opening != self._opening_at:
             self._opening_at = self._opening.value = opening
         self._reached.position, self._reached.wxyz = reached[:3, 3], quaternion(reached[:3, :3])
@@ -109,19 +111,18 @@ class ArmControls:
         self._handle_at = target
 
     def _add_numbers(self, gui: Any) -> None:
-        at = self._numbers_at
-        self._position = gui.add_vector3("x, y, z (m)", _shown_position(at), step=STEP_M, hint="In the base frame.")
-        self._angles = gui.add_vector3(
-            "heading, tilt, roll (°)", _shown_angles(at), step=STEP_DEG, hint="About z; down; about the gripper's own axis."
-        )
+        # As text, since viser's fields for numbers do not let anybody begin with a minus.
+        self._position = gui.add_text("x, y, z (m)", self._texts[0], hint="In the base frame.")
+        about = "About z; down; about the gripper's own axis."
+        self._angles = gui.add_text("heading, tilt, roll (°)", self._texts[1], hint=about)
         self._opening = gui.add_slider("opening", 0.0, 1.0, STEP_OPENING, self._opening_at)
         buttons = gui.add_button_group("gripper", tuple(OPENINGS))
         recall = gui.add_button("Target to the gripper", hint="Wants the arm where it is.")
 
         async def typed(event: Any) -> None:
             if event.client_id is not None:  # Else it was `show`.
-                numbers = np.array(self._position.value), np.array(self._angles.value)
-                self._do(lambda: self._type(*numbers))
+                texts = str(self._position.value), str(self._angles.value)
+                self._do(lambda: self._type(texts))
 
         async def slid(event: Any) -> None:
             if event.client_id is not None:
@@ -139,8 +140,8 @@ class ArmControls:
         buttons.on_click(pressed)
         recall.on_click(recalled)
 
-    def _type(self, position: Vector, angles: Vector) -> None:
-        self._typed = (self._clock(), position, angles)
+    def _type(self, texts: tuple[str, str]) -> None:
+        self._typed = (self._clock(), texts)
 
     def _grip(self, opening: float, *, shown: bool = True) -> None:
         def deed() -> None:
@@ -151,9 +152,23 @@ class ArmControls:
         self._do(deed)
 
 
-def _shown_position(T: Matrix) -> Vector:
-    return np.round(T[:3, 3], 3)
+def three_numbers(text: str) -> Vector:
+    """Reads three numbers (3,) with commas or spaces between them.
+
+    Raises:
+        ValueError: They are not three, or no numbers.
+    """
+    words = text.replace(",", " ").split()
+    try:
+        numbers = np.array([float(word) for word in words])
+    except ValueError:
+        numbers = np.empty(0)
+    if len(numbers) != 3 or not np.isfinite(numbers).all():
+        raise ValueError(f"Three numbers are wanted, such as -0.2, 0, 0.25; got {text!r}.")
+    return numbers
 
 
-def _shown_angles(T: Matrix) -> Vector:
-    return np.round(angles_of_pose(T), 0) + 0.0
+def _texts(T: Matrix) -> tuple[str, str]:
+    """Returns position and angles of a pose (4, 4) as they are written on the page."""
+    position, angles = np.round(T[:3, 3], 3) + 0.0, np.round(angles_of_pose(T), 1) + 0.0  # No -0.
+    return ", ".join(f"{value:.3f}" for value in position), ", ".join(f"{value:.1f}" for value in angles)

@@ -5,6 +5,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from stringline.datasets.embodiments.rigid import pose
+from stringline.sim.teleop.arm_controls import three_numbers
 from stringline.sim.teleop.poses import (
     angles_of_pose,
     apart,
@@ -40,6 +41,14 @@ def test_quaternions_of_any_length_are_poses() -> None:
         np.testing.assert_allclose(pose_of_quaternion([1.0, 2.0, 3.0], wxyz), pose([1, 2, 3], rotation.as_matrix()), atol=1e-12)
     with pytest.raises(ValueError, match=r"The quaternion \[0.0, 0.0, 0.0, 0.0\] is no rotation"):
         pose_of_quaternion([0, 0, 0], [0, 0, 0, 0])
+
+
+def test_three_numbers_as_people_write_them() -> None:
+    for text in ("-0.2, 0, 1e-1", " -.2  0.0 0.1 ", "-0.2,0,0.1"):
+        assert three_numbers(text).tolist() == [-0.2, 0.0, 0.1]
+    for text in ("", "1, 2", "1 2 3 4", "1, 2, x", "1, nan, 3", "1, 2, inf"):
+        with pytest.raises(ValueError, match=rf"Three numbers are wanted, such as -0.2, 0, 0.25; got '{text}'"):
+            three_numbers(text)
 
 
 def test_rotation_vectors_and_back() -> None:

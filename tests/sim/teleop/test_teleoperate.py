@@ -84,10 +84,10 @@ def press(browser: webdriver.Chrome, button: str) -> None:
     WebDriverWait(browser, PATIENCE_S, 0.1).until(lambda _: browser.find_elements(By.XPATH, path))[0].click()
 
 
-def fields(browser: webdriver.Chrome, label: str, place: int) -> list[WebElement]:
-    """The fields beside the label of that place among those with that text."""
+def field(browser: webdriver.Chrome, label: str, place: int) -> WebElement:
+    """The field of the label of that place among those with that text."""
     found = browser.find_elements(By.XPATH, f"//label[text()='{label}']")[place]
-    return found.find_elements(By.XPATH, "./ancestor::div[.//input][1]//input")
+    return found.find_element(By.XPATH, "./ancestor::div[.//input][1]//input")
 
 
 def on_screen(point: Vector, height: float) -> Vector:
@@ -119,12 +119,15 @@ def test_a_person_opens_the_page_moves_a_gripper_records_and_keeps(
     wait_for(browser, r"recording, \d")
     drag_down(browser)
     # The right arm by numbers, to a place that it cannot reach, which is said; and its gripper open.
-    across = fields(browser, "x, y, z (m)", 1)[0]
-    across.send_keys(Keys.CONTROL, "a")
-    across.send_keys("1.5", Keys.TAB)
+    place = field(browser, "x, y, z (m)", 1)
+    place.send_keys(Keys.CONTROL, "a")
+    place.send_keys("-0.9 far", Keys.TAB)
+    wait_for(browser, "Three numbers are wanted, such as -0.2, 0, 0.25; got '-0.9 far'")
+    place.send_keys(Keys.CONTROL, "a")
+    place.send_keys("1.5, -0.1 0.3", Keys.TAB)
     browser.find_elements(By.XPATH, "//*[normalize-space()='open']")[-1].click()
     wait_for(browser, r"right: out of reach, held \d+\.\d cm and \d+° short")
-    height = float(fields(browser, "x, y, z (m)", 0)[2].get_attribute("value") or "nan")
+    height = float((field(browser, "x, y, z (m)", 0).get_attribute("value") or "").split(", ")[2])
     press(browser, "Keep")
     wait_for(browser, r"not recording; seed 1; 1 kept(.|\n)*Kept hand_over_banana\.0{10}\.\w{12}: \d+\.\d s, no success\.")
     fetched = browser.execute_script("return performance.getEntriesByType('resource').map(entry => new URL(entry.name).host)")
