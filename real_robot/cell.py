@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from stringline.datasets.contract import Array, Camera, Contract
-from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.real_robot.arm_kinds import arm_kind
 from stringline.real_robot.cameras.calibration import Calibration
 from stringline.real_robot.cameras.cameras import Cameras
 from stringline.real_robot.cameras.robot_cameras import RobotCameras
 from stringline.real_robot.checklist import Checklist
 from stringline.real_robot.device_process import DeviceProcess
-from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
 from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.incident_recorder import LogPlan
@@ -22,8 +21,7 @@ from stringline.real_robot.limits_file import merged_limits
 from stringline.real_robot.shadow import ShadowedProcess
 
 _PICTURE = (128, 128)
-# A twin is no robot: it shares a machine with a policy, and its servos are patient.
-_TWIN_DRIVER: Mapping[str, Any] = {"bus_watchdog_s": 0.0, "answer_timeout_s": 0.1}
+_TWIN_SIZE = 128  # Of pictures that nobody looks at.
 
 
 class Cell:
@@ -34,7 +32,7 @@ class Cell:
     """
 
     def __init__(self, robot: Mapping[str, Any]) -> None:
-        self._robot, self._cameras = robot, RobotCameras(robot)
+        self._robot, self._cameras, self._kind = robot, RobotCameras(robot), arm_kind(robot)
         self.calibration: Calibration | None = None
         self.name, self.emulated = str(robot["name"]), robot.get("emulator") is not None
         self.lock_step, self.device_hz = bool(robot["lock_step"]), float(robot["device_hz"])
@@ -48,12 +46,12 @@ class Cell:
         Args:
             asked: Cameras of whoever looks, for their picture sizes.
         """
-        return ALOHA.contract(self._cameras.offered(asked), self.control_hz)
+        return self._kind.body.contract(self._cameras.offered(asked), self.control_hz)
 
     @property
     def body(self) -> Embodiment:
         """The body, its cameras where they were measured to be, once the calibration file was looked at."""
-        return ALOHA if self.calibration is None else self.calibration.applied(ALOHA)
+        return self._kind.body if self.calibration is None else self.calibration.applied(self._kind.body)
 
     def cameras(self, emulator: Emulator | None, asked: Sequence[Camera] | None) -> Cameras | None:
         """Returns the processes of the cameras, not started.
@@ -76,7 +74,7 @@ class Cell:
             return None
         size = max((camera.height for camera in asked), default=_PICTURE[0])
         cameras, settings = self._robot["cameras"], self._robot["emulator"]
-        return Emulator.of_task(lock_step=self.lock_step, cameras=cameras, image_size=size, **settings)
+        return self._kind.emulator(lock_step=self.lock_step, cameras=cameras, image_size=size, settings=settings)
 
     def twin_emulator(self) -> Emulator:
         """Returns the emulator of a twin, which is seen by no camera.
@@ -86,7 +84,7 @@ class Cell:
         """
         if self._robot.get("twin") is None:
             raise ValueError(f"The configuration of {self.name} describes no twin: robot.twin.")
-        return Emulator.of_task(lock_step=False, **self._robot["twin"])
+        return self._kind.emulator(lock_step=False, cameras=(), image_size=_TWIN_SIZE, settings=self._robot["twin"])
 
     def limits(self) -> SafetyLimits:
         """Returns what the safety filter holds the arms to.
@@ -94,7 +92,7 @@ class Cell:
         Raises:
             ValueError: The limits file is wrong.
         """
-        return SafetyLimits.of(ALOHA, **merged_limits(self._robot["limits"], self._robot.get("limits_file")))
+        return SafetyLimits.of(self._kind.body, **merged_limits(self._robot["limits"], self._robot.get("limits_file")))
 
     def device(
         self,
@@ -113,16 +111,18 @@ class Cell:
             cameras: Those without whose fresh pictures the arms hold.
         """
         ports = self._robot["ports"] if emulator is None else emulator.ports
-        driver = AlohaDriver(ports, **self._robot["driver"], read_only=read_only)
         period_s = 1.0 / self.device_hz
+        driver = self._kind.driver(ports, period_s=period_s, lock_step=self.lock_step, read_only=read_only)
         watched = None if cameras is None else cameras.liveliness
         return ShadowedProcess(
-            driver, ALOHA, self.limits(), period_s=period_s, lock_step=self.lock_step, log=log, cameras=watched
+            driver, self._kind.body, self.limits(), period_s=period_s, lock_step=self.lock_step, log=log, cameras=watched
         )
 
     def twin(self, emulator: Emulator) -> DeviceProcess:
         """Returns the device process of a twin, under the same limits."""
-        return DeviceProcess(AlohaDriver(emulator.ports, **_TWIN_DRIVER), ALOHA, self.limits(), period_s=1.0 / self.device_hz)
+        period_s = 1.0 / self.device_hz
+        driver = self._kind.twin_driver(emulator.ports, period_s=period_s)
+        return DeviceProcess(driver, self._kind.body, self.limits(), period_s=period_s)
 
     def leaders(self, emulator: Emulator | None) -> AlohaLeaders:
         """Returns the leaders.
@@ -159,8 +159,10 @@ class Cell:
             return
         with checklist.check("calibration file") as note:
             measured = self._robot.get("calibration_file")
-            self.calibration = None if measured is None else Calibration.read(Path(measured), ALOHA)
+            self.calibration = None if measured is None else Calibration.read(Path(measured), self._kind.body)
             note("none: cameras are taken to be where the body's drawing has them" if measured is None else str(measured))
+        if self._robot.get("transport") == "fri":
+            return  # There are no serial adapters.
         ports = [*self._robot["ports"].values(), *(self._robot["leaders"]["ports"].values() if led else ())]
         with checklist.check("latency timers of the adapters") as note:
             found, slow = [], []

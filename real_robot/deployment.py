@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunk import Policy, Session
 from stringline.policies.execution import MEASURED, Execution
 from stringline.policies.instructed import Instructed
@@ -141,10 +140,10 @@ class Deployment:
             emulator.begin(self._settings["seed"], self._settings["options"])
         elif self._robot["approach_s"] and not self._dry:
             say("The arms move to their home pose.")
-            Approach(device, ALOHA).to(ALOHA.home, float(self._robot["approach_s"]), "their home pose")
+            Approach(device, self._cell.body).to(self._cell.body.home, float(self._robot["approach_s"]), "their home pose")
 
     def _run_in_lock_step(self, policy: Policy, emulator: Emulator, device: DeviceProcess, kept: Recording | None) -> bool:
-        robot = LockStepRobot(emulator, device, policy.contract, ALOHA, device_hz=self._cell.device_hz)
+        robot = LockStepRobot(emulator, device, policy.contract, self._cell.body, device_hz=self._cell.device_hz)
         commands = self._commands()
         with LiveStatus(float(self._robot["emulator"]["time_limit_s"]), self._also) as status:
 
@@ -222,7 +221,7 @@ class Deployment:
         return self._execution.session(policy, self._settings["seed"], execute_steps=self._steps, clock=time.monotonic)
 
     def _commands(self) -> CommandLog | None:
-        return CommandLog(ALOHA, Path(self._settings["output"]) / "commands.csv") if self._dry else None
+        return CommandLog(self._cell.body, Path(self._settings["output"]) / "commands.csv") if self._dry else None
 
     def _sum_up(self, commands: CommandLog | None) -> None:
         if commands is not None:
@@ -240,9 +239,9 @@ class Deployment:
         twin.connect()
         twin.arm()
         world.begin(self._settings["seed"], self._settings["options"])
-        Approach(twin, ALOHA).to(device.latest().arms.position, _TWIN_APPROACH_S, "where the arms stand")
+        Approach(twin, self._cell.body).to(device.latest().arms.position, _TWIN_APPROACH_S, "where the arms stand")
         device.twin = twin
-        return Divergence(ALOHA)
+        return Divergence(self._cell.body)
 
     def _supervision(
         self,
@@ -263,7 +262,7 @@ class Deployment:
         home_s = 0.0 if self._dry else float(self._robot["home_s"])
         around = Supervision(
             device,
-            ALOHA,
+            self._cell.body,
             keys,
             home_s=home_s,
             watchers=tuple(watchers),

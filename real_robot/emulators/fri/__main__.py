@@ -20,6 +20,7 @@ from stringline.real_robot.drivers.fri.versions import VERSIONS, version_of
 from stringline.real_robot.emulators.fri.cell import EmulatedCell
 from stringline.real_robot.emulators.fri.quality import QualityRule
 from stringline.real_robot.emulators.fri.server import FriServer
+from stringline.real_robot.emulators.pictures import PictureServer
 from stringline.real_robot.emulators.plant import FirstOrderPlant, Plant
 
 BODIES = {"one": IIWA14, "two": IIWA14_BIMANUAL}
@@ -37,15 +38,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="stringline-") as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as for_cameras,
     ):
-        address = str(Path(folder) / "control")
+        address, pictures = (str(Path(folder) / name) for name in ("control", "pictures"))
         listener.bind(address)
         listener.listen(1)
+        for_cameras.bind(pictures)
+        for_cameras.listen()
         server = FriServer(
-            cell, ports, listener, real_time=not settings.lock_step, phase=settings.phase, capture=settings.capture
+            cell,
+            ports,
+            listener,
+            real_time=not settings.lock_step,
+            phase=settings.phase,
+            capture=settings.capture,
+            pictures=PictureServer(for_cameras),
         )
         named = {arm: f"127.0.0.1:{port}" for arm, port in ports.items()}
-        sys.stdout.write(json.dumps({"ports": named, "socket": address}) + "\n")
+        sys.stdout.write(json.dumps({"ports": named, "socket": address, "pictures": pictures}) + "\n")
         sys.stdout.flush()
         server.run()
 

@@ -18,6 +18,7 @@ from stringline.real_robot.drivers.fri.monitoring import LONGEST_MESSAGE
 from stringline.real_robot.emulators.fri.cell import EmulatedCell
 from stringline.real_robot.emulators.fri.controller import EmulatedController
 from stringline.real_robot.emulators.messages import Header, Json, receive, send
+from stringline.real_robot.emulators.pictures import PictureServer
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +107,7 @@ class FriServer:
             one period per `advance` message.
         phase: By which share of a period each controller is behind the one before it; they have no common clock.
         capture: Folder for what drivers send, a file per arm, or None.
+        pictures: Gets what cameras see, in real time, for cameras with processes of their own.
     """
 
     def __init__(
@@ -117,8 +119,9 @@ class FriServer:
         real_time: bool,
         phase: float = 0.0,
         capture: Path | None = None,
+        pictures: PictureServer | None = None,
     ) -> None:
-        self._cell, self._real_time, self._phase = cell, real_time, phase
+        self._cell, self._real_time, self._phase, self._pictures = cell, real_time, phase, pictures
         self._wires = {
             arm: Wire(controller, ports[arm], None if capture is None else capture / f"{arm}.bin")
             for arm, controller in cell.controllers.items()
@@ -243,6 +246,8 @@ class FriServer:
         frames = self._cell.plant.frames()
         if frames is not self._seen:
             self._seen, self._seen_at = frames, time.monotonic()
+            if self._real_time and self._pictures is not None:
+                self._pictures.show(frames, self._seen_at)
 
     def _stamped_frames(self) -> dict[str, Array]:
         """Frames bear the plant's time in lock-step, and the host's monotonic clock in real time."""

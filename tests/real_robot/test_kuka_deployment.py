@@ -1,0 +1,68 @@
+"""The command on emulated KUKA arms, over FRI."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from stringline.datasets.contract import Camera
+from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline.datasets.statistics import Statistics, statistics_of
+from stringline.policies.load import build_policy, save_policy
+from stringline.real_robot.deployment import Deployment
+
+SMALL = (
+    "policy.dim=32",
+    "policy.depth=1",
+    "policy.memory.dim=32",
+    "policy.memory.depth=2",
+    "policy.chunk=30",
+    "policy.draws=2",
+    "policy.sampling_steps=2",
+)
+
+
+def settings(*overrides: str) -> dict[str, Any]:
+    chosen = ["task=kuka_pick", "robot=kuka_emulated", "record=null", "log.folder=null", *overrides]
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        composed = OmegaConf.to_container(compose("deploy", overrides=chosen), resolve=True)
+    assert isinstance(composed, dict)
+    return {str(key): value for key, value in composed.items()}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy that has learned nothing and stays near the home pose."""
+    folder = tmp_path_factory.mktemp("kuka") / "checkpoint"
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        chosen = [
+            "+policy=diffusion",
+            "+encoder=cayley",
+            "+coordinates=metric",
+            "+depth=colours",
+            "policy.memory.cameras=[overhead,wrist]",
+        ]
+        model = OmegaConf.to_container(compose(overrides=[*chosen, *SMALL]).policy, resolve=True)
+    assert isinstance(model, dict)
+    plain = {str(key): value for key, value in model.items()}
+    torch.manual_seed(0)
+    contract = IIWA14.contract([Camera(name, 32, 32, "simulated") for name in ("overhead", "wrist")], 50.0)
+    rows = np.stack([IIWA14.home - 0.1, IIWA14.home + 0.1])
+    measured = {key: statistics_of(lambda: iter([rows])) for key in ("action", "joints/position")}
+    save_policy(folder, build_policy(plain, contract, Statistics(measured)), plain, {})
+    return folder
+
+
+@pytest.mark.parametrize("lock_step", [True, False])
+def test_an_episode_on_an_emulated_kuka_arm(checkpoint: Path, capsys: pytest.CaptureFixture[str], *, lock_step: bool) -> None:
+    chosen = settings(f"checkpoint={checkpoint}", "task.time_limit_s=0.6", f"robot.lock_step={lock_step}", "execute_steps=24")
+    Deployment(chosen).run()
+    said = capsys.readouterr().out
+    assert "Deploying to kuka_emulated" in said
+    assert "ok      ports and servos" in said
+    assert "The safety filter" in said
+    assert "a controller has stopped its arm" not in said
