@@ -3,6 +3,7 @@
 import dataclasses
 import socket
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,7 +117,7 @@ def make() -> Iterator[MakeArm]:
 
 
 def exchange(
-    arm: FriArm, controller: Controller, offered: Vector | None = None, opening: float = 1.0, **changes: object
+    arm: FriArm, controller: Controller, offered: Vector | None = None, opening: float = 1.0, **changes: Any
 ) -> Command | None:
     controller.say(**changes)
     arm.collect(0.01 * controller.sequence)
