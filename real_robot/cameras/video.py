@@ -8,6 +8,7 @@ from typing import Any
 
 import av
 import numpy as np
+from av.error import FFmpegError
 from av.video.frame import VideoFrame
 
 from stringline.real_robot.cameras.camera import CameraError, Frame, Identity
@@ -42,7 +43,7 @@ class VideoCamera:
         try:
             self._container = av.open(settings.source, format="v4l2" if self._live else None, options=asked)
             stream = self._container.streams.video[0]
-        except (av.FFmpegError, OSError, ValueError, IndexError) as error:
+        except (FFmpegError, OSError, ValueError, IndexError) as error:
             raise CameraError(f"{settings.source} cannot be opened as a camera: {error}.") from error
         # Several threads would each keep a picture back.
         stream.thread_type, stream.codec_context.thread_count = "NONE", 1
@@ -59,7 +60,7 @@ class VideoCamera:
         """
         try:
             picture = next(self._frames, None)
-        except (av.FFmpegError, OSError, ValueError) as error:
+        except (FFmpegError, OSError, ValueError) as error:
             raise CameraError(f"{self._settings.source} shows nothing any more: {error}.") from error
         if picture is None:
             raise CameraError(f"{self._settings.source} is at its end.")
