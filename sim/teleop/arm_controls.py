@@ -70,9 +70,8 @@ class ArmControls:
 
     def show(self) -> None:
         """Brings handle and numbers to the target where somebody else has moved it, and the frame to where the arm got to."""
-        target, opening, reached = (
-            by[self._arm] for by in (self._steering.targets, self._steering.openings, self._steering.poses)
-        )
+        steering, arm = self._steering, self._arm
+        target, opening, reached = steering.targets[arm], steering.openings[arm], steering.poses[arm]
         if max(apart(target, self._handle_at)) > SAME:
             self._handle.position, self._handle.wxyz, self._handle_at = target[:3, 3], quaternion(target[:3, :3]), target
         if max(apart(target, self._numbers_at)) > SAME and self._typed is None:
@@ -81,7 +80,7 @@ class ArmControls:
         if opening != self._opening_at:
             self._opening_at = self._opening.value = opening
         self._reached.position, self._reached.wxyz = reached[:3, 3], quaternion(reached[:3, :3])
-        self._reached.visible = self._steering.reach(self._arm).held
+        self._reached.visible = steering.reach(arm).held
 
     def note(self) -> str:
         """Says that the arm cannot get where it should, or nothing."""
