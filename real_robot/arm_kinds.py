@@ -88,17 +88,36 @@ class FriArms:
         return FriEmulator.of_task(lock_step=lock_step, cameras=cameras, image_size=image_size, **settings)
 
     def driver(self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool) -> ArmDriver:
-        """Returns their driver, not connected. In lock-step nothing is ever late, so it waits for as long as it takes."""
+        """Returns their driver, not connected. In lock-step nothing is ever late, so it waits for as long as it takes.
+
+        Raises:
+            ValueError: There is no port for an arm, or one for an arm that there is not.
+        """
         timeout_s = _PATIENCE_S if lock_step else None
-        return self._driver(ports, period_s=period_s, together=lock_step, read_only=read_only, answer_timeout_s=timeout_s)
+        chosen = self._in_order(ports)
+        grippers = {} if self._gripper is None else dict.fromkeys(chosen, self._gripper)
+        return FriDriver(
+            chosen,
+            **self._settings,
+            grippers=grippers,
+            period_s=period_s,
+            together=lock_step,
+            read_only=read_only,
+            answer_timeout_s=timeout_s,
+        )
 
     def twin_driver(self, ports: Mapping[str, str], *, period_s: float) -> ArmDriver:
-        """Returns the driver of an emulated twin."""
-        return self._driver(ports, period_s=period_s)
+        """Returns the driver of an emulated twin, whose controllers are set as the emulator has them."""
+        chosen = self._in_order(ports)
+        gripper = IoGripper(GRIPPER_OUTPUT, feedback=GRIPPER_INPUT)
+        return FriDriver(chosen, grippers=dict.fromkeys(chosen, gripper), period_s=period_s)
 
-    def _driver(self, ports: Mapping[str, str], **more: Any) -> FriDriver:
-        grippers = {} if self._gripper is None else dict.fromkeys(ports, self._gripper)
-        return FriDriver(ports, **self._settings, grippers=grippers, **more)
+    def _in_order(self, ports: Mapping[str, str]) -> dict[str, str]:
+        """Returns the ports in the order of the body's arms, which is that of commands."""
+        if set(ports) != set(self.body.arms):
+            found, needed = ", ".join(ports) or "none", ", ".join(self.body.arms)
+            raise ValueError(f"There are ports for the arms {found}; {self.body.name} has {needed}: robot.arms, robot.ports.")
+        return {arm: ports[arm] for arm in self.body.arms}
 
 
 def _gripper(settings: Mapping[str, Any]) -> IoGripper:
