@@ -97,8 +97,9 @@ class DeviceLoop:
         return Signs(self._sampler.overdue_s(now), silence, ages)
 
     def brake(self) -> None:
-        """Forgets the chunk in force, so that the next cycles bring the arms to rest."""
+        """Forgets the chunk in force, and those that wait, so that the next cycles bring the arms to rest."""
         self._sampler.clear()
+        self._chunks.fresh()
 
     def _take_chunks(self, now: float) -> None:
         for record in self._chunks.fresh():

@@ -8,6 +8,7 @@ import contextlib
 import gc
 import json
 import logging
+import math
 import os
 import signal
 import struct
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 OK = b"ok"
 TIME, SESSION = struct.Struct("<d"), struct.Struct("<q")
-_BRAKING_CYCLES = 12  # From full speed it takes six.
+_BRAKING_CYCLES = 12  # At least; slow limits take more.
 # Modules whose threads or size have no place beside a loop of milliseconds.
 _FOREIGN = ("torch", "mujoco")
 
@@ -161,7 +162,9 @@ class _Worker:
 
     def _come_to_rest(self) -> None:
         self._loop.brake()
-        for _ in range(_BRAKING_CYCLES):
+        limits = self._setup.limits
+        longest = float((limits.velocity / (limits.acceleration * self._setup.period_s)).max())
+        for _ in range(max(_BRAKING_CYCLES, math.ceil(longest) + 1)):
             self._loop.observe(self._clock)
             self._loop.act(self._clock())
             if not self._setup.driver.paced:
