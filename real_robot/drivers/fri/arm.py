@@ -164,7 +164,8 @@ class FriArm:
         position = self._idle_position()
         if active:
             position = tuple((self._playback.play() if self._own_beat else self._last).tolist())
-        outputs = (self._gripper.command(self.wanted_opening),) if active and self._gripper and self._version.has_io else ()
+        may_write = active and not self._read_only and self._version.has_io
+        outputs = (self._gripper.command(self.wanted_opening),) if may_write and self._gripper else ()
         command = Command(self.sent, self.message.sequence, position, outputs)
         self.sent = (self.sent + self.link.send(command.to_bytes(self._version))) % (1 << 32)
 

@@ -1,5 +1,6 @@
 """A gripper at the controller's own outputs: an opening from 0 to 1 as an analogue value, or open and closed as a bit."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,5 +28,6 @@ class IoGripper:
         return IoValue(self.output, self.kind, IoDirection.OUTPUT, value)
 
     def measured(self, inputs: Sequence[IoValue], otherwise: float) -> float:
-        """Returns the opening that the inputs tell, or the other one if they say nothing."""
-        return next((min(max(one.value, 0.0), 1.0) for one in inputs if one.name == self.feedback), otherwise)
+        """Returns the opening that the inputs tell, or the other one if they say nothing, or no number."""
+        told = (one.value for one in inputs if one.name == self.feedback and math.isfinite(one.value))
+        return next((min(max(value, 0.0), 1.0) for value in told), otherwise)
