@@ -10,8 +10,8 @@ class Bar(IntEnum):
 
     NONE = 0
     # The arms hold until it is gone.
-    ENTERED = 1
-    QUALITY = 2
+    QUALITY = 1
+    ENTERED = 2
     FAR = 3
     STRAYED = 4
     # From `FIRST_STOP` on: the controller has stopped its arm, or never let it go, and a person has to look.
