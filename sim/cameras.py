@@ -53,7 +53,8 @@ class Cameras:
                 raise unknown_name("camera", name, fovy)
         self._physics, self._segmentation, self._shifts = physics, segmentation, shifts or Shifts()
         self._numbers = {name: _number(physics, name) for name in names}
-        self._shown = _number(physics, names[0] if names else "overhead")
+        shown = names or (["overhead"] if "overhead" in fovy else list(fovy))
+        self._shown = _number(physics, shown[0])
         self._intrinsics = {name: intrinsics(*size, fovy[name]) for name in names}
         self._renderer = Renderer(
             physics.model.ptr,
@@ -79,7 +80,7 @@ class Cameras:
         return found
 
     def picture(self) -> NDArray[np.uint8]:
-        """Returns what the first camera sees now (H, W, 3), or the overhead one where there is none."""
+        """Returns what the first camera sees now (H, W, 3); where there is none the overhead one, or any of the body."""
         self._renderer.update(self._physics.data.ptr)
         return self._renderer.picture(self._shown)[0]
 
