@@ -20,7 +20,7 @@ from stringline.datasets.application import run
 from stringline.datasets.episode import EpisodeAttributes
 from stringline.datasets.store import EpisodeStore
 from stringline.sim.cluster import Cluster, LocalCluster, WorkerFace
-from stringline.sim.collection import Collection, Outcome, Recipe
+from stringline.sim.collection import SOURCE, Collection, Outcome, Recipe
 from stringline.sim.losses import Losses
 from stringline.sim.messages import Lost, Returned
 from stringline.sim.record import record_episode
@@ -102,7 +102,11 @@ def open_world(recipe: Recipe) -> World:
         frame_hz=recipe.frame_hz,
         time_limit_s=recipe.time_limit_s,
     )
-    world.check_options(recipe.options)
+    try:
+        world.check_options(recipe.options)
+    except ValueError:
+        world.close()
+        raise
     return world
 
 
@@ -139,7 +143,7 @@ class Attempt:
         if recording.success or recipe.keep_failures:
             extra = {"recipe": asdict(recipe), "stages": list(task.stages)}
             attributes = EpisodeAttributes(
-                world.contract, task.name, self.seed, recording.success, "expert", task.instruction, extra
+                world.contract, task.name, self.seed, recording.success, SOURCE, task.instruction, extra
             )
             _store_at(self.path).write(recording.arrays, attributes)
         return Outcome(self.seed, recording.success, recording.stage, len(recording.arrays["time"]), recording.trouble)
