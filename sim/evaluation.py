@@ -23,7 +23,7 @@ from stringline.policies.chunk import Policy
 from stringline.policies.executed_session import ExecutedSession
 from stringline.policies.execution import Execution
 from stringline.sim.cluster import Cluster, LocalCluster, WorkerFace
-from stringline.sim.environment import ALL_CAMERAS, TaskEnvironment
+from stringline.sim.environment import TaskEnvironment
 from stringline.sim.losses import Losses
 from stringline.sim.measures import limit_hits
 from stringline.sim.messages import Asked, Ended, Job, Lost, MakeWorld, Ready
@@ -45,7 +45,7 @@ def evaluation_seeds(count: int, first: int = EVALUATION_SEED) -> list[int]:
 def open_world(
     task: str,
     *,
-    cameras: Sequence[str] = ALL_CAMERAS,
+    cameras: Sequence[str] | None = None,
     image_size: int = 128,
     control_hz: float = 50.0,
     frame_hz: float = 12.5,
