@@ -110,13 +110,10 @@ class Motion:
         ways = {arm: (goal - start)[self._embodiment.hinges[arm]] for arm, goal in goals.items()}
         slowness = {arm: self._slowness[self._embodiment.hinges[arm]] for arm in ways}
         distance = max(float((np.abs(way) * slowness[arm]).max()) for arm, way in ways.items())
-        seconds = max(seconds, 1.875 * distance / self._top_speed, np.sqrt(5.774 * distance / self._top_acceleration))
-        steps = int(np.ceil(seconds * self._control_hz))
-        for step in range(1, steps + 1):
-            u = step / steps
+        for share in self._shares(seconds, distance):
             for arm, way in ways.items():
                 hinges = self._embodiment.hinges[arm]
-                self.q[hinges] = start[hinges] + u**3 * (10 - 15 * u + 6 * u**2) * way
+                self.q[hinges] = start[hinges] + share * way
             self._move_grippers()
             yield self.q.copy()
 
