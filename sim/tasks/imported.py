@@ -28,7 +28,7 @@ def import_task(name: str) -> type[TabletopTask]:
     module = import_module(where)
     tasks = {key: value for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, TabletopTask)}
     if kind not in tasks:
-        raise unknown_name(f"task in {where}", kind, [key for key, value in tasks.items() if value is not TabletopTask])
+        raise unknown_name(f"task in {where}", kind, [key for key, value in tasks.items() if value.__module__ == where])
     task = tasks[kind]
     if getattr(task, "name", None) != name:
         raise ValueError(f"{name} calls itself {getattr(task, 'name', None)!r}; its episodes are found by name = {name!r}.")
