@@ -90,7 +90,7 @@ class Operation:
         elif watched and self.world.frame_due:
             self._keep_pictures(self.world.observe())
         self.result = self.world.advance(action)
-        if self.result.unstable:
+        if self.result.unstable and self.phase is not Phase.OVER:  # A take that is over is not lost by what comes after it.
             lost = " The take is discarded." if self.takes.discard() else ""
             self._begin(self.seed)
             self.notice = f"The physics became unstable; the episode begins again.{lost}"
