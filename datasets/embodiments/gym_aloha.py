@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.embodiment import CameraMount, Vector
+from stringline.datasets.embodiments.embodiment import CameraMount
 from stringline.datasets.embodiments.fingers import FingerTravel
-from stringline.datasets.embodiments.rigid import Matrix, pose
+from stringline.datasets.embodiments.rigid import Matrix, looking_at, pose
 
 T_BASE_WORLD = pose((0.0, -0.5, 0.0))  # From gym-aloha's own frame.
 ROOTS: dict[str, Matrix] = {"left": pose((-0.469, 0.0, 0.0)), "right": pose((0.469, 0.0, 0.0), np.diag([-1.0, -1.0, 1.0]))}
@@ -42,17 +42,6 @@ def normalised_of_opening(opening: ArrayLike) -> NDArray[np.float64]:
 def opening_of_normalised(normalised: ArrayLike) -> NDArray[np.float64]:
     """Returns the openings (...) of gym-aloha's gripper positions (...); below 0 where the fingers press on each other."""
     return FINGERS.opening(NORMALISED.travel(normalised))
-
-
-def looking_at(position: ArrayLike, target: ArrayLike) -> Matrix:
-    """Returns a camera's pose (4, 4): x right and level, y down, z towards the target; looking straight down, x stays x."""
-    place = np.asarray(position, dtype=np.float64)
-    forward = np.asarray(target, dtype=np.float64) - place
-    forward /= np.linalg.norm(forward)
-    right: Vector = np.cross(forward, (0.0, 0.0, 1.0))
-    length = float(np.linalg.norm(right))
-    right = right / length if length > 1e-9 else np.array([1.0, 0.0, 0.0])
-    return pose(place, np.stack([right, np.cross(forward, right), forward], axis=1))
 
 
 # Cameras that follow something (two wrists and one in front) turn in ways that no mount says, so they have none; and no safety

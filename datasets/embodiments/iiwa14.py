@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from stringline.datasets.embodiments.embodiment import CameraMount, CapsuleMount, Chain, Embodiment, JointSpec, Link, Vector
 from stringline.datasets.embodiments.fingers import FingerTravel
-from stringline.datasets.embodiments.rigid import Matrix, pose, rotation_about
+from stringline.datasets.embodiments.rigid import Matrix, looking_at, pose, rotation_about
 
 X, Y, Z = np.eye(3)
 STRAIGHT = np.eye(3)
@@ -61,15 +61,6 @@ def _joints(arm: str) -> list[JointSpec]:
 def _chain(arm: str, T_base_root: Matrix) -> Chain:
     links = tuple(Link(f"link_{number}", pose(origin, turn), Z) for number, (origin, turn, *_) in enumerate(LINKS, 1))
     return Chain(arm, T_base_root, links, T_LINK_GRIPPER)
-
-
-def _looking_at(position: ArrayLike, target: ArrayLike) -> Matrix:
-    """Returns a camera at `position` (3,) that looks at `target` (3,), with its right level."""
-    forwards = np.subtract(target, position, dtype=np.float64)
-    forwards /= np.linalg.norm(forwards)
-    right = np.cross(forwards, Z)
-    right /= np.linalg.norm(right)
-    return pose(position, np.stack([right, np.cross(forwards, right), forwards], axis=1))
 
 
 def _wrist_mount(name: str, arm: str) -> CameraMount:
@@ -122,7 +113,7 @@ IIWA14 = _body(
     "base plate of the arm; x forwards, y left, z up",
     {ALONE: np.eye(4)},
     (
-        CameraMount("overhead", "world", _looking_at((1.05, 0.0, 0.75), (0.57, 0.0, 0.03)), 42.0),
+        CameraMount("overhead", "world", looking_at((1.05, 0.0, 0.75), (0.57, 0.0, 0.03)), 42.0),
         _wrist_mount("wrist", ALONE),
     ),
 )
@@ -131,7 +122,7 @@ IIWA14_BIMANUAL = _body(
     "midpoint of the two base plates, which face each other; x right, y away from the operator, z up",
     ROOTS,
     (
-        CameraMount("overhead", "world", _looking_at((0.0, -0.8, 0.85), (0.0, 0.0, 0.05)), 42.0),
+        CameraMount("overhead", "world", looking_at((0.0, -0.8, 0.85), (0.0, 0.0, 0.05)), 42.0),
         *(_wrist_mount(f"wrist_{arm}", arm) for arm in FACING),
     ),
 )

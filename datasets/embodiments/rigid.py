@@ -29,6 +29,20 @@ def rotation_about(axis: ArrayLike, angle: ArrayLike) -> Matrix:
     return np.asarray(np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * (cross @ cross))
 
 
+def looking_at(position: ArrayLike, target: ArrayLike) -> Matrix:
+    """Returns the pose (4, 4) of a camera at `position` (3,): x right and level, y down, z towards `target` (3,).
+
+    Where it looks straight up or down, its x is that of the frame.
+    """
+    place = np.asarray(position, dtype=np.float64)
+    forwards = np.asarray(target, dtype=np.float64) - place
+    forwards /= np.linalg.norm(forwards)
+    right: Matrix = np.cross(forwards, (0.0, 0.0, 1.0))
+    length = float(np.linalg.norm(right))
+    right = right / length if length > 1e-9 else np.array([1.0, 0.0, 0.0])
+    return pose(place, np.stack([right, np.cross(forwards, right), forwards], axis=1))
+
+
 def inverse(transform: Matrix) -> Matrix:
     """Returns the inverse of rigid transforms (..., 4, 4)."""
     result = np.zeros_like(transform)
