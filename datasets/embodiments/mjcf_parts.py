@@ -8,6 +8,7 @@ from dm_control import mjcf
 
 from stringline.datasets.embodiments.embodiment import CameraMount
 from stringline.datasets.embodiments.rigid import Matrix, pose, quaternion
+from stringline.datasets.names import unknown_name
 
 Numbers = Sequence[float]
 
@@ -58,7 +59,13 @@ def couple_fingers(model: mjcf.RootElement) -> None:
 
 
 def finger_bits(arm: str) -> dict[str, object]:
-    """Returns what a finger's shapes collide with: scenery, props and the other arm; they are drawn and weigh nothing."""
+    """Returns what a finger's shapes collide with: scenery, props and the other arm; they are drawn and weigh nothing.
+
+    Raises:
+        ValueError: No arm is called that.
+    """
+    if arm not in ARM_BIT:
+        raise unknown_name("arm", arm, ARM_BIT)
     return {"contype": ARM_BIT[arm], "conaffinity": SCENERY | PROP | other_arms(arm), "condim": 6, "mass": 0, "group": DRAWN}
 
 

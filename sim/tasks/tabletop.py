@@ -16,6 +16,7 @@ from stringline.sim.contacts import Contacts
 from stringline.sim.props.prop import Prop
 from stringline.sim.rendering import set_flat_rendering
 from stringline.sim.shifts.catalogue import NAMES, Shifts, number, strength
+from stringline.sim.shifts.distractors import Distractors
 from stringline.sim.shifts.shift import Scene, Start
 from stringline.sim.tasks.judgement import REST_SPEED, Touching
 
@@ -104,6 +105,8 @@ class TabletopTask(composer.Task):
                 raise unknown_name("task option", name, ["table_height", *NAMES])
         height = number("table_height", options.get("table_height", 0.0), *self.cell.table_heights, "m")
         given = {name: strength(name, value) for name, value in options.items() if name in NAMES}
+        if given.get(Distractors.name, 0.0) > 0 and not self.cell.distractor_zones:
+            raise ValueError(f"{self.name} has no place for distractors: its cell has no distractor_zones.")
         self.table_height, self.strengths = height, {**self.cell.usual, **given}
 
     def after_compile(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
