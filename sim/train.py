@@ -73,9 +73,9 @@ def train_policy(
     record = _record(trainer, data, len(windows), settings.start)
     millions = sum(parameter.numel() for parameter in policy.parameters()) / 1e6
     logger.info("%d windows of %d episodes; %.2f million parameters.", len(windows), record["episodes"], millions)
-    claim(directory, _course(model, data, trainer) | settings.course())
     early_s, early_factor = settings.early_s, settings.early_factor
     batches = WindowBatches(windows, trainer.batch_size, seed=trainer.seed, early_s=early_s, early_factor=early_factor)
+    claim(directory, _course(model, data, trainer) | settings.course())  # By now what is chosen can be run.
     kept = KeptCheckpoints(directory, policy, model, record, trainer.steps)
     asides = replace(_asides(data, policy, trainer, settings), keep=kept.keep, describe=batches.describe)
     with exclusive(directory) if leads() else nullcontext():
