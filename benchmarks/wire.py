@@ -46,6 +46,11 @@ def main() -> None:
     given.output.mkdir(parents=True, exist_ok=True)
     with exclusive(given.output):
         comparison = WireComparison(deployment_settings(given.overrides), given.workers, given.output)
+        if given.by_the_clock:
+            try:
+                comparison.demand_clock()
+            except ValueError as error:
+                parser.error(f"{error} Allowed: --by-the-clock 0.")
         found, lines = summary(*comparison.both(evaluation_seeds(given.seeds)))
         print("\n".join(["", comparison.described(), machine_kind(), *lines]), flush=True)
         if given.by_the_clock:

@@ -59,7 +59,8 @@ class LiveArms:
         strays: How often arms had to be left where they were before a new world was made, since they did not come home.
 
     Raises:
-        ValueError: The robot of the settings is not emulated, or in lock-step; or plans cannot be executed like that.
+        ValueError: The policy is not for ALOHA, the robot of the settings is not emulated, or in lock-step; or plans cannot be
+            executed like that.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class LiveArms:
         look: Callable[[], None] = lambda: None,
     ) -> None:
         cell = Cell(settings["robot"])
+        demand_servos(policy)
         if not cell.emulated or cell.lock_step:
             raise ValueError(f"{cell.name} in lock-step is {cell.lock_step}; needed are emulated arms by the clock.")
         self._settings, self._policy, self._emulator, self._look = settings, policy, emulator, look
@@ -152,6 +154,16 @@ class LiveArms:
         return self._done
 
 
+def demand_servos(policy: Policy) -> None:
+    """Refuses policies for arms that nobody watches by the clock.
+
+    Raises:
+        ValueError: It is not for ALOHA.
+    """
+    if policy.contract.embodiment != ALOHA.name:
+        raise ValueError(f"By the clock arms of {ALOHA.name} are watched; the policy is for {policy.contract.embodiment}.")
+
+
 def live_emulator(settings: Mapping[str, Any], policy: Policy, folder: Path) -> Emulator:
     """Returns the emulator of the settings' robot, by the clock, with the cameras of the policy, not started yet.
 
@@ -161,8 +173,9 @@ def live_emulator(settings: Mapping[str, Any], policy: Policy, folder: Path) -> 
         folder: Where it captures what drivers send.
 
     Raises:
-        ValueError: Its pictures are of several sizes, or not square.
+        ValueError: The policy is not for ALOHA, or its pictures are of several sizes, or not square.
     """
+    demand_servos(policy)
     cameras, robot = policy.contract.cameras, settings["robot"]["emulator"]
     names, size = [camera.name for camera in cameras], square_size(cameras)
     return Emulator.of_task(lock_step=False, cameras=names, image_size=size, capture=folder, **robot)

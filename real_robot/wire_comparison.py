@@ -14,7 +14,7 @@ from stringline.datasets.paired import Pairs, difference_interval, mcnemar
 from stringline.policies.chunk import Policy
 from stringline.policies.execution import Execution
 from stringline.policies.instructed import Instructed
-from stringline.real_robot.live_arms import LiveArms, live_emulator
+from stringline.real_robot.live_arms import LiveArms, demand_servos, live_emulator
 from stringline.real_robot.wire_evaluation import WireEvaluation
 from stringline.sim.checkpoint_evaluation import CheckpointEvaluation
 from stringline.sim.results import RESULTS, EpisodeResult
@@ -46,6 +46,14 @@ class WireComparison:
         self._wire = WireEvaluation(
             self._policy, self._task, execute_steps=self._steps, execution=self._execution, workers=workers
         )
+
+    def demand_clock(self) -> None:
+        """Refuses policies that `by_the_clock` could not run.
+
+        Raises:
+            ValueError: It is not for ALOHA.
+        """
+        demand_servos(self._policy)
 
     def both(self, seeds: Sequence[int]) -> tuple[list[EpisodeResult], list[EpisodeResult]]:
         """Runs what is not yet done, and returns the results, direct and through the wire."""
