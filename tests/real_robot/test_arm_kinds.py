@@ -41,6 +41,12 @@ def test_a_configuration_names_the_arms() -> None:
     driver = one.driver({"arm": "127.0.0.1:30200"}, period_s=0.01, lock_step=False, read_only=True)
     assert driver.servos == ("arm/controller (127.0.0.1:30200)",)
     assert driver.paced
+    two = arm_kind({**KUKA, "arms": "two"})
+    ports = {"right": "127.0.0.1:30201", "left": "127.0.0.1:30200"}
+    assert two.driver(ports, period_s=0.01, lock_step=False, read_only=True).arms == IIWA14_BIMANUAL.arms == ("left", "right")
+    assert two.twin_driver(ports, period_s=0.01).arms == IIWA14_BIMANUAL.arms
+    with pytest.raises(ValueError, match="ports for the arms arm; iiwa14_bimanual has left, right"):
+        two.driver({"arm": "127.0.0.1:30200"}, period_s=0.01, lock_step=False, read_only=True)
     assert [emulated_arms(body.name).body for body in (ALOHA, IIWA14, IIWA14_BIMANUAL)] == [ALOHA, IIWA14, IIWA14_BIMANUAL]
     with pytest.raises(ValueError, match="no emulated body 'iiwa7'. Did you mean 'iiwa14'"):
         emulated_arms("iiwa7")

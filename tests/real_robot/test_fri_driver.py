@@ -231,6 +231,17 @@ def test_a_path_is_played_in_another_beat_without_larger_steps_or_stops(ratio: f
     assert np.diff([q[0] for q in way]).max() <= 0.02 + 1e-9
 
 
+def test_an_arm_that_is_silent_while_others_rest_leaves_no_endless_path() -> None:
+    playback, way = Playback(np.zeros(2)), [np.zeros(2)]
+    for point in (*np.linspace(0.0, 0.05, 6), *[0.05] * 1000):
+        playback.give(np.full(2, point))
+    assert playback.backlog < 12.0
+    for _ in range(40):
+        way.append(playback.play())
+    assert way[-1] == pytest.approx(np.full(2, 0.05))
+    assert np.diff(way, axis=0).max() <= 0.01 + 1e-9
+
+
 def test_an_arm_with_a_beat_of_its_own_follows_behind_and_begins_anew_where_it_is(make: MakeArm) -> None:
     arm, controller = make(own_beat=True)
     exchange(arm, controller)
@@ -265,6 +276,13 @@ def test_a_gripper_is_an_output_and_keeps_what_it_holds_when_the_motion_begins(m
     assert command is not None
     assert command.outputs[0].value == 0.7
     assert arm.opening == 0.2
+    broken = (IoValue("Measured", IoType.ANALOG, IoDirection.INPUT, float("nan")),)
+    exchange(arm, controller, inputs=broken)
+    assert arm.opening == 0.7
+    reader, controller = make(gripper=IoGripper("Close", IoType.ANALOG, "Measured"), read_only=True)
+    command = exchange(reader, controller, inputs=closed)
+    assert command is not None
+    assert command.outputs == ()
     assert IoGripper("Bit", IoType.DIGITAL).command(0.6).value == 1.0
     assert IoGripper("Bit", IoType.DIGITAL).command(0.4).value == 0.0
 
