@@ -76,7 +76,7 @@ class Operation:
     def __post_init__(self) -> None:
         """Begins the first episode that the store does not have yet."""
         self.steering = Steering(self.world.embodiment, self.world.contract.control_hz, self.speeds)
-        self._begin(self.takes.free_seed(self.seed))
+        self._begin(self.takes.free_seed(self._checked(self.seed)))
 
     def tick(self, *, watched: bool = False) -> None:
         """Moves the world by one control period.
