@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from stringline.datasets.contract import Array, Contract
 from stringline.datasets.disk import write_file
+from stringline.datasets.embodiments.bodies import BODIES
 from stringline.policies.chunk import Policy
 from stringline.policies.executed_session import ExecutedSession
 from stringline.policies.execution import Execution
@@ -216,7 +217,7 @@ def _result(episode: _Episode, rollout: Rollout, stages: Sequence[str], contract
         inference_ms=float(np.median(episode.answer_ms)),
         acceleration=command_acceleration(actions, contract),
         inference_p95_ms=float(np.percentile(episode.answer_ms, 95)),
-        limit_hits=limit_hits(actions, contract),
+        limit_hits=limit_hits(actions, contract) if contract.embodiment in BODIES else None,
         unstable=rollout.unstable,
     )
 
