@@ -61,6 +61,8 @@ class LedDeployment:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings, self._robot, self._cell = settings, settings["robot"], Cell(settings["robot"])
+        if self._robot.get("leaders") is None:
+            raise ValueError(f"The configuration of {self._cell.name} describes no leaders; allowed: run, dry_run, shadow.")
         self._teleoperation = self._robot["teleoperation"]
         if self._cell.lock_step:
             raise ValueError("A hand does not wait: robot.lock_step=false.")
