@@ -33,7 +33,7 @@ class EpisodeResult:
         trouble: Why it could not be run to its end and counts as failed, or nothing.
         inference_p95_ms: Milliseconds within which 95 % of the answers came; None where an older version measured.
         limit_hits: Share of control periods whose command asks for more than a joint's limits allow, see `measures.limit_hits`;
-            None where an older version measured.
+            None where an older version measured, and for bodies whose limits are not known.
         unstable: Whether the simulation itself became unstable.
     """
 
