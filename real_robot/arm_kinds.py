@@ -20,6 +20,7 @@ KUKA_BODIES: Mapping[str, Embodiment] = {"one": IIWA14, "two": IIWA14_BIMANUAL}
 # A twin is no robot: it shares a machine with a policy, and its servos are patient.
 _TWIN_DRIVER: Mapping[str, Any] = {"bus_watchdog_s": 0.0, "answer_timeout_s": 0.1}
 _PATIENCE_S = 1.0  # In lock-step, where the world waits.
+_GRIPPER_SETTINGS = ("output", "feedback", "kind")
 
 
 class ArmKind(Protocol):
@@ -121,6 +122,11 @@ class FriArms:
 
 
 def _gripper(settings: Mapping[str, Any]) -> IoGripper:
+    for name in settings:
+        if name not in _GRIPPER_SETTINGS:
+            raise unknown_name("setting of a gripper", str(name), _GRIPPER_SETTINGS)
+    if not settings.get("output"):
+        raise ValueError("A gripper needs the name of the controller's output that moves it: output.")
     kind = str(settings.get("kind", "ANALOG"))
     if kind not in IoType.__members__:
         raise unknown_name("kind of output", kind, IoType.__members__)
