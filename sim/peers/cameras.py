@@ -53,6 +53,8 @@ class PeerCameras:
         kind = mujoco.mjtObj.mjOBJ_CAMERA
         self._numbers = {name: mujoco.mj_name2id(model, kind, view.camera) for name, view in self._views.items()}
         for name, number in self._numbers.items():
+            if number < 0:  # MuJoCo would draw from its own free camera.
+                raise unknown_name("camera of the peer's model", self._views[name].camera, _camera_names(model))
             model.cam_fovy[number] = self._views[name].fovy_deg
             model.cam_sensorsize[number] = 0.0  # Else the sensor's own proportions would stretch the picture.
         self._model, self._renderer = model, Renderer(model, *self._size)
@@ -85,3 +87,8 @@ def make_flat(model: mujoco.MjModel) -> None:
     model.vis.map.znear, model.vis.map.zfar = NEAR_M, FAR_M
     model.vis.global_.offwidth = model.vis.global_.offheight = LARGEST_PICTURE
     model.stat.extent = 1.0  # Near and far are multiples of it.
+
+
+def _camera_names(model: mujoco.MjModel) -> list[str]:
+    """Returns the names of a model's cameras."""
+    return [str(mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_CAMERA, number)) for number in range(model.ncam)]

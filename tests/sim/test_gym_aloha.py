@@ -26,8 +26,10 @@ from stringline.policies.chunk import ActionChunk
 from stringline.sim.collect import Attempt, open_world
 from stringline.sim.collection import Recipe
 from stringline.sim.evaluation import Evaluation
+from stringline.sim.peers.cameras import PeerCameras
 from stringline.sim.peers.catalogue import make_peer_expert, open_peer
 from stringline.sim.peers.gym_aloha import GRIPPERS, KINDS, VIEWS
+from stringline.sim.peers.peer import View
 from stringline.sim.peers.world import PeerWorld
 from stringline.sim.record import record_episode
 from stringline.sim.world import World
@@ -252,3 +254,9 @@ def test_without_it_or_in_another_version_it_says_how_to_install_it(monkeypatch:
     monkeypatch.setattr(util, "find_spec", lambda name: None if name == "gym_aloha" else find(name))
     with pytest.raises(ValueError, match=r'gym-aloha is not installed. Install it by pip install "stringline\[peers\]"'):
         open_any_world(INSERTION)
+
+
+def test_a_camera_that_the_peer_does_not_have_is_named(world: PeerWorld) -> None:
+    cameras = PeerCameras(["overhead"], {"overhead": View("topp", 45.0)}, (32, 32), np.eye(4))
+    with pytest.raises(ValueError, match=r"camera of the peer's model.*'topp'.*'top'"):
+        cameras.look_at(world.physics)
