@@ -13,16 +13,16 @@ class Bar(IntEnum):
     QUALITY = 1
     ENTERED = 2
     FAR = 3
-    STRAYED = 4
-    # From `FIRST_STOP` on: the controller has stopped its arm, or never let it go, and a person has to look.
-    IDLE = 16
-    MONITORING_WAIT = 17
-    MONITORING_READY = 18
-    COMMANDING_WAIT = 19
-    COMMAND_MODE = 20
-    OPERATION_MODE = 21
-    DRIVES = 22
-    SAFETY = 23
+    # From `FIRST_STOP` on: the controller has stopped its arm, or never let it go, or somebody moved it: a person has to look.
+    STRAYED = 16
+    IDLE = 17
+    MONITORING_WAIT = 18
+    MONITORING_READY = 19
+    COMMANDING_WAIT = 20
+    COMMAND_MODE = 21
+    OPERATION_MODE = 22
+    DRIVES = 23
+    SAFETY = 24
 
 
 IN_WORDS = {

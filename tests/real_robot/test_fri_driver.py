@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stringline.real_robot.command import SafeCommand
-from stringline.real_robot.drivers.bars import Bar, describe_bar
+from stringline.real_robot.drivers.bars import FIRST_STOP, Bar, describe_bar
 from stringline.real_robot.drivers.driver import RobotNotReadyError
 from stringline.real_robot.drivers.fri.arm import FriArm
 from stringline.real_robot.drivers.fri.command import Command
@@ -191,13 +191,14 @@ def test_what_nobody_asks_for_is_no_command(make: MakeArm) -> None:
     assert arm.take_bar() is Bar.FAR
 
 
-def test_an_arm_that_somebody_else_has_moved_is_taken_up_where_it_is(make: MakeArm) -> None:
+def test_an_arm_that_somebody_else_has_moved_has_stopped_where_it_is(make: MakeArm) -> None:
     arm, controller = make()
     exchange(arm, controller)
     arm.take_bar()
     there = tuple(np.array(PLACE) + 0.4)
     exchange(arm, controller, measured=there)
     assert arm.take_bar() is Bar.STRAYED
+    assert Bar.STRAYED >= FIRST_STOP
     assert np.array_equal(arm.anchor, there)
 
 
