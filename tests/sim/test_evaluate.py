@@ -203,7 +203,7 @@ def test_one_episode_again(checkpoint: Path, tmp_path: Path, attempt: Attempt) -
 def test_what_is_wrong_with_a_suite_is_said_at_once(checkpoint: Path, tmp_path: Path, attempt: Attempt) -> None:
     """Before anything is loaded or written."""
     for arguments, answer in (
-        (["suite=aloah12"], "There is no suite 'aloah12'. Did you mean 'aloha12'?"),
+        (["suite=aloah12"], "There is no suite 'aloah12'. Did you mean 'aloha12'"),
         (["suite=nothing.yaml"], "There is no suite file 'nothing.yaml'."),
         (["suite=mine.yaml", "task.time_limit_s=3"], "task.time_limit_s=3 is for a single task."),
         (["suite=mine.yaml", "seeds=2"], "hand_over_banana.raised has a list of 1 seeds"),
