@@ -74,13 +74,29 @@ def forked() -> bool:
     return _Owner.process not in (None, os.getpid())
 
 
+def lead_dm_control() -> None:
+    """Has dm_control draw by EGL where MUJOCO_GL names nothing and there is no screen; it would take GLFW, which needs one.
+
+    Our own pictures need no such thing; worlds of others that draw by dm_control do. It chooses when it is imported, which is
+    long over: so its choice (in dm_control 1.0) is replaced.
+    """
+    if os.environ.get("MUJOCO_GL") or _screen():
+        return
+    from dm_control import _render
+
+    _render.Renderer = _render._import_egl()
+
+
+def _screen() -> bool:
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or platform.system() != "Linux")
+
+
 def _no_graphics(error: Exception) -> RuntimeError:
     return RuntimeError(NO_GRAPHICS.format(reason=f"{type(error).__name__}: {error}"))
 
 
 def _back_end() -> Callable[[int, int], GraphicsContext]:
-    screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or platform.system() != "Linux"
-    if os.environ.get("MUJOCO_GL") or screen:
+    if os.environ.get("MUJOCO_GL") or _screen():
         import mujoco
 
         context: Callable[[int, int], GraphicsContext] = mujoco.GLContext

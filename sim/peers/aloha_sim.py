@@ -18,6 +18,7 @@ from stringline.datasets.embodiments.aloha import ALOHA, finger_of_opening, open
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.rigid import pose
 from stringline.datasets.names import unknown_name
+from stringline.sim.graphics import lead_dm_control
 from stringline.sim.peers.installed import require
 from stringline.sim.peers.peer import About, Measured, View
 
@@ -74,6 +75,7 @@ class AlohaSim:
         task = by_name[name]
         # Its cameras are asked for, because only then it puts those on the wrists where they belong, and are not drawn by it.
         cameras = tuple(CAMERAS.values())
+        lead_dm_control()
         self._env = suite.create_task_env(task, time_limit=float("inf"), control_timestep=CONTROL_SECONDS, cameras=cameras)
         observables = self._env.task.task_observables
         for key in KEYS:

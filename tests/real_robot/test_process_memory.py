@@ -1,5 +1,6 @@
 """Memory and processor time of processes, and lines through them."""
 
+import mmap
 import os
 import time
 from pathlib import Path
@@ -14,9 +15,10 @@ NOBODY = 2**22 + 1  # Above the largest number of a process.
 
 def test_memory_that_is_touched_is_seen_and_memory_that_is_not_is_not() -> None:
     before = resident(os.getpid())
-    reserved = np.empty(64 * MEBIBYTE, np.uint8)
+    # Not by malloc, which may give back what was touched before.
+    reserved = mmap.mmap(-1, 64 * MEBIBYTE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     between = resident(os.getpid())
-    reserved.fill(1)
+    np.frombuffer(reserved, np.uint8).fill(1)
     after = resident(os.getpid())
     assert before is not None
     assert between is not None
@@ -26,6 +28,7 @@ def test_memory_that_is_touched_is_seen_and_memory_that_is_not_is_not() -> None:
         assert getattr(after, kind) - getattr(between, kind) == pytest.approx(64 * MEBIBYTE, abs=8 * MEBIBYTE)
     assert after.rss >= after.pss >= after.private > 0
     assert reserved[-1] == 1
+    reserved.close()
 
 
 def test_processor_time_goes_on_while_something_is_computed() -> None:

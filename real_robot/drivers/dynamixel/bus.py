@@ -152,8 +152,13 @@ class Bus:
             raise LinkLostError(errno.EIO, f"The port {self.port} is lost")
         return answers.get(ident)
 
-    def everything(self, packet: bytes, timeout_s: float = 0.05, quiet_s: float = 0.005) -> tuple[list[Packet], bool]:
+    def everything(self, packet: bytes, timeout_s: float = 0.25, quiet_s: float = 0.005) -> tuple[list[Packet], bool]:
         """Sends one packet and waits until the line is quiet again, so that also the second of two answers is seen.
+
+        Args:
+            packet: What is asked.
+            timeout_s: Until the first answer; nothing moves yet, so it may be long enough for a busy computer.
+            quiet_s: Without a byte after an answer.
 
         Returns:
             All whole answers, and whether what came was no answer at all.
