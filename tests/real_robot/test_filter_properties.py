@@ -194,7 +194,7 @@ def follow(stream: list[Segment], worst: Worst) -> None:
     worst.demand()
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(STREAMS)
 def test_no_stream_leads_out_of_the_limits(stream: list[Segment]) -> None:
     follow(stream, Worst())

@@ -1,23 +1,18 @@
 """A user's own data sets: imported, trained on and evaluated by the commands alone, no file edited."""
 
 import json
-import os
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
+from stringline.datasets import data
 from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.sim import evaluate, train
 
-ROOT = Path(__file__).parents[2]
-COMMANDS = {
-    "data": "from stringline.datasets.data import main; main()",
-    "train": "from stringline.sim.train import main; main()",
-    "eval": "from stringline.sim.evaluate import main; main()",
-}
 SMALL = (
     "policy.dim=32",
     "policy.depth=1",
@@ -28,16 +23,23 @@ SMALL = (
 )
 
 
-def _stringline(command: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", COMMANDS[command], *arguments],
-        env=os.environ | {"PYTHONPATH": str(ROOT / ".src")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+@pytest.fixture
+def stringline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Calls a command within this process, in a folder of its own, and returns what it said."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(main: Callable[[], None], *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["stringline-it", *arguments])
+        code: object = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        said = capsys.readouterr().err
+        assert code == 0, said
+        return said
+
+    return call
 
 
 @pytest.fixture(scope="module")
@@ -57,24 +59,27 @@ def act_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_an_act_set_and_a_lerobot_set_are_trained_on_and_evaluated(act_data: Path, tmp_path: Path) -> None:
+def test_an_act_set_and_a_lerobot_set_are_trained_on_and_evaluated(
+    act_data: Path, tmp_path: Path, stringline: Callable[..., str]
+) -> None:
     grippers = ("body.state_gripper=opening", "body.action_gripper=opening")
-    _stringline("data", "import", "format=act_hdf5", f"path={act_data}", f"store={tmp_path / 'act'}", *grippers)
-    _stringline("data", "export", f"store={tmp_path / 'act'}", f"path={tmp_path / 'lerobot_v3'}", "target.pictures=image")
+    stringline(data.main, "import", "format=act_hdf5", f"path={act_data}", f"store={tmp_path / 'act'}", *grippers)
+    stringline(data.main, "export", f"store={tmp_path / 'act'}", f"path={tmp_path / 'lerobot_v3'}", "target.pictures=image")
     information = json.loads((tmp_path / "lerobot_v3/meta/info.json").read_text())
     assert information["codebase_version"] == "v3.0"
     assert information["total_episodes"] == 2
     source = f"path={tmp_path / 'lerobot_v3'}"
-    _stringline("data", "import", "format=lerobot", source, f"store={tmp_path / 'lerobot'}", *grippers)
+    stringline(data.main, "import", "format=lerobot", source, f"store={tmp_path / 'lerobot'}", *grippers)
     for name in ("act", "lerobot"):
-        _stringline("train", f"dataset.path={tmp_path / name}", "coordinates=grid", *SMALL, f"output={tmp_path / name}_run")
-        said = _stringline(
-            "eval",
+        stringline(train.main, f"dataset.path={tmp_path / name}", "coordinates=grid", *SMALL, f"output={tmp_path / name}_run")
+        said = stringline(
+            evaluate.main,
             f"checkpoint={tmp_path / name}_run/checkpoint",
             f"output={tmp_path / name}_evaluation",
             "seeds=1",
             "workers=1",
             "films=false",
+            "task.time_limit_s=2",
         )
         assert "/1 = " in said, said
         assert (tmp_path / f"{name}_evaluation/report.html").is_file()
