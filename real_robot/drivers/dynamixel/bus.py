@@ -19,6 +19,7 @@ from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet
 log = logging.getLogger(__name__)
 
 BAUD_RATES = {rate: getattr(termios, f"B{rate}") for rate in (57600, 115200, 1_000_000, 2_000_000, 3_000_000, 4_000_000)}
+PATIENCE_S = 0.25  # With a servo while nothing moves: long enough for a busy computer. The loop's deadlines are its own.
 _READ_SIZE = 4096
 _ASYNC_LOW_LATENCY = 1 << 13  # Of serial_struct.flags, linux/serial.h; asks USB adapters not to wait for 16 ms.
 _TIOCGSERIAL, _TIOCSSERIAL = 0x541E, 0x541F
@@ -140,7 +141,7 @@ class Bus:
         self.lost = True
         return LinkLostError(errno.EIO, f"The port {self.port} is lost: {reason}")
 
-    def ask(self, ident: int, packet: bytes, timeout_s: float = 0.05) -> Packet | None:
+    def ask(self, ident: int, packet: bytes, timeout_s: float = PATIENCE_S) -> Packet | None:
         """Sends one packet and returns that servo's answer, or None when it keeps silent.
 
         Raises:
@@ -152,12 +153,12 @@ class Bus:
             raise LinkLostError(errno.EIO, f"The port {self.port} is lost")
         return answers.get(ident)
 
-    def everything(self, packet: bytes, timeout_s: float = 0.25, quiet_s: float = 0.005) -> tuple[list[Packet], bool]:
+    def everything(self, packet: bytes, timeout_s: float = PATIENCE_S, quiet_s: float = 0.005) -> tuple[list[Packet], bool]:
         """Sends one packet and waits until the line is quiet again, so that also the second of two answers is seen.
 
         Args:
             packet: What is asked.
-            timeout_s: Until the first answer; nothing moves yet, so it may be long enough for a busy computer.
+            timeout_s: Until the first answer.
             quiet_s: Without a byte after an answer.
 
         Returns:
@@ -176,14 +177,14 @@ class Bus:
             deadline = min(deadline, time.monotonic() + quiet_s)
         return answers, bool(received and not answers)
 
-    def read_register(self, ident: int, register: Register, timeout_s: float = 0.05) -> int | None:
+    def read_register(self, ident: int, register: Register, timeout_s: float = PATIENCE_S) -> int | None:
         """Returns a register's value, or None when the servo keeps silent or refuses."""
         answer = self.ask(ident, protocol.read(ident, register.address, register.size), timeout_s)
         if answer is None or len(answer.data) != register.size:
             return None
         return register.unpack(answer.data)
 
-    def write_register(self, ident: int, register: Register, value: int, timeout_s: float = 0.05) -> None:
+    def write_register(self, ident: int, register: Register, value: int, timeout_s: float = PATIENCE_S) -> None:
         """Writes a register and waits for the servo's word that it did.
 
         Raises:
