@@ -1,7 +1,7 @@
 """Packets against published vectors, and the parser against everything that a line can do to them."""
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from stringline.real_robot.drivers.dynamixel import protocol
@@ -66,8 +66,10 @@ def test_a_packet_that_was_cut_short_does_not_take_the_next_with_it(
 ) -> None:
     whole = protocol.encode(*first)
     cut = whole[: data.draw(st.integers(7, len(whole) - 1))]
+    follows = protocol.encode(*second)
+    assume(not (cut + follows).startswith(whole))  # Else what follows completes it, and nobody could tell.
     # The stump may end in the beginning of a header; the next real header is found all the same.
-    assert Parser().feed(cut + protocol.encode(*second))[-1:] == [Packet(*second)]
+    assert Parser().feed(cut + follows)[-1:] == [Packet(*second)]
 
 
 @given(PACKETS, st.data())
