@@ -7,17 +7,15 @@ the terminals.
 """
 
 import argparse
-import json
 import logging
-import socket
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.real_robot.emulators.aloha_arms import EmulatedArms
 from stringline.real_robot.emulators.cards import Cards
+from stringline.real_robot.emulators.control import announce, local_sockets
 from stringline.real_robot.emulators.pictures import PictureServer
 from stringline.real_robot.emulators.plant import FirstOrderPlant, Plant
 from stringline.real_robot.emulators.server import EmulatorServer
@@ -31,26 +29,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         plant = _plant(settings)
     except ValueError as error:
         raise SystemExit(str(error)) from error
-    with (
-        tempfile.TemporaryDirectory(prefix="stringline-") as folder,
-        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
-        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as for_cameras,
-    ):
-        address, pictures = (str(Path(folder) / name) for name in ("control", "pictures"))
-        listener.bind(address)
-        listener.listen(1)
-        for_cameras.bind(pictures)
-        for_cameras.listen()
+    with local_sockets("control", "pictures") as (control, pictures):
         server = EmulatorServer(
             plant,
             EmulatedArms(plant),
-            listener,
+            control,
             real_time=not settings.lock_step,
             capture=settings.capture,
-            pictures=PictureServer(for_cameras),
+            pictures=PictureServer(pictures),
         )
-        sys.stdout.write(json.dumps({"ports": server.ports, "socket": address, "pictures": pictures}) + "\n")
-        sys.stdout.flush()
+        announce(server.ports, control, pictures)
         server.run()
 
 

@@ -6,11 +6,8 @@ JSON with the names and serves until the client that connected to the socket lea
 """
 
 import argparse
-import json
 import logging
-import socket
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +17,7 @@ from stringline.datasets.embodiments.aloha import ALOHA, GRIPPER_SERVOS
 from stringline.real_robot.drivers.dynamixel.widowx import WIDOWX
 from stringline.real_robot.emulators.aloha_arms import EmulatedArms
 from stringline.real_robot.emulators.client import Emulator
+from stringline.real_robot.emulators.control import announce, local_sockets
 from stringline.real_robot.emulators.hand_plant import HandPlant, load_hand
 from stringline.real_robot.emulators.server import EmulatorServer
 
@@ -49,17 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         plant = _plant(settings.hand, 1.0 / settings.device_hz)
     except ValueError as error:
         raise SystemExit(str(error)) from error
-    with (
-        tempfile.TemporaryDirectory(prefix="stringline-") as folder,
-        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
-    ):
-        address = str(Path(folder) / "control")
-        listener.bind(address)
-        listener.listen(1)
+    with local_sockets("control") as (control,):
         arms = EmulatedArms(plant, GRIPPER_SERVOS["interbotix_leader"], WIDOWX)
-        server = EmulatorServer(plant, arms, listener, real_time=True)
-        sys.stdout.write(json.dumps({"ports": server.ports, "socket": address}) + "\n")
-        sys.stdout.flush()
+        server = EmulatorServer(plant, arms, control, real_time=True)
+        announce(server.ports, control)
         server.run()
 
 

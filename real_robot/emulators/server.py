@@ -1,25 +1,22 @@
 """The loop of an emulator program: pseudo-terminals for drivers, a local socket for cameras, clock and faults."""
 
 import contextlib
-import logging
 import os
-import select
 import socket
 import time
 import tty
+from collections.abc import Mapping
 from pathlib import Path
-
-import numpy as np
 
 from stringline.datasets.contract import Array
 from stringline.datasets.names import unknown_name
 from stringline.real_robot.emulators.aloha_arms import EmulatedArms
+from stringline.real_robot.emulators.control import ControlSocket, counts_of, options_of, serve_ready
 from stringline.real_robot.emulators.dynamixel_line import EmulatedLine
-from stringline.real_robot.emulators.messages import Header, Json, receive, send
+from stringline.real_robot.emulators.messages import Header
 from stringline.real_robot.emulators.pictures import PictureServer
 from stringline.real_robot.emulators.plant import Plant
-
-log = logging.getLogger(__name__)
+from stringline.real_robot.emulators.stamped_frames import StampedFrames
 
 _READ_SIZE = 4096
 _GOALS_TIMEOUT_S = 2.0
@@ -41,6 +38,10 @@ class Terminal:
         os.set_blocking(self.master, False)
         self.name = os.ttyname(self._slave)
         self._capture = None if capture is None else capture.open("wb", buffering=0)
+
+    def fileno(self) -> int:
+        """Descriptor to wait on while it is open."""
+        return self.master
 
     def serve(self) -> None:
         """Answers what has come in."""
@@ -90,15 +91,12 @@ class EmulatorServer:
         capture: Path | None = None,
         pictures: PictureServer | None = None,
     ) -> None:
-        self._plant, self._arms, self._real_time, self._pictures = plant, arms, real_time, pictures
+        self._plant, self._arms, self._real_time = plant, arms, real_time
+        self._frames = StampedFrames(plant, real_time=real_time, pictures=pictures)
         self._terminals = {
             arm: Terminal(line, None if capture is None else capture / f"{arm}.bin") for arm, line in arms.lines.items()
         }
-        self._listener = listener
-        self._client: socket.socket | None = None
-        self._seen: dict[str, Array] = {}
-        self._seen_at = 0.0
-        self._done = False
+        self._control = ControlSocket(listener, self._obey)
 
     @property
     def ports(self) -> dict[str, str]:
@@ -109,54 +107,29 @@ class EmulatorServer:
         """Serves until the client leaves, then closes everything."""
         due = time.monotonic()
         try:
-            while not self._done:
+            while not self._control.left:
                 now = time.monotonic()
                 if self._real_time and now >= due:
                     self._advance()
                     due = max(due + self._plant.period_s, now - _MAX_LAG_S)
-                self._serve(max(0.0, due - time.monotonic()) if self._real_time else None)
+                terminals = [terminal for terminal in self._terminals.values() if terminal.open]
+                timeout_s = max(0.0, due - time.monotonic()) if self._real_time else None
+                serve_ready([*terminals, self._control], timeout_s)
         finally:
             for terminal in self._terminals.values():
                 terminal.close()
             self._plant.close()
 
-    def _serve(self, timeout_s: float | None) -> None:
-        terminals = {terminal.master: terminal for terminal in self._terminals.values() if terminal.open}
-        ready, _, _ = select.select([*terminals, (self._client or self._listener).fileno()], [], [], timeout_s)
-        for fd in ready:
-            if fd in terminals:
-                terminals[fd].serve()
-            elif self._client is None:
-                self._client, _ = self._listener.accept()
-            else:
-                self._answer(self._client)
-
-    def _answer(self, client: socket.socket) -> None:
-        try:
-            header, _ = receive(client)
-            try:
-                send(client, *self._obey(header))
-            except (ValueError, KeyError, TypeError) as error:
-                send(client, {"error": str(error)})
-        except (ConnectionError, ValueError) as error:
-            log.debug("The client left: %s", error)
-            client.close()
-            self._done = True
-
     def _obey(self, header: Header) -> tuple[Header, dict[str, Array]]:
         operation = str(header["operation"])
         match operation:
             case "begin":
-                options = header.get("options")
-                self._arms.begin(
-                    int(str(header["seed"])),
-                    {k: float(str(v)) for k, v in options.items()} if isinstance(options, dict) else {},
-                )
+                self._arms.begin(int(str(header["seed"])), options_of(header))
                 return self._outcome(), {}
             case "advance":
-                return self._advance_after(header["writes"]), {}
+                return self._advance_after(counts_of(header)), {}
             case "frames":
-                return {}, self._stamped_frames()
+                return {}, self._frames.newest()
             case "outcome":
                 return self._outcome(), {}
             case "fault":
@@ -169,36 +142,24 @@ class EmulatorServer:
         outcome: Header = dict(self._plant.outcome())
         return outcome
 
-    def _advance_after(self, writes: Json) -> Header:
+    def _advance_after(self, wanted: Mapping[str, int]) -> Header:
         """Goes on by one period once every line has got as many goals as the driver has sent."""
-        wanted = writes if isinstance(writes, dict) else {}
         deadline = time.monotonic() + _GOALS_TIMEOUT_S
         while (late := self._late(wanted)) and time.monotonic() < deadline:
-            waiting = [self._terminals[arm].master for arm in late]
-            for master in select.select(waiting, [], [], 0.05)[0]:
-                next(terminal for terminal in self._terminals.values() if terminal.master == master).serve()
+            serve_ready([self._terminals[arm] for arm in late], 0.05)
         if late:
             raise ValueError(f"No new goal has reached {', '.join(late)} within {_GOALS_TIMEOUT_S} s.")
         self._advance()
         return self._outcome()
 
-    def _late(self, wanted: dict[str, Json]) -> list[str]:
-        counts = {arm: int(str(wanted.get(arm, 0))) for arm in self._terminals}
-        return [arm for arm, terminal in self._terminals.items() if terminal.open and terminal.line.goal_writes < counts[arm]]
+    def _late(self, wanted: Mapping[str, int]) -> list[str]:
+        return [
+            arm for arm, terminal in self._terminals.items() if terminal.open and terminal.line.goal_writes < wanted.get(arm, 0)
+        ]
 
     def _advance(self) -> None:
         self._arms.advance()
-        frames = self._plant.frames()
-        if frames is not self._seen:
-            self._seen, self._seen_at = frames, time.monotonic()
-            if self._real_time and self._pictures is not None:
-                self._pictures.show(frames, self._seen_at)
-
-    def _stamped_frames(self) -> dict[str, Array]:
-        """Frames bear the plant's time in lock-step, and the host's monotonic clock in real time."""
-        if not self._real_time:
-            return self._plant.frames()
-        return {key: np.asarray(self._seen_at) if key.startswith("time/") else value for key, value in self._seen.items()}
+        self._frames.look()
 
     def _fault(self, arm: str, kind: str, servo: int) -> None:
         if arm not in self._terminals:

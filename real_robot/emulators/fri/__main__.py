@@ -6,17 +6,16 @@ the socket leaves. Any FRI client of the same version can be moved by it.
 """
 
 import argparse
-import json
 import logging
 import socket
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.drivers.fri.versions import VERSIONS, version_of
+from stringline.real_robot.emulators.control import announce, local_sockets
 from stringline.real_robot.emulators.fri.cell import EmulatedCell
 from stringline.real_robot.emulators.fri.quality import QualityRule
 from stringline.real_robot.emulators.fri.server import FriServer
@@ -35,28 +34,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ports = _ports(tuple(cell.controllers), settings.ports)
     except ValueError as error:
         raise SystemExit(str(error)) from error
-    with (
-        tempfile.TemporaryDirectory(prefix="stringline-") as folder,
-        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
-        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as for_cameras,
-    ):
-        address, pictures = (str(Path(folder) / name) for name in ("control", "pictures"))
-        listener.bind(address)
-        listener.listen(1)
-        for_cameras.bind(pictures)
-        for_cameras.listen()
+    with local_sockets("control", "pictures") as (control, pictures):
         server = FriServer(
             cell,
             ports,
-            listener,
+            control,
             real_time=not settings.lock_step,
             phase=settings.phase,
             capture=settings.capture,
-            pictures=PictureServer(for_cameras),
+            pictures=PictureServer(pictures),
         )
-        named = {arm: f"127.0.0.1:{port}" for arm, port in ports.items()}
-        sys.stdout.write(json.dumps({"ports": named, "socket": address, "pictures": pictures}) + "\n")
-        sys.stdout.flush()
+        announce({arm: f"127.0.0.1:{port}" for arm, port in ports.items()}, control, pictures)
         server.run()
 
 

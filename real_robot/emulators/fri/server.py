@@ -1,26 +1,22 @@
 """The loop of the program: UDP to the drivers, by the clock or in lock-step, and a local socket for whoever looks after it."""
 
 import contextlib
-import logging
-import select
 import socket
 import struct
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
 from stringline.datasets.contract import Array
 from stringline.datasets.names import unknown_name
 from stringline.real_robot.drivers.fri.enums import SessionState
 from stringline.real_robot.drivers.fri.monitoring import LONGEST_MESSAGE
+from stringline.real_robot.emulators.control import ControlSocket, counts_of, options_of, serve_ready
 from stringline.real_robot.emulators.fri.cell import EmulatedCell
 from stringline.real_robot.emulators.fri.controller import EmulatedController
-from stringline.real_robot.emulators.messages import Header, Json, receive, send
+from stringline.real_robot.emulators.messages import Header
 from stringline.real_robot.emulators.pictures import PictureServer
-
-log = logging.getLogger(__name__)
+from stringline.real_robot.emulators.stamped_frames import StampedFrames
 
 # Of a captured datagram: period, session state, length.
 CAPTURED = struct.Struct("<IBH")
@@ -121,16 +117,14 @@ class FriServer:
         capture: Path | None = None,
         pictures: PictureServer | None = None,
     ) -> None:
-        self._cell, self._real_time, self._phase, self._pictures = cell, real_time, phase, pictures
+        self._cell, self._real_time, self._phase = cell, real_time, phase
+        self._frames = StampedFrames(cell.plant, real_time=real_time, pictures=pictures)
         self._wires = {
             arm: Wire(controller, ports[arm], None if capture is None else capture / f"{arm}.bin")
             for arm, controller in cell.controllers.items()
         }
-        self._listener = listener
-        self._client: socket.socket | None = None
-        self._seen: dict[str, Array] = {}
-        self._seen_at = 0.0
-        self._begun = self._done = False
+        self._control = ControlSocket(listener, self._obey)
+        self._begun = False
 
     def run(self) -> None:
         """Serves until the client leaves, then closes everything."""
@@ -138,7 +132,7 @@ class FriServer:
         due = {arm: start + index * self._phase * period for index, arm in enumerate(self._wires)}
         first = next(iter(self._wires))
         try:
-            while not self._done:
+            while not self._control.left:
                 now = time.monotonic()
                 for arm, wire in self._wires.items():
                     if now < due[arm]:
@@ -152,46 +146,24 @@ class FriServer:
                         self._advance()
                     wire.tick()
                 timed = self._real_time or not self._begun
-                self._serve(max(0.0, min(due.values()) - time.monotonic()) if timed else None)
+                timeout_s = max(0.0, min(due.values()) - time.monotonic()) if timed else None
+                serve_ready([*self._wires.values(), self._control], timeout_s)
         finally:
             for wire in self._wires.values():
                 wire.close()
             self._cell.plant.close()
-
-    def _serve(self, timeout_s: float | None) -> None:
-        wires = {wire.fileno(): wire for wire in self._wires.values()}
-        ready, _, _ = select.select([*wires, (self._client or self._listener).fileno()], [], [], timeout_s)
-        for fd in ready:
-            if fd in wires:
-                wires[fd].serve()
-            elif self._client is None:
-                self._client, _ = self._listener.accept()
-            else:
-                self._answer(self._client)
-
-    def _answer(self, client: socket.socket) -> None:
-        try:
-            header, _ = receive(client)
-            try:
-                send(client, *self._obey(header))
-            except (ValueError, KeyError, TypeError) as error:
-                send(client, {"error": str(error)})
-        except (ConnectionError, ValueError) as error:
-            log.debug("The client left: %s", error)
-            client.close()
-            self._done = True
 
     def _obey(self, header: Header) -> tuple[Header, dict[str, Array]]:
         operation = str(header["operation"])
         answer: Header = {}
         match operation:
             case "begin":
-                self._begin(int(str(header["seed"])), header.get("options"))
+                self._begin(int(str(header["seed"])), options_of(header))
                 answer = dict(self._cell.plant.outcome())
             case "advance":
-                answer = self._advance_after(header["writes"])
+                answer = self._advance_after(counts_of(header))
             case "frames":
-                return answer, self._stamped_frames()
+                return answer, self._frames.newest()
             case "outcome":
                 answer = dict(self._cell.plant.outcome())
             case "report":
@@ -215,25 +187,20 @@ class FriServer:
             raise unknown_name("arm", arm, self._wires)
         return self._wires[arm]
 
-    def _begin(self, seed: int, options: Json) -> None:
-        chosen = {key: float(str(value)) for key, value in options.items()} if isinstance(options, dict) else {}
-        told, self._begun = self._cell.begin(seed, chosen), True
+    def _begin(self, seed: int, options: Mapping[str, float]) -> None:
+        told, self._begun = self._cell.begin(seed, options), True
         for arm, wire in self._wires.items():
             wire.serve()
             wire.controller.answers, wire.periods = 0, wire.periods + 1
             wire.tell(told[arm])
 
-    def _advance_after(self, writes: Json) -> Header:
+    def _advance_after(self, wanted: Mapping[str, int]) -> Header:
         """Goes on by one period once every controller has got as many answers as its driver has sent."""
-        wanted = writes if isinstance(writes, dict) else {}
-        counts = {arm: int(str(wanted.get(arm, 0))) for arm in self._wires}
         deadline = time.monotonic() + _ANSWERS_TIMEOUT_S
-        while (late := [arm for arm, wire in self._wires.items() if wire.controller.answers < counts[arm]]) and (
+        while (late := [arm for arm, wire in self._wires.items() if wire.controller.answers < wanted.get(arm, 0)]) and (
             time.monotonic() < deadline
         ):
-            select.select([self._wires[arm] for arm in late], [], [], 0.05)
-            for arm in late:
-                self._wires[arm].serve()
+            serve_ready([self._wires[arm] for arm in late], 0.05)
         if late:
             raise ValueError(f"No new answer has reached {', '.join(late)} within {_ANSWERS_TIMEOUT_S} s.")
         self._advance()
@@ -243,14 +210,4 @@ class FriServer:
 
     def _advance(self) -> None:
         self._cell.advance()
-        frames = self._cell.plant.frames()
-        if frames is not self._seen:
-            self._seen, self._seen_at = frames, time.monotonic()
-            if self._real_time and self._pictures is not None:
-                self._pictures.show(frames, self._seen_at)
-
-    def _stamped_frames(self) -> dict[str, Array]:
-        """Frames bear the plant's time in lock-step, and the host's monotonic clock in real time."""
-        if not self._real_time:
-            return self._cell.plant.frames()
-        return {key: np.asarray(self._seen_at) if key.startswith("time/") else value for key, value in self._seen.items()}
+        self._frames.look()
