@@ -46,12 +46,12 @@ ENCODINGS = {
     "cayley_values": "encoder=cayley encoder.values=true",
 }
 # All kinds see the same memory, and are trained and evaluated by the same recipe. ACT has its published chunk, divergence and
-# layers, and the width of the others: its published one has 34 million parameters, not to be trained on a CPU. The energy's
+# layers, and the width and heads of the others: its published one has 34 million parameters, not to be trained on a CPU. The energy's
 # proposal takes four steps and two negatives in place of eight and four, which in training would take three times as long.
 POLICIES = {
     "diffusion": "policy=diffusion",
     "flow": "policy=flow",
-    "act": "policy=act policy/memory=places policy.dim=128 policy.feed_forward=512",
+    "act": "policy=act policy/memory=places policy.dim=128 policy.heads=4 policy.feed_forward=512",
     "energy": "policy=energy policy.negatives=2 policy.sampling_steps=4",
 }
 COORDINATES = ("metric", "grid")
