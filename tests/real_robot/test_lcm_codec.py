@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stringline.real_robot.drivers.lcm.datagram import pack_datagram, unpack_datagram
+from stringline.real_robot.drivers.lcm.datagram import Fragment, pack_datagrams, unpack_datagram
 from stringline.real_robot.drivers.lcm.drake_types import (
     IIWA_COMMAND,
     IIWA_STATUS,
@@ -20,6 +20,8 @@ from stringline.real_robot.drivers.lcm.drake_types import (
     SCHUNK_STATUS,
     TYPES,
 )
+from stringline.real_robot.drivers.lcm.link import LcmLink
+from stringline.real_robot.drivers.lcm.reassembly import Reassembly
 from stringline.real_robot.drivers.lcm.schema import LcmDecodeError, LcmType
 
 FUZZ = settings(max_examples=60, deadline=None, derandomize=True)
@@ -118,6 +120,8 @@ def test_any_bytes_are_a_message_or_an_error(kind: LcmType, data: bytes) -> None
             assert kind.encode(kind.decode(part)) == part  # type: ignore[arg-type]
         with suppress(LcmDecodeError):
             unpack_datagram(b"LC02" + part)
+        with suppress(LcmDecodeError):
+            unpack_datagram(b"LC03" + part)
 
 
 def test_what_is_no_message_is_refused_in_words() -> None:
@@ -144,20 +148,87 @@ def test_what_is_no_message_is_refused_in_words() -> None:
 @FUZZ
 @given(st.integers(0, 2**32 - 1), st.text("ABC_xyz09", min_size=1, max_size=63), st.binary(max_size=40))
 def test_datagrams_come_back(sequence: int, channel: str, message: bytes) -> None:
-    data = pack_datagram(sequence, channel, message)
+    (data,) = pack_datagrams(sequence, channel, message)
     assert data[:8] == b"LC02" + sequence.to_bytes(4, "big")
     assert unpack_datagram(data) == (sequence, channel, message)
 
 
+LONG = bytes(range(256)) * 800
+HERE = ("127.0.0.1", 40000)
+
+
+def pieces_of(message: bytes, sequence: int = 7) -> list[Fragment]:
+    pieces = [unpack_datagram(data) for data in pack_datagrams(sequence, "PICTURES", message)]
+    assert all(isinstance(piece, Fragment) for piece in pieces)
+    return [piece for piece in pieces if isinstance(piece, Fragment)]
+
+
+@pytest.mark.parametrize("size", [65_490, 65_491, 65_492, 2 * 65_487 - 9, 2 * 65_487 - 8, len(LONG)])
+def test_long_messages_go_in_pieces_and_come_back_in_any_order(size: int) -> None:
+    datagrams = pack_datagrams(7, "PICTURES", LONG[:size])
+    assert all(len(data) <= 65_507 for data in datagrams)
+    if size <= 65_499 - len("PICTURES") - 1:  # One datagram takes the name, its end and the message.
+        assert unpack_datagram(datagrams[0]) == (7, "PICTURES", LONG[:size])
+        return
+    pieces, reassembly = pieces_of(LONG[:size]), Reassembly()
+    assert len(pieces) == -(-(size + len("PICTURES") + 1) // 65_487)
+    for piece in reversed(pieces[1:]):
+        assert reassembly.take(HERE, piece) is None
+    assert reassembly.take(HERE, pieces[0]) == ("PICTURES", LONG[:size])
+    assert (reassembly.refused, reassembly.given_up) == (0, 0)
+
+
+def test_pieces_that_are_missing_doubled_or_foreign_make_no_message_and_take_no_memory() -> None:
+    pieces, reassembly = pieces_of(LONG), Reassembly(longest=len(LONG), most=2)
+    assert [reassembly.take(HERE, piece) for piece in (pieces[0], pieces[0], pieces[1])] == [None] * 3
+    assert reassembly.refused == 1
+    there = ("127.0.0.1", 40001)  # Another publisher counts for itself.
+    assert [reassembly.take(there, piece) is not None for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    for piece in pieces_of(LONG[:-1]):  # The same number, but another message: the first one is given up.
+        found = reassembly.take(HERE, piece)
+    assert found == ("PICTURES", LONG[:-1])
+    assert reassembly.given_up == 1
+    for sequence in range(3):
+        reassembly.take(HERE, pieces_of(LONG, sequence)[0])
+    assert reassembly.given_up == 2
+    assert [reassembly.take(HERE, piece) for piece in pieces_of(LONG, 0)[1:]] == [None] * (len(pieces) - 1)
+    assert reassembly.take(HERE, pieces_of(LONG + b"x", 9)[0]) is None
+    assert reassembly.refused == 2
+    for other in ({"offset": 5}, {"piece": LONG}):  # Gaps, and pieces that lie over each other.
+        reassembly = Reassembly()
+        changed = [pieces[0], pieces[1]._replace(**other), *pieces[2:]]
+        assert {reassembly.take(HERE, piece) for piece in changed} == {None}
+        assert reassembly.given_up >= 1
+
+
 def test_what_is_no_datagram_is_refused_in_words() -> None:
+    head = b"LC03" + bytes(4) + (100).to_bytes(4, "big")
     for data, words in (
         (b"LC01" + bytes(8), "does not begin a datagram of LCM"),
-        (b"LC03" + bytes(30), "in several datagrams"),
+        (b"LC03" + bytes(10), "does not begin a datagram of LCM"),
         (b"LC02" + bytes(4) + b"x" * 70, "no name, or no end"),
         (b"LC02" + bytes(5), "no name, or no end"),
         (b"LC02" + bytes(4) + b"\xff\0", "is no text"),
+        (head + bytes(6) + b"\0\2" + b"x" * 70, "no name, or no end"),
+        (head + bytes(4) + b"\0\2\0\2" + b"x", "Piece 2 of 2 with 1 bytes at 0 is none of a message of 100 bytes"),
+        (head + b"\0\0\0\x63\0\1\0\2" + b"xx", "Piece 1 of 2 with 2 bytes at 99 is none of a message of 100 bytes"),
     ):
         with pytest.raises(LcmDecodeError, match=words):
             unpack_datagram(data)
     with pytest.raises(ValueError, match="allowed: names of 1 to 63 bytes"):
-        pack_datagram(0, "", b"")
+        pack_datagrams(0, "", b"")
+
+
+@pytest.mark.parametrize(
+    ("settings_", "words"),
+    [
+        ({"address": "192.168.1.1:7667"}, "'192.168.1.1:7667' of LCM is none; allowed: group:port"),
+        ({"address": "239.255.76.67"}, "allowed: group:port"),
+        ({"address": "239.255.76.67:70000"}, "allowed: group:port"),
+        ({"interface": "eth0"}, "The interface 'eth0' is none; allowed: an IPv4 address"),
+        ({"ttl": 3}, "ttl is 3; allowed: 0"),
+    ],
+)
+def test_a_link_that_cannot_be_is_refused(settings_: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        LcmLink(**settings_)

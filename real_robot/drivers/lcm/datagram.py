@@ -1,19 +1,64 @@
-"""LCM's small datagrams over UDP: what channel a message is on, and which one it is."""
+"""LCM's datagrams over UDP: a message that fits into one (`LC02`), or its pieces (`LC03`).
+
+Layouts are those of LCM's own description, `docs/content/udp-multicast-protocol.md`; sizes are those of its C library. Reading is
+total: any bytes are a datagram or an error.
+"""
 
 import struct
+from typing import NamedTuple
 
 from stringline.real_robot.drivers.lcm.schema import LcmDecodeError
 
 LONGEST_CHANNEL = 63
-# Messages that need more than one datagram are not known here; those of arms and grippers are small.
-LONGEST_MESSAGE = 65_000
+LONGEST_DATAGRAM = 65_507  # What UDP carries over IPv4.
 
-_HEAD = struct.Struct(">4sI")
 _SMALL, _FRAGMENT = b"LC02", b"LC03"
+_HEAD = struct.Struct(">4sI")
+_FRAGMENT_HEAD = struct.Struct(">4sIIIHH")
+_LONGEST_SMALL = LONGEST_DATAGRAM - _HEAD.size  # Of a channel's name, its end and a message together.
+_LONGEST_PIECE = LONGEST_DATAGRAM - _FRAGMENT_HEAD.size
+_MOST_PIECES = 0xFFFF
+LONGEST_MESSAGE = _MOST_PIECES * _LONGEST_PIECE - LONGEST_CHANNEL - 1
 
 
-def pack_datagram(sequence: int, channel: str, message: bytes) -> bytes:
-    """Returns a datagram.
+class Whole(NamedTuple):
+    """A message in one datagram.
+
+    Attributes:
+        sequence: Counts the messages of a publisher, modulo 2^32.
+        channel: That it is on.
+        message: Its bytes.
+    """
+
+    sequence: int
+    channel: str
+    message: bytes
+
+
+class Fragment(NamedTuple):
+    """A piece of a message.
+
+    Attributes:
+        sequence: Of the message, the same for all its pieces.
+        size: Of the whole message, bytes.
+        offset: Where the piece belongs.
+        number: Of the piece, from 0.
+        count: Of all pieces.
+        channel: Of the message; only the first piece says it.
+        piece: Its bytes.
+    """
+
+    sequence: int
+    size: int
+    offset: int
+    number: int
+    count: int
+    channel: str
+    piece: bytes
+
+
+def pack_datagrams(sequence: int, channel: str, message: bytes) -> list[bytes]:
+    """Returns the datagrams of a message, in their order.
 
     Raises:
         ValueError: The channel's name or the message is too long.
@@ -24,25 +69,51 @@ def pack_datagram(sequence: int, channel: str, message: bytes) -> bytes:
             f"A channel {channel!r:.80} and {len(message)} bytes; allowed: names of 1 to {LONGEST_CHANNEL} bytes and up to "
             f"{LONGEST_MESSAGE} bytes."
         )
-    return _HEAD.pack(_SMALL, sequence % (1 << 32)) + name + b"\0" + message
+    number, body = sequence % (1 << 32), name + b"\0" + message
+    if len(body) <= _LONGEST_SMALL:
+        return [_HEAD.pack(_SMALL, number) + body]
+    pieces = [body[at : at + _LONGEST_PIECE] for at in range(0, len(body), _LONGEST_PIECE)]
+    # Offsets count from the message's beginning, which is behind the name in the first piece.
+    offsets = [max(0, index * _LONGEST_PIECE - len(name) - 1) for index in range(len(pieces))]
+    return [
+        _FRAGMENT_HEAD.pack(_FRAGMENT, number, len(message), offset, index, len(pieces)) + piece
+        for index, (offset, piece) in enumerate(zip(offsets, pieces, strict=True))
+    ]
 
 
-def unpack_datagram(data: bytes) -> tuple[int, str, bytes]:
-    """Returns sequence number, channel and message.
+def unpack_datagram(data: bytes) -> Whole | Fragment:
+    """Takes a datagram apart.
 
     Raises:
-        LcmDecodeError: It is no small datagram of LCM.
+        LcmDecodeError: It is none of LCM's.
     """
-    if len(data) < _HEAD.size or data[:4] not in (_SMALL, _FRAGMENT):
-        raise LcmDecodeError(f"{data[:4]!r} does not begin a datagram of LCM.")
-    magic, sequence = _HEAD.unpack_from(data)
-    if magic == _FRAGMENT:
-        raise LcmDecodeError("A message in several datagrams is not read here.")
-    name, end, _ = data[_HEAD.size : _HEAD.size + LONGEST_CHANNEL + 1].partition(b"\0")
+    if data[:4] == _SMALL and len(data) >= _HEAD.size:
+        _, sequence = _HEAD.unpack_from(data)
+        return Whole(sequence, *_split(data[_HEAD.size :]))
+    if data[:4] == _FRAGMENT and len(data) >= _FRAGMENT_HEAD.size:
+        return _fragment(data)
+    raise LcmDecodeError(f"{data[:4]!r} does not begin a datagram of LCM.")
+
+
+def _fragment(data: bytes) -> Fragment:
+    _, sequence, size, offset, number, count = _FRAGMENT_HEAD.unpack_from(data)
+    channel, piece = "", data[_FRAGMENT_HEAD.size :]
+    if number == 0:
+        channel, piece = _split(piece)
+    if number >= count or offset + len(piece) > size:
+        raise LcmDecodeError(
+            f"Piece {number} of {count} with {len(piece)} bytes at {offset} is none of a message of {size} bytes."
+        )
+    return Fragment(sequence, size, offset, number, count, channel, piece)
+
+
+def _split(body: bytes) -> tuple[str, bytes]:
+    """Returns the channel, and what is behind its name."""
+    name, end, _ = body[: LONGEST_CHANNEL + 1].partition(b"\0")
     try:
         channel = name.decode()
     except UnicodeDecodeError as error:
         raise LcmDecodeError(f"The channel {name!r:.80} is no text.") from error
     if not end or not channel:
         raise LcmDecodeError("The channel has no name, or no end.")
-    return sequence, channel, data[_HEAD.size + len(name) + 1 :]
+    return channel, body[len(name) + 1 :]
