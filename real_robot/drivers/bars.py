@@ -23,6 +23,14 @@ class Bar(IntEnum):
     OPERATION_MODE = 22
     DRIVES = 23
     SAFETY = 24
+    # Of arms behind a driver program of others, which is all that can be heard of.
+    UNSYNCHRONISED = 25
+    NO_MOTION = 26
+    IGNORED = 27
+    CLOCK = 28
+    RESTARTED = 29
+    TWO_PROGRAMS = 30
+    FOREIGN = 31
 
 
 IN_WORDS = {
@@ -39,6 +47,13 @@ IN_WORDS = {
     Bar.OPERATION_MODE: "its operation mode was changed, or is not allowed",
     Bar.DRIVES: "its drives are not active",
     Bar.SAFETY: "its safety controller has stopped it",
+    Bar.UNSYNCHRONISED: "its driver program does not know the time yet",
+    Bar.NO_MOTION: "its controller is in no motion that takes commands, or has told nothing yet",
+    Bar.IGNORED: "its driver program does not do what it is told",
+    Bar.CLOCK: "the time of its driver program has gone backwards",
+    Bar.RESTARTED: "its driver program was started anew",
+    Bar.TWO_PROGRAMS: "two driver programs speak for it",
+    Bar.FOREIGN: "somebody else commands it, so nothing is sent to it",
 }
 
 
