@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_ADDRESS, LOOPBACK = "239.255.76.67:7667", "127.0.0.1"
 
-_MOST_AT_ONCE = 256  # A flood must not keep a cycle from its end.
+_MOST_AT_ONCE = 4096  # The newest counts, so all of it is taken; but a flood must not keep a cycle from its end.
 _BUFFER_SIZE = 1 << 20  # Asked for; pictures of others may be on the same group.
 # Linux's IP_MULTICAST_ALL, which Python has no name for: without it, a socket hears groups that others joined elsewhere.
 _MULTICAST_ALL = 49
@@ -192,19 +192,24 @@ class LcmLink:
         Raises:
             ValueError: The channel's name or the message is too long.
         """
-        assert self._out is not None
+        return all(self._send(data) for data in self._packed(channel, payload))
+
+    def _packed(self, channel: str, payload: bytes) -> list[bytes]:
         datagrams = pack_datagrams(self._sequence, channel, payload)
         self._sequence = (self._sequence + 1) % (1 << 32)
-        for data in datagrams:
-            try:
-                self._out.sendto(data, self._group)
-            except OSError as error:
-                if not isinstance(error, BlockingIOError):
-                    self._lose(error)
-                return False
-            if self.tap is not None:
-                self.tap.sent(data)
+        return datagrams
+
+    def _send(self, data: bytes) -> bool:
+        assert self._out is not None
+        try:
+            self._out.sendto(data, self._group)
+        except OSError as error:
+            if not isinstance(error, BlockingIOError):
+                self._lose(error)
+            return False
         self.lost = False
+        if self.tap is not None:
+            self.tap.sent(data)
         return True
 
     def _lose(self, error: OSError) -> None:
