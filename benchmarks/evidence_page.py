@@ -1,4 +1,4 @@
-"""The part of docs/results.md that says what the cells of evidence have shown."""
+"""The part of docs/results.md that the cells of evidence write, and the tables of encodings and of kinds of policies."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,8 +11,8 @@ REFERENCE, FIRST_POLICY = "cayley_values", "diffusion"
 Line = dict[str, object]
 
 
-def write_page(path: Path, lines: Sequence[Line]) -> None:
-    """Replaces what stands between the two marks of the page.
+def write_page(path: Path, text: str) -> None:
+    """Replaces what stands between the two marks of the page by a text.
 
     Raises:
         ValueError: The page lacks the marks.
@@ -21,13 +21,16 @@ def write_page(path: Path, lines: Sequence[Line]) -> None:
     if BEGIN not in page or END not in page:
         raise ValueError(f"{path} lacks the lines {BEGIN!r} and {END!r}, between which the evidence is written.")
     before, rest = page.split(BEGIN, 1)
-    path.write_text(f"{before}{BEGIN}\n\n{tables(lines)}\n{END}{rest.split(END, 1)[1]}")
+    path.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{rest.split(END, 1)[1]}")
 
 
 def tables(lines: Sequence[Line]) -> str:
-    """Returns a table of encodings per task, coordinates and scale, and where several were tried one of kinds of policies."""
+    """Returns a table of encodings per task, coordinates and scale, and where several were tried one of kinds of policies.
+
+    Lines of other families of cells are passed over.
+    """
     groups: dict[tuple[str, str, str], list[Line]] = {}
-    for line in lines:
+    for line in (line for line in lines if "encoding" in line):
         groups.setdefault((str(line["task"]), str(line["coordinates"]), str(line["scale"])), []).append(line)
     return "\n".join(
         found

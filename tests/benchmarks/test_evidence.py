@@ -12,6 +12,8 @@ from hydra import compose, initialize_config_module
 
 ROOT = Path(__file__).parents[2]
 FIRST = "hand_over_banana/cayley_values/metric/0/small"
+LOOK = "kuka_pick/lifting/0/small"
+MODULES = ("evidence_recipe", "evidence_cells", "evidence_looks", "evidence_page", "evidence_looks_page", "evidence")
 
 
 def _benchmark(name: str) -> ModuleType:
@@ -25,33 +27,54 @@ def _benchmark(name: str) -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def page() -> ModuleType:
-    return _benchmark("evidence_page")
+def modules() -> Iterator[dict[str, ModuleType]]:
+    """The scripts, each of which finds those before it."""
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        for name in MODULES:
+            found[name] = _benchmark(name)
+            patch.setitem(sys.modules, name, found[name])
+        yield found
 
 
 @pytest.fixture(scope="module")
-def evidence(page: ModuleType) -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "evidence_page", page)
-        yield _benchmark("evidence")
+def evidence(modules: dict[str, ModuleType]) -> ModuleType:
+    return modules["evidence"]
+
+
+@pytest.fixture(scope="module")
+def page(modules: dict[str, ModuleType]) -> ModuleType:
+    return modules["evidence_page"]
+
+
+@pytest.fixture(scope="module")
+def looks(modules: dict[str, ModuleType]) -> ModuleType:
+    return modules["evidence_looks"]
+
+
+@pytest.fixture(scope="module")
+def looks_page(modules: dict[str, ModuleType]) -> ModuleType:
+    return modules["evidence_looks_page"]
 
 
 def test_what_was_measured_is_the_answer_to_a_cell(evidence: ModuleType) -> None:
-    names = [cell.name for cell in evidence.cells()]
+    names = [cell.name for cell in evidence.questions()]
     assert len(set(names)) == len(names)
     assert evidence.known().keys() <= set(names)
     assert all(len(line["success"]) == evidence.SEEDS for line in evidence.known().values())
 
 
-def test_encodings_come_before_kinds_of_policies_and_these_before_the_rest(evidence: ModuleType) -> None:
-    names = [cell.name for cell in evidence.cells()]
+def test_the_most_telling_cells_come_first(evidence: ModuleType) -> None:
+    names = [cell.name for cell in evidence.questions()]
     encodings = [f"hand_over_banana/{name}/metric/0/small" for name in ("cayley_values", "cayley", "rope_mixed", "none")]
     assert names[:7] == [*encodings, f"{FIRST}/flow", f"{FIRST}/act", f"{FIRST}/energy"]
-    assert names[7] == "hand_over_banana/rope_mixed_values/metric/0/small"
+    tables = [f"kuka_pick/{look}/0/small/{shift}" for look in ("lifting", "2d") for shift in ("raised_table", "lowered_table")]
+    assert names[7:14] == [LOOK, "kuka_pick/2d/0/small", *tables, "kuka_pick/normals_lifting/0/small"]
+    assert names[7 + 7 * 10] == "hand_over_banana/rope_mixed_values/metric/0/small"
 
 
 def test_the_next_cell_is_the_first_that_is_missing(evidence: ModuleType) -> None:
-    everything = evidence.cells()
+    everything = evidence.questions()
     assert evidence.chosen(None, everything, {}).name == FIRST
     assert evidence.chosen(None, everything, {cell.name: {} for cell in everything[:4]}).name == f"{FIRST}/flow"
     assert evidence.chosen(None, everything, {cell.name: {} for cell in everything}) is None
@@ -59,10 +82,19 @@ def test_the_next_cell_is_the_first_that_is_missing(evidence: ModuleType) -> Non
         evidence.chosen(f"{FIRST}/flo", everything, {})
 
 
-def test_every_choice_is_a_command_that_can_be_given(evidence: ModuleType) -> None:
+def test_cells_are_found_by_how_their_names_begin(evidence: ModuleType) -> None:
+    found = evidence.below("kuka_pick/2d/1")
+    assert len(found) == 10
+    assert all(cell.look == "2d" and cell.seed == 1 and cell.scale == "small" for cell in found)
+    with pytest.raises(ValueError, match=r"No cell's name begins with 'kuka_push'\. --list shows all"):
+        evidence.below("kuka_push")
+
+
+def test_every_choice_is_a_command_that_can_be_given(modules: dict[str, ModuleType]) -> None:
     """The files have each option: Hydra refuses those that are not there."""
-    telling = {(cell.encoding, cell.policy): cell for cell in evidence.cells() if cell.coordinates == "metric"}
-    assert {policy for _, policy in telling} == set(evidence.POLICIES)
+    everything = [*modules["evidence_cells"].first_cells(), *modules["evidence_cells"].cells("small")]
+    telling = {(cell.encoding, cell.policy): cell for cell in everything if cell.coordinates == "metric"}
+    assert {policy for _, policy in telling} == set(modules["evidence_cells"].POLICIES)
     kinds = {}
     with initialize_config_module("stringline.configs", version_base="1.3"):
         for (encoding, policy), cell in telling.items():
@@ -71,7 +103,7 @@ def test_every_choice_is_a_command_that_can_be_given(evidence: ModuleType) -> No
             assert training.policy.memory.dim == training.policy.dim == 128
             assert training.policy.memory["values"] == encoding.endswith("_values")
             kinds[policy] = training.policy
-        given = dict(evidence.cells()[0].commands())
+        given = dict(everything[0].commands())
         for verb in ("collect", "eval"):
             compose(verb, overrides=given[verb])
     assert kinds["act"].chunk == 100
@@ -82,6 +114,59 @@ def test_every_choice_is_a_command_that_can_be_given(evidence: ModuleType) -> No
         "act": "ActPolicy",
         "energy": "EnergyPolicy",
     }
+
+
+def test_every_look_is_a_command_that_can_be_given(looks: ModuleType) -> None:
+    found = {}
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        for look in looks.LOOKS:
+            policy = compose("train", overrides=dict(looks.LookCell(look, 0, "small").commands())["train"]).policy
+            assert policy.memory.cameras == ["overhead", "wrist"]
+            assert policy.action_space["_target_"].endswith("GripperPoses")
+            kinds = [policy.memory[name]["_target_"].rpartition(".")[2] for name in ("encoding", "coordinates", "depth_input")]
+            found[look] = (*kinds, policy.memory["values"])
+    assert found == {
+        "lifting": ("CayleyString", "MetricPlaces", "Colours", True),
+        "2d": ("SinusoidalEncoding", "GridPlaces", "Colours", False),
+        "normals_lifting": ("CayleyString", "MetricPlaces", "Normals", True),
+        "normals": ("SinusoidalEncoding", "GridPlaces", "Normals", False),
+        "channel": ("SinusoidalEncoding", "GridPlaces", "DepthChannel", False),
+        "string_lifting": ("CirculantString", "PatchDepthPlaces", "Colours", False),
+        "2d_values": ("CayleyString", "GridPlaces", "Colours", True),
+    }
+
+
+def test_worlds_of_a_look_share_its_checkpoint_and_are_those_of_the_suite(
+    looks: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "RUNS", tmp_path)
+    plain, raised = looks.LookCell("2d", 0, "small"), looks.LookCell("2d", 0, "small", "raised_table")
+    assert raised.checkpoint == plain.checkpoint
+    assert raised.evaluation != plain.evaluation
+    assert [verb for verb, _ in raised.commands()] == ["collect", "train", "eval"], "nobody has trained it"
+    plain.checkpoint.mkdir(parents=True)
+    assert [verb for verb, _ in raised.commands()] == ["eval"]
+    assert [verb for verb, _ in plain.commands()] == ["collect", "train", "eval"], "training is asked whether it is done"
+    heights = {"raised_table": {"table_height": 0.1}, "lowered_table": {"table_height": -0.1}}
+    light = {name: {name: 1.0} for name in ("dim_light", "side_light", "coloured_light")}
+    others = {name: {name: 1.0} for name in ("distractors", "object_colour", "camera_pose")}
+    assert looks.shifts() == {"": {}, **heights, **light, **others, "true_depth": {"depth_noise": 0.0}}
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        for cell, options in ((plain, {}), (raised, heights["raised_table"])):
+            settings = compose("eval", overrides=dict(cell.commands())["eval"])
+            assert dict(settings.task.options) == options
+            assert (settings.task.name, settings.seeds, settings.films) == ("kuka_pick", 100, cell is plain)
+        compose("collect", overrides=dict(plain.commands())["collect"])
+
+
+def test_outcomes_are_told_in_the_order_of_the_seeds(evidence: ModuleType) -> None:
+    results = [
+        {"seed": evidence.FIRST_SEED + index, "success": index < 3, "stage": 3 if index < 3 else index % 2}
+        for index in reversed(range(evidence.SEEDS))
+    ]
+    found = evidence.outcomes([json.dumps({"task": "kuka_pick"}), *map(json.dumps, results)])
+    assert found["success"] == "111" + "0" * 97
+    assert found["stages"] == "333" + "10" * 48 + "1"
 
 
 def line(encoding: str, successes: int, policy: str | None = None) -> dict[str, object]:
@@ -98,16 +183,24 @@ def line(encoding: str, successes: int, policy: str | None = None) -> dict[str, 
     }
 
 
-def test_policies_are_compared_with_diffusion_on_the_same_seeds(page: ModuleType, tmp_path: Path) -> None:
-    file = tmp_path / "results.md"
-    file.write_text(f"Before.\n{page.BEGIN}\nold\n{page.END}\nAfter.\n")
-    lines = [line("cayley_values", 9), line("none", 2, "diffusion"), line("cayley_values", 4, "act")]
-    page.write_page(file, lines)
-    text = file.read_text()
-    assert text.startswith("Before.\n")
-    assert text.endswith("After.\n")
-    assert "old" not in text
-    encodings, policies = text.split("### ")[1:]
+def seen(look: str, successes: int, shift: str = "") -> dict[str, object]:
+    """Returns the line of a look that succeeds on the first so many of ten seeds, and lifts the thing once more."""
+    success = "1" * successes + "0" * (10 - successes)
+    stages = success.replace("1", "3").replace("0", "2", 1)
+    return {
+        "task": "kuka_pick",
+        "look": look,
+        "seed": 0,
+        "scale": "small",
+        "shift": shift,
+        "success": success,
+        "stages": stages,
+    }
+
+
+def test_policies_are_compared_with_diffusion_on_the_same_seeds(page: ModuleType) -> None:
+    lines = [line("cayley_values", 9), line("none", 2, "diffusion"), line("cayley_values", 4, "act"), seen("2d", 1)]
+    encodings, policies = page.tables(lines).split("### ")[1:]
     assert encodings.startswith("mug, metric coordinates, small\n")
     assert "| none | 1 | 2/10 = 20 % " in encodings
     assert "+70 points" in encodings, "on seven seeds the reference alone succeeds"
@@ -123,14 +216,66 @@ def test_one_kind_of_policy_is_no_comparison(page: ModuleType) -> None:
     assert "kinds of policies" not in page.tables([line("cayley_values", 9), line("none", 2)])
 
 
-def test_a_page_without_the_marks_is_refused(page: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "page.md").write_text("Nothing.\n")
+def test_looks_are_compared_with_lifting_and_with_themselves_in_distribution(looks_page: ModuleType) -> None:
+    shifted = [seen("lifting", 6, "raised_table"), seen("2d", 0, "raised_table"), seen("channel", 3, "raised_table")]
+    text = looks_page.tables([*shifted, seen("2d", 4), seen("lifting", 9), line("none", 2)])
+    title, _, columns, _, *rows = text.splitlines()
+    assert title == "### kuka_pick, small: looks and shifts"
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    assert {len(row) for row in cells} == {columns.count("|") - 1}
+    assert [row[:2] for row in cells] == [
+        ["in distribution", "lifting"],
+        ["in distribution", "2d"],
+        ["raised table", "lifting"],
+        ["raised table", "channel"],
+        ["raised table", "2d"],
+    ]
+    lifting, flat, lifting_raised, channel_raised, flat_raised = cells
+    assert flat[2] == "1"
+    assert flat[3].startswith("4/10 = 40 % ")
+    assert flat[4].startswith("5/10 = 50 % ")
+    assert lifting[5:] == ["-", "-", "-", "74 %"]
+    assert flat[5] == "-"
+    assert flat[6].startswith("+50 points [")
+    assert flat[7] == "0.12", "2 / 2^5 twice: after Holm the second of three"
+    assert flat[8] == "65 %"
+    assert lifting_raised[5].startswith("+30 points [")
+    assert lifting_raised[6:] == ["-", "-", "50 %"]
+    assert channel_raised[5] == "-", "not measured in distribution"
+    assert channel_raised[6].startswith("+30 points [")
+    assert channel_raised[8] == "-"
+    assert flat_raised[5].startswith("+40 points [")
+    assert flat_raised[6].startswith("+60 points [")
+    assert flat_raised[7] == "0.094", "2 / 2^6 three times"
+    assert flat_raised[8] == "10 %"
+
+
+def test_without_lines_there_is_no_table(page: ModuleType, looks_page: ModuleType) -> None:
+    assert looks_page.tables([line("none", 2)]) == page.tables([seen("2d", 2)]) == ""
+
+
+def test_the_page_is_written_between_its_marks(page: ModuleType, tmp_path: Path) -> None:
+    file = tmp_path / "page.md"
+    file.write_text(f"Before.\n{page.BEGIN}\nold\n{page.END}\nAfter.\n")
+    page.write_page(file, "new\n")
+    assert file.read_text() == f"Before.\n{page.BEGIN}\n\nnew\n\n{page.END}\nAfter.\n"
+    file.write_text("Nothing.\n")
     with pytest.raises(ValueError, match=r"page\.md lacks the lines"):
-        page.write_page(tmp_path / "page.md", [])
+        page.write_page(file, "new\n")
 
 
-def test_lines_without_a_policy_are_of_diffusion(evidence: ModuleType, page: ModuleType) -> None:
+def test_lines_without_a_policy_are_of_diffusion(modules: dict[str, ModuleType], page: ModuleType) -> None:
     old = json.loads((ROOT / "docs" / "results.jsonl").read_text().splitlines()[0])
     assert "policy" not in old
     assert page.policy_of(old) == "diffusion"
-    assert evidence.Cell(*(old[name] for name in ("task", "encoding", "coordinates", "seed", "scale"))).name == old["name"]
+    cell = modules["evidence_cells"].Cell(*(old[name] for name in ("task", "encoding", "coordinates", "seed", "scale")))
+    assert cell.name == old["name"]
+
+
+def test_the_page_shows_all_that_was_measured(evidence: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands in the repository is what the lines say."""
+    copy = tmp_path / "results.md"
+    copy.write_text(evidence.PAGE.read_text())
+    monkeypatch.setattr(evidence, "PAGE", copy)
+    evidence.write(list(evidence.known().values()))
+    assert copy.read_text() == (ROOT / "docs" / "results.md").read_text()

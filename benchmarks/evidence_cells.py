@@ -1,0 +1,118 @@
+"""Cells that compare encodings, and kinds of policies, on tasks of ALOHA."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from evidence_recipe import EARLY, EVALUATED, RUNS, Scale, demonstrations, measured
+
+TASKS = ("hand_over_banana", "bowl_on_rack", "mug_on_plate")
+PEERS_TASK = "gym_aloha_transfer_cube"  # In gym-aloha's own world; needs the extra `peers`.
+ENCODINGS = {
+    "none": "encoder=none",
+    "rope_mixed": "encoder=rope_mixed encoder.values=false",
+    "rope_mixed_values": "encoder=rope_mixed encoder.values=true",
+    "circulant": "encoder=circulant encoder.values=false",
+    "circulant_values": "encoder=circulant encoder.values=true",
+    "cayley": "encoder=cayley encoder.values=false",
+    "cayley_values": "encoder=cayley encoder.values=true",
+}
+# All kinds see the same memory, and are trained and evaluated by the same recipe. ACT has its published chunk, divergence and
+# layers, and the width of the others: its published one has 34 million parameters, not to be trained on a CPU. The energy's
+# proposal takes four steps and two negatives in place of eight and four, which in training would take three times as long.
+POLICIES = {
+    "diffusion": "policy=diffusion",
+    "flow": "policy=flow",
+    "act": "policy=act policy/memory=places policy.dim=128 policy.feed_forward=512",
+    "energy": "policy=energy policy.negatives=2 policy.sampling_steps=4",
+}
+COORDINATES = ("metric", "grid")
+SCALES = {"small": Scale(100, 1550, 48), "large": Scale(400, 8000, 128)}
+COLLECTED = ["first_seed=10000", "noise_rad=0.03", "varied=false"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One question."""
+
+    task: str
+    encoding: str
+    coordinates: str
+    seed: int
+    scale: str
+    policy: str = "diffusion"
+
+    @property
+    def name(self) -> str:
+        """Its path, stable for ever; the cells of diffusion are older than the choice of a policy."""
+        kind = "" if self.policy == "diffusion" else f"/{self.policy}"
+        return f"{self.task}/{self.encoding}/{self.coordinates}/{self.seed}/{self.scale}{kind}"
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return RUNS / self.name
+
+    @property
+    def checkpoint(self) -> Path:
+        """What is measured."""
+        return self.folder / "training" / "checkpoint"
+
+    @property
+    def evaluation(self) -> Path:
+        """The folder of its measurement."""
+        return self.folder / "evaluation"
+
+    @property
+    def recipe(self) -> dict[str, object]:
+        """How it is collected, trained and measured, plain data."""
+        trained = [*POLICIES[self.policy].split(), *EARLY]
+        return asdict(SCALES[self.scale]) | {"collect": COLLECTED, "train": trained, "eval": EVALUATED}
+
+    def commands(self) -> Iterator[tuple[str, list[str]]]:
+        """Yields the commands that answer it, each with what it is given."""
+        scale, store = SCALES[self.scale], demonstrations(self.task, self.scale)
+        yield "collect", [f"task={self.task}", f"output={store}", f"episodes={scale.episodes}", *COLLECTED]
+        yield (
+            "train",
+            [
+                f"dataset.path={store}",
+                f"output={self.checkpoint.parent}",
+                *POLICIES[self.policy].split(),
+                *ENCODINGS[self.encoding].split(),
+                f"coordinates={self.coordinates}",
+                f"trainer.steps={scale.steps}",
+                f"trainer.batch_size={scale.batch}",
+                f"trainer.seed={self.seed}",
+                *EARLY,
+            ],
+        )
+        yield "eval", measured(self.task, self.checkpoint, self.evaluation)
+
+    def about(self) -> dict[str, object]:
+        """Returns what it asks, plain data."""
+        return asdict(self)
+
+
+COMPARED = ("cayley_values", "cayley", "rope_mixed", "none", "rope_mixed_values", "circulant", "circulant_values")
+
+
+def first_cells() -> list[Cell]:
+    """Returns the most telling questions: four encodings, then kinds of policies."""
+    encodings = [Cell(TASKS[0], encoding, "metric", 0, "small") for encoding in COMPARED[:4]]
+    return encodings + [Cell(TASKS[0], COMPARED[0], "metric", 0, "small", policy) for policy in ("flow", "act", "energy")]
+
+
+def cells(scale: str) -> list[Cell]:
+    """Returns the questions about encodings at a scale, for all training seeds, tasks and coordinates."""
+    return [
+        Cell(task, encoding, coordinates, seed, scale)
+        for seed, task, coordinates, encoding in itertools.product((0, 1, 2), TASKS, COORDINATES, COMPARED)
+        if not (encoding == "none" and coordinates == "grid")  # Without an encoding coordinates are not looked at.
+    ]
+
+
+def peers_cells() -> list[Cell]:
+    """Returns the questions about kinds of policies in a world of others."""
+    return [Cell(PEERS_TASK, COMPARED[0], "metric", 0, "large", policy) for policy in ("diffusion", "flow")]

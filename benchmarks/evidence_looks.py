@@ -1,0 +1,128 @@
+"""Cells that compare what a policy gets of depth: figures 5 and 6 of STRING (Schenck et al., 2025, arXiv 2502.02562) in MuJoCo.
+
+KUKA's arm picks one of 24 things up, seen through a depth sensor with faults; chunks are poses of the gripper relative to where
+it is. A policy is trained once per look, in distribution, and measured there and under each shift of the suite `kuka_shifts`:
+each world is a cell of its own, on the same seeds.
+
+How near it is to the paper: its 2D baseline is a pre-trained vision transformer, whose positions are absolute, of columns and
+rows; ours has cosines and sines of them (`2d`), and nothing is pre-trained. A fourth channel and normals are that with more to
+see. `string_lifting` is the paper's lifting: Circulant-STRING over column, row and a learned affine function of the patch's
+depth, which steers attention and nothing else. `lifting` is ours: metres in the base frame, Cayley-STRING and relative values;
+`normals_lifting` is that with normals. `2d_values` is `lifting` with columns and rows in place of metres: the difference is
+what depth alone adds.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import yaml
+from evidence_recipe import EARLY, EVALUATED, ROOT, RUNS, Scale, demonstrations, measured
+
+TASK = "kuka_pick"
+SUITE = ROOT / "configs" / "suite" / "kuka_shifts.yaml"
+ABSOLUTE = "encoder=sinusoidal coordinates=grid"
+RELATIVE = "encoder=cayley encoder.values=true"
+# In the order in which they are asked for.
+LOOKS = {
+    "lifting": f"{RELATIVE} coordinates=metric depth=colours",
+    "2d": f"{ABSOLUTE} depth=colours",
+    "normals_lifting": f"{RELATIVE} coordinates=metric depth=normals",
+    "normals": f"{ABSOLUTE} depth=normals",
+    "channel": f"{ABSOLUTE} depth=channel",
+    "string_lifting": "encoder=circulant encoder.values=false coordinates=patch_depth depth=colours",
+    "2d_values": f"{RELATIVE} coordinates=grid depth=colours",
+}
+SCALES = {"small": Scale(200, 1550, 48), "large": Scale(400, 8000, 128)}
+# Without a disturbance: an arm that trembles holds nothing still, which is what success is.
+COLLECTED = ["first_seed=10000"]
+TRAINED = ["policy=diffusion", "policy.memory.cameras=[overhead,wrist]", "action=gripper_poses", *EARLY]
+FIRST_WORLDS = ("", "raised_table", "lowered_table")
+
+
+@dataclass(frozen=True)
+class LookCell:
+    """How a look does in one world.
+
+    Attributes:
+        look: One of `LOOKS`.
+        seed: Of the training.
+        scale: One of `SCALES`.
+        shift: One of `shifts`; empty in distribution.
+    """
+
+    look: str
+    seed: int
+    scale: str
+    shift: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its path, stable for ever."""
+        return f"{TASK}/{self.look}/{self.seed}/{self.scale}{f'/{self.shift}' if self.shift else ''}"
+
+    @property
+    def folder(self) -> Path:
+        """Where the files of its look are."""
+        return RUNS / TASK / self.look / str(self.seed) / self.scale
+
+    @property
+    def checkpoint(self) -> Path:
+        """What is measured, in all worlds."""
+        return self.folder / "training" / "checkpoint"
+
+    @property
+    def evaluation(self) -> Path:
+        """The folder of its measurement."""
+        return self.folder / "evaluation" / (self.shift or "in_distribution")
+
+    @property
+    def recipe(self) -> dict[str, object]:
+        """How it is collected, trained and measured, plain data."""
+        trained = [*TRAINED, *LOOKS[self.look].split()]
+        return asdict(SCALES[self.scale]) | {"collect": COLLECTED, "train": trained, "eval": [*EVALUATED, *self._world()]}
+
+    def commands(self) -> Iterator[tuple[str, list[str]]]:
+        """Yields the commands that answer it; under a shift only the last one, once there is a checkpoint."""
+        scale, store = SCALES[self.scale], demonstrations(TASK, self.scale)
+        if not self.shift or not self.checkpoint.exists():
+            yield "collect", [f"task={TASK}", f"output={store}", f"episodes={scale.episodes}", *COLLECTED]
+            yield (
+                "train",
+                [
+                    f"dataset.path={store}",
+                    f"output={self.checkpoint.parent}",
+                    *TRAINED,
+                    *LOOKS[self.look].split(),
+                    f"trainer.steps={scale.steps}",
+                    f"trainer.batch_size={scale.batch}",
+                    f"trainer.seed={self.seed}",
+                ],
+            )
+        yield "eval", [*measured(TASK, self.checkpoint, self.evaluation), *self._world()]
+
+    def about(self) -> dict[str, object]:
+        """Returns what it asks, plain data."""
+        return {"task": TASK, **asdict(self)}
+
+    def _world(self) -> list[str]:
+        films = ["films=false"] if self.shift else []
+        return [*(f"+task.options.{name}={value}" for name, value in shifts()[self.shift].items()), *films]
+
+
+def shifts() -> dict[str, dict[str, float]]:
+    """Returns the options of each world of the suite by its name; the empty name is the world that was trained in."""
+    entries = yaml.safe_load(SUITE.read_text(encoding="utf-8"))["cells"]
+    return {entry.get("variation", ""): dict(entry.get("options", {})) for entry in entries if entry["task"] == TASK}
+
+
+def look_cells(scale: str, seed: int = 0) -> list[LookCell]:
+    """Returns the questions of a scale, the most telling first.
+
+    In distribution and at both tables, the two looks of figure 6, then the others one by one; after that every other shift.
+    """
+    two, others = list(LOOKS)[:2], list(LOOKS)[2:]
+    plain, tables = FIRST_WORLDS[:1], FIRST_WORLDS[1:]
+    first = [LookCell(look, seed, scale, world) for worlds in (plain, tables) for look in two for world in worlds]
+    second = [LookCell(look, seed, scale, world) for look in others for world in FIRST_WORLDS]
+    return list(dict.fromkeys([*first, *second, *(LookCell(look, seed, scale, world) for world in shifts() for look in LOOKS)]))

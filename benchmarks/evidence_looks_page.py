@@ -1,0 +1,99 @@
+"""The table of docs/results.md that says how looks did in each world."""
+
+from collections.abc import Sequence
+
+from evidence_page import Line, by_name, difference, paired, rate
+
+from stringline.datasets.intervals import Rate
+from stringline.datasets.paired import Pairs, holm, mcnemar
+
+REFERENCE = "lifting"
+IN_DISTRIBUTION = ""
+LIFTED = 2  # The stage of kuka_pick in which the thing is off the table and held.
+# Success on the real robot in STRING's figures, about, in percent. Figure 6 has 2D and 3D, and one figure for all light.
+FIGURE_5 = {"2d": 65, "normals": 42, "normals_lifting": 53, "lifting": 74, "string_lifting": 74}
+LIGHT, DISTRACTORS, HEIGHT = (10, 25), (57, 74), (10, 50)
+FIGURE_6 = {
+    "dim_light": LIGHT,
+    "side_light": LIGHT,
+    "coloured_light": LIGHT,
+    "distractors": DISTRACTORS,
+    "lowered_table": HEIGHT,
+    "raised_table": HEIGHT,
+}
+COLUMNS = (
+    "world",
+    "look",
+    "runs",
+    "success",
+    "lifted",
+    "in distribution less this, same seeds",
+    f"{REFERENCE} less this, same seeds",
+    "p (McNemar, Holm)",
+    "STRING, real robot",
+)
+Looks = dict[str, dict[int, str]]  # Outcomes, a digit for each seed of evaluation, by look and by seed of training.
+
+
+def tables(lines: Sequence[Line]) -> str:
+    """Returns a table for each task and scale; lines of other families of cells are passed over."""
+    groups: dict[tuple[str, str], list[Line]] = {}
+    for line in (line for line in lines if "look" in line):
+        groups.setdefault((str(line["task"]), str(line["scale"])), []).append(line)
+    return "\n".join(table(f"{task}, {scale}: looks and shifts", group) for (task, scale), group in sorted(groups.items()))
+
+
+def table(title: str, lines: Sequence[Line]) -> str:
+    """Returns the table of one task and scale: the world that was trained in first, in each world the best look first."""
+    worlds: dict[str, list[Line]] = {IN_DISTRIBUTION: []}
+    for line in lines:
+        worlds.setdefault(str(line["shift"]), []).append(line)
+    outcomes = {world: by_name(group, lambda line: str(line["look"])) for world, group in worlds.items()}
+    verdicts = compared(outcomes)
+    rows = [f"### {title}", "", f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    for world, looks in outcomes.items():
+        for look in sorted(looks, key=lambda look: -rate(looks[look]).value):
+            plain = {} if world == IN_DISTRIBUTION else outcomes[IN_DISTRIBUTION].get(look, {})
+            cells = (
+                world.replace("_", " ") or "in distribution",
+                look,
+                str(len(looks[look])),
+                str(rate(looks[look])),
+                str(lifted(worlds[world], look)),
+                told(paired(looks[look], plain)),
+                *verdicts[world, look],
+                published(world, look),
+            )
+            rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def compared(outcomes: dict[str, Looks]) -> dict[tuple[str, str], tuple[str, str]]:
+    """Returns by world and look how the look of reference differs there, and p, corrected for all of them as one family."""
+    pairs = {
+        (world, look): paired(runs, {} if look == REFERENCE else looks.get(REFERENCE, {}))
+        for world, looks in outcomes.items()
+        for look, runs in looks.items()
+    }
+    known = [which for which in pairs if pairs[which].count]
+    corrected = dict(zip(known, holm([mcnemar(pairs[which]) for which in known]), strict=True))
+    return {which: (told(pairs[which]), f"{corrected[which]:.2g}" if which in corrected else "-") for which in pairs}
+
+
+def told(pairs: Pairs) -> str:
+    """Returns the difference of pairs, or a dash without any."""
+    return difference(pairs) if pairs.count else "-"
+
+
+def lifted(lines: Sequence[Line], look: str) -> Rate:
+    """Returns in how many episodes of a world a look got the thing off the table at least."""
+    stages = "".join(str(line["stages"]) for line in lines if line["look"] == look)
+    return Rate(sum(int(stage) >= LIFTED for stage in stages), len(stages))
+
+
+def published(world: str, look: str) -> str:
+    """Returns the paper's success for a look in a world, or a dash where it has none."""
+    flat, lifting = FIGURE_6.get(world, (None, None))
+    figures = FIGURE_5 if world == IN_DISTRIBUTION else {"2d": flat, "lifting": lifting, "string_lifting": lifting}
+    share = figures.get(look)
+    return "-" if share is None else f"{share} %"
