@@ -4,24 +4,31 @@
     python benchmarks/experts.py --only bowl_on_rack --first-seed 1000 --seeds 100 --workers 2
     python benchmarks/experts.py --slip 0.02
     python benchmarks/experts.py --only gym_aloha_transfer_cube --seeds 20 --time-limit 8
+    python benchmarks/experts.py --only kuka_pick kuka_place --table-height 0.1 --json high_table.json
+    python benchmarks/experts.py --only kuka_pick kuka_place --distractors 1 --json distractors.json
 
 Names: experts/<task>, the share of successes; beside it the count with its Wilson 95 % interval, the mean length of successful
-episodes in seconds and its coefficient of variation, and the seeds that failed with the stage that they reached.
+episodes in seconds and its coefficient of variation, the seeds that failed with the stage that they reached, and the settings.
+
+A file that is there is continued: what it says of a task counts for the first seeds, the others are run, and after every five
+of them it is written anew. So it may be stopped at any time.
 """
 
 import argparse
 import json
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any, Self
 
-import numpy as np
 from tqdm import tqdm
 
+from stringline.datasets.disk import write_file
 from stringline.datasets.intervals import Rate
 from stringline.datasets.names import unknown_name
 from stringline.sim.experts.expert import EXPERTS
@@ -33,6 +40,9 @@ from stringline.sim.worlds import make_any_expert, open_any_world
 # This folder holds a file named like Python's own package `encodings`, which a child process would import instead.
 sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 
+PREFIX = "experts/"
+PART = 5  # Seeds between two writings.
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -43,6 +53,88 @@ class Attempt:
     stage: str
     seconds: float
     trouble: str
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How the expert of a task did on some seeds.
+
+    Attributes:
+        trials: How many seeds.
+        successes: On how many of them it succeeded.
+        total_s: Sum of the lengths of these episodes.
+        squares: Sum of the squares of these lengths.
+        failed: The other seeds, plain data.
+    """
+
+    trials: int = 0
+    successes: int = 0
+    total_s: float = 0.0
+    squares: float = 0.0
+    failed: tuple[Mapping[str, object], ...] = ()
+
+    @classmethod
+    def of(cls, found: Sequence[Attempt]) -> Self:
+        """Counts attempts."""
+        lengths = [one.seconds for one in found if one.success]
+        failed = tuple({"seed": one.seed, "stage": one.stage, "trouble": one.trouble} for one in found if not one.success)
+        return cls(len(found), len(lengths), sum(lengths), sum(length**2 for length in lengths), failed)
+
+    @classmethod
+    def read(cls, entry: Mapping[str, Any]) -> Self:
+        """Reads an entry of a file."""
+        rate, mean, varied = entry["rate"], entry["seconds"] or 0.0, entry["length_variation"] or 0.0
+        successes = rate["successes"]
+        squares = successes * mean**2 * (1 + varied**2)
+        return cls(rate["trials"], successes, successes * mean, squares, tuple(entry["failed"]))
+
+    def __add__(self, other: "Tally") -> "Tally":
+        """Counts both together."""
+        return Tally(
+            self.trials + other.trials,
+            self.successes + other.successes,
+            self.total_s + other.total_s,
+            self.squares + other.squares,
+            self.failed + other.failed,
+        )
+
+    @property
+    def rate(self) -> Rate:
+        """Successes of trials."""
+        return Rate(self.successes, self.trials)
+
+    @property
+    def mean_s(self) -> float | None:
+        """Mean length of successful episodes; None without any."""
+        return self.total_s / self.successes if self.successes else None
+
+    @property
+    def variation(self) -> float | None:
+        """Standard deviation of these lengths as a share of their mean; None without any."""
+        if self.mean_s is None:
+            return None
+        return math.sqrt(max(self.squares / self.successes - self.mean_s**2, 0.0)) / self.mean_s
+
+    def entry(self, task: str, settings: Mapping[str, object]) -> dict[str, object]:
+        """Returns what is to be said about a task."""
+        return {
+            "name": f"{PREFIX}{task}",
+            "value": self.rate.value,
+            "unit": "share",
+            "peer": None,
+            "ratio": None,
+            "rate": self.rate.to_dict(),
+            "seconds": self.mean_s,
+            "length_variation": self.variation,
+            "failed": list(self.failed),
+            "settings": dict(settings),
+        }
+
+    def line(self, task: str) -> str:
+        """Returns the same for people, failures below it."""
+        took = "" if self.mean_s is None else f"{self.mean_s:5.1f} s, varied by {self.variation:.0%}"
+        failures = [f"    seed {one['seed']} ended at {one['stage']!r}. {one['trouble']}" for one in self.failed]
+        return "\n".join([f"{task:20s} {self.rate!s:28s} {took}", *failures])
 
 
 def attempt(world: World, seed: int, slip_m: float, noise_rad: float, options: dict[str, float]) -> Attempt:
@@ -64,40 +156,23 @@ def attempts(
         world.close()
 
 
-def measure(task: str, seeds: Sequence[int], pool: ProcessPoolExecutor, run: partial[list[Attempt]]) -> list[Attempt]:
-    """Runs the expert of a task on seeds, in processes."""
-    parts = [seeds[start : start + 5] for start in range(0, len(seeds), 5)]
-    found: list[Attempt] = []
-    with tqdm(total=len(seeds), desc=task, disable=None) as progress:
-        for part in pool.map(partial(run, task), parts):
-            found += part
-            progress.update(len(part))
-    return found
+def read(file: Path | None, settings: Mapping[str, object]) -> dict[str, dict[str, Any]]:
+    """Returns the entries of a file by task, none where there is no file.
+
+    Raises:
+        ValueError: It was measured with other settings. An entry that does not say, an older one, is believed.
+    """
+    entries = json.loads(file.read_text()) if file is not None and file.exists() else []
+    for entry in entries:
+        if (others := entry.get("settings", settings)) != settings:
+            raise ValueError(f"{file} was measured with {others}, and {dict(settings)} is asked for; choose another file.")
+    return {entry["name"].removeprefix(PREFIX): entry for entry in entries}
 
 
-def entry(task: str, found: Sequence[Attempt]) -> dict[str, object]:
-    """Returns what is to be said about a task."""
-    rate = Rate(sum(one.success for one in found), len(found))
-    lengths = np.array([one.seconds for one in found if one.success])
-    varied = float(lengths.std() / lengths.mean()) if len(lengths) else None
-    failed = [{"seed": one.seed, "stage": one.stage, "trouble": one.trouble} for one in found if not one.success]
-    return {
-        "name": f"experts/{task}",
-        "value": rate.value,
-        "unit": "share",
-        "peer": None,
-        "ratio": None,
-        "rate": rate.to_dict(),
-        "seconds": float(lengths.mean()) if len(lengths) else None,
-        "length_variation": varied,
-        "failed": failed,
-    }
-
-
-def main() -> None:
-    """Prints one line per task and, if asked, writes them."""
+def arguments() -> argparse.ArgumentParser:
+    """Returns what can be said on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--json", type=Path, help="where to write the figures, and what to continue")
     parser.add_argument("--only", nargs="+", default=[], help="these tasks")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=100)
@@ -106,26 +181,37 @@ def main() -> None:
     parser.add_argument("--slip", type=float, default=0.0, help="how far a held thing slips, metres")
     parser.add_argument("--noise", type=float, default=0.0, help="disturbance of the executed targets, rad")
     parser.add_argument("--table-height", type=float, default=0.0, help="metres")
+    parser.add_argument("--distractors", type=float, default=0.0, help="strength, 0 to 1")
+    return parser
+
+
+def main() -> None:
+    """Prints a few lines per task and, if asked, writes them."""
+    parser = arguments()
     given = parser.parse_args()
-    for name in given.only:
-        if name not in (*EXPERTS, *PEER_TASKS):
-            parser.error(str(unknown_name("task", name, [*EXPERTS, *PEER_TASKS])))
-    options = {"table_height": given.table_height} if given.table_height else {}
-    run = partial(attempts, time_limit_s=given.time_limit, slip_m=given.slip, noise_rad=given.noise, options=options)
-    seeds = range(given.first_seed, given.first_seed + given.seeds)
-    entries: list[dict[str, object]] = []
+    asked = {"table_height": given.table_height, "distractors": given.distractors}
+    options = {name: value for name, value in asked.items() if value}
+    how = {"time_limit_s": given.time_limit, "slip_m": given.slip, "noise_rad": given.noise, "options": options}
+    settings = {"first_seed": given.first_seed, **how}
+    try:
+        for name in given.only:
+            if name not in (*EXPERTS, *PEER_TASKS):
+                raise unknown_name("task", name, [*EXPERTS, *PEER_TASKS])
+        entries = read(given.json, settings)
+    except ValueError as error:
+        parser.error(str(error))
     with ProcessPoolExecutor(given.workers, mp_context=get_context("spawn")) as pool:
         for task in given.only or EXPERTS:
-            found = measure(task, seeds, pool, run)
-            entries.append(entry(task, found))
-            lengths = [one.seconds for one in found if one.success]
-            took = f"{np.mean(lengths):5.1f} s, varied by {np.std(lengths) / np.mean(lengths):.0%}" if lengths else ""
-            print(f"{task:20s} {Rate(len(lengths), len(found))!s:28s} {took}", flush=True)
-            for one in found:
-                if not one.success:
-                    print(f"    seed {one.seed} ended at {one.stage!r}. {one.trouble}", flush=True)
-            if given.json is not None:
-                given.json.write_text(json.dumps(entries, indent=2) + "\n")
+            tally = Tally.read(entries[task]) if task in entries else Tally()
+            seeds = range(given.first_seed + tally.trials, given.first_seed + given.seeds)
+            parts = [seeds[start : start + PART] for start in range(0, len(seeds), PART)]
+            found = pool.map(partial(attempts, task, **how), parts)
+            for part in tqdm(found, total=len(parts), desc=task, unit=f"{PART} seeds", disable=None):
+                tally += Tally.of(part)
+                entries[task] = tally.entry(task, settings)
+                if given.json is not None:
+                    write_file(given.json, (json.dumps(list(entries.values()), indent=2) + "\n").encode())
+            print(tally.line(task), flush=True)
 
 
 if __name__ == "__main__":
