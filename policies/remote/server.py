@@ -7,7 +7,8 @@ of arrival; what waits is bounded, and who comes too late is told so at once ins
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from stringline.datasets.names import unknown_name
 from stringline.policies.chunk import Policy, Session
 from stringline.policies.commitment import Commitment, can_commit, plan_with
 from stringline.policies.remote.arrays import pack, unpack
+from stringline.policies.remote.callers_thread import CallersThread, WorkEndedError
 from stringline.policies.remote.protocol import BUSY, DEFECT, LARGEST_MESSAGE, MISTAKE, PORT, PROTOCOL, field
 
 logger = logging.getLogger(__name__)
@@ -35,17 +37,27 @@ class PolicyServer:
         digest: What tells its checkpoint from every other one; clients keep it with their results.
         queue: How many questions may wait or be worked on, over all clients.
         largest_message: Bytes; a client that sends more is disconnected.
+        worker: Computes, one question after the other; None: a thread of its own. One that ends with a WorkEndedError ends
+            the conversation.
 
     Raises:
         ValueError: The queue has no room.
     """
 
-    def __init__(self, policy: Policy, *, digest: str = "", queue: int = QUEUE, largest_message: int = LARGEST_MESSAGE) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        digest: str = "",
+        queue: int = QUEUE,
+        largest_message: int = LARGEST_MESSAGE,
+        worker: Executor | None = None,
+    ) -> None:
         if queue < 1:
             raise ValueError(f"queue is {queue}; allowed: 1 and above.")
         self._policy, self._digest, self._queue, self._largest = policy, digest, queue, largest_message
         self._waiting = 0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
+        self._worker = worker or ThreadPoolExecutor(1, thread_name_prefix="policy")
 
     async def start(self, host: str = HOST, port: int = PORT) -> Server:
         """Listens, and returns the WebSocket server, whose `sockets` tell the port where 0 was asked for.
@@ -66,6 +78,8 @@ class PolicyServer:
                 await connection.send(pack(await self._answered(episode, data)))
         except ConnectionClosed as error:
             logger.info("A client was disconnected: %s", error)
+        except WorkEndedError:
+            logger.debug("A client still waits; the server ends.")
         logger.debug("A client left.")
 
     async def _answered(self, episode: "_Episode", data: str | bytes) -> dict[str, Any]:
@@ -73,7 +87,7 @@ class PolicyServer:
             return _error(BUSY, f"{self._waiting} questions are waiting already; allowed: {self._queue}. Ask again.")
         self._waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, _guarded, episode.answer, data)
+            return await asyncio.get_running_loop().run_in_executor(self._worker, _guarded, episode.answer, data)
         finally:
             self._waiting -= 1
 
@@ -120,7 +134,7 @@ def serve(
     queue: int = QUEUE,
     started: Callable[[int], object] | None = None,
 ) -> None:
-    """Serves a policy until the process is interrupted.
+    """Serves a policy until the process is interrupted. It acts in the thread that calls this, where it was loaded.
 
     Args:
         policy: Anything with a contract and sessions, see `policies/chunk.py`.
@@ -133,16 +147,24 @@ def serve(
     Raises:
         OSError: The address is taken or does not exist.
     """
+    worker, leaving = CallersThread(), Event()
 
-    async def forever() -> None:
-        async with await PolicyServer(policy, digest=digest, queue=queue).start(host, port) as server:
+    async def talk() -> None:
+        async with await PolicyServer(policy, digest=digest, queue=queue, worker=worker).start(host, port) as server:
             taken = next(iter(server.sockets)).getsockname()[1]
             logger.info("Serving at ws://%s:%d; Ctrl-C ends it.", host, taken)
             if started is not None:
                 started(taken)
-            await server.serve_forever()
+            await asyncio.to_thread(leaving.wait)
 
-    asyncio.run(forever())
+    with ThreadPoolExecutor(1, thread_name_prefix="clients") as clients:
+        talking = clients.submit(lambda: asyncio.run(talk()))
+        talking.add_done_callback(lambda _: worker.shutdown())
+        try:
+            worker.work()
+        finally:
+            leaving.set()
+        talking.result()
 
 
 def _commitment(message: dict[str, Any]) -> Commitment:

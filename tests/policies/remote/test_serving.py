@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from stringline.policies.execution import Execution
 from stringline.policies.remote.arrays import pack, unpack
 from stringline.policies.remote.client import RemotePolicy
 from stringline.policies.remote.protocol import RemoteError
-from stringline.policies.remote.server import PolicyServer
+from stringline.policies.remote.server import PolicyServer, serve
 
 CONTRACT = ALOHA.contract([Camera("overhead", 8, 8, "simulated")], 50.0)
 
@@ -271,6 +271,42 @@ def test_who_comes_when_too_many_wait_is_told_so(running: Callable[..., Running]
         gate.set()
         assert all(len(answer.result().time) == 5 for answer in asked)
     assert len(sessions[2].plan(observation(0, 1.0)).time) == 5
+
+
+def test_an_interrupted_server_lets_all_its_clients_go_and_computes_where_it_was_called() -> None:
+    """Ctrl-C while it computes for one client, with another one waiting and a third that asks nothing."""
+    computed, others = [], threading.Barrier(3)
+
+    def interrupt() -> None:
+        computed.append(threading.current_thread())
+        time.sleep(0.2)
+        raise KeyboardInterrupt
+
+    def ask(port: int, asks: bool) -> None:
+        with RemotePolicy(f"ws://127.0.0.1:{port}", timeout_s=10).session(0) as session:
+            others.wait(10)
+            if asks:
+                session.plan(observation(0, 1.0))
+
+    with ThreadPoolExecutor(3) as pool:
+        asked: list[Future[None]] = []
+        with pytest.raises(KeyboardInterrupt):
+            serve(
+                Drift(wait=interrupt),
+                port=0,
+                started=lambda port: asked.extend(pool.submit(ask, port, asks) for asks in (True, True, False)),
+            )
+        for answer in asked[:2]:
+            with pytest.raises(RemoteError, match="ended the connection"):
+                answer.result(10)
+        asked[2].result(10)
+    assert computed == [threading.main_thread()]
+
+
+def test_a_taken_port_is_told_to_whoever_serves(running: Callable[..., Running]) -> None:
+    taken = int(running(Drift()).address.rpartition(":")[2])
+    with pytest.raises(OSError, match="address already in use"):
+        serve(Drift(), port=taken)
 
 
 def test_nobody_there_and_a_stranger_are_named(running: Callable[..., Running]) -> None:
