@@ -3,6 +3,7 @@
     python benchmarks/training.py --json training.json
     python benchmarks/training.py --only diffusion act --rounds 3 --skip-compiled
 
+All of them take more than ten minutes on two cores. Those with a ResNet need the extra `pretrained`.
 Policies: diffusion (the default), flow, energy, diffusion_unet (the U-Net of diffusion policy) and act, both with their
 published sizes. All see three RGB-D cameras of 128x128 pixels of ALOHA, of which those with a ResNet use the colours alone, and
 make 48 actions; what they see is random and in memory.
@@ -168,11 +169,17 @@ def seconds(policy: ChunkPolicy, observed: Mapping[str, Tensor], device: str) ->
 
 
 def measure_memory(names: Sequence[str]) -> list[Row]:
-    """Trains each policy in a process of its own, with the arguments of this one."""
+    """Trains each policy in a process of its own, with the arguments of this one.
+
+    Raises:
+        SystemExit: One failed; it has said why.
+    """
     rows = []
     for name in tqdm(names, desc="memory", disable=None):
         command = [sys.executable, str(Path(__file__).resolve()), *sys.argv[1:], "--peak", name]
-        done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
+        done = subprocess.run(command, env=environment(), stdout=subprocess.PIPE, text=True)
+        if done.returncode:
+            raise SystemExit(done.returncode)
         rows.append(row(f"memory/{name}", float(done.stdout.split()[-1]), "MiB", "none", None))
     return rows
 
