@@ -2,17 +2,71 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
+from stringline.datasets.ranges import COUNT
 from stringline.encoders.attention import attend
 from stringline.policies.denoiser import Remembered, join_heads, split_heads
 
 PUBLISHED_LEVELS = 100
 """Noise levels of the published policies; their network is told the number of the level, 0 to 99."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnetSettings:
+    """What is chosen about a `ConditionalUnet`; as published.
+
+    Attributes:
+        down_dims: Channels of each level; each after the first works at half the rate of the one before.
+        kernel: Length of the convolutions, odd.
+        groups: Of the group norms; must divide all of `down_dims`.
+        level_dim: Length of the embedding of the noise level, even.
+    """
+
+    down_dims: Sequence[int] = (512, 1024, 2048)
+    kernel: int = 5
+    groups: int = 8
+    level_dim: int = 128
+
+    def __post_init__(self) -> None:
+        """Checks the sizes.
+
+        Raises:
+            ValueError: A size does not divide, or there is only one level.
+        """
+        COUNT.check(kernel=self.kernel, groups=self.groups, level_dim=self.level_dim)
+        widths = list(self.down_dims)
+        if len(widths) < 2 or any(width not in COUNT or width % self.groups for width in widths):
+            raise ValueError(f"down_dims is {widths}; allowed: at least two multiples of groups = {self.groups}.")
+        if self.kernel % 2 == 0:
+            raise ValueError(f"kernel is {self.kernel}; allowed: odd numbers.")
+        if self.level_dim < 4 or self.level_dim % 2:
+            raise ValueError(f"level_dim is {self.level_dim}; allowed: even numbers from 4.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnetDenoiserSettings(UnetSettings):
+    """What is chosen about a `UnetDenoiser`: its network, and how that sees an observation.
+
+    Attributes:
+        condition_dim: Length of the observation's vector.
+        heads: Queries of the pooling; must divide `condition_dim`.
+    """
+
+    condition_dim: int = 256
+    heads: int = 8
+
+    def __post_init__(self) -> None:
+        """See the base."""
+        super().__post_init__()
+        COUNT.check(condition_dim=self.condition_dim, heads=self.heads)
+        if self.condition_dim % self.heads:
+            raise ValueError(f"condition_dim is {self.condition_dim}; allowed: multiples of heads = {self.heads}.")
 
 
 class ConditionalUnet(nn.Module):
@@ -23,31 +77,16 @@ class ConditionalUnet(nn.Module):
     finest level has no skip connection: its way up begins above it.
     """
 
-    def __init__(
-        self,
-        action_dim: int,
-        condition_dim: int,
-        *,
-        down_dims: Sequence[int] = (512, 1024, 2048),
-        kernel: int = 5,
-        groups: int = 8,
-        level_dim: int = 128,
-    ) -> None:
+    def __init__(self, settings: UnetSettings, *, action_dim: int, condition_dim: int) -> None:
         """Builds the network.
 
         Args:
+            settings: What is chosen about it.
             action_dim: Numbers per action, A.
             condition_dim: Length of the observation's vector, C.
-            down_dims: Channels of each level; each after the first works at half the rate of the one before.
-            kernel: Length of the convolutions, odd.
-            groups: Of the group norms; must divide all of `down_dims`.
-            level_dim: Length of the embedding of the noise level, even.
-
-        Raises:
-            ValueError: A size does not divide, or there is only one level.
         """
         super().__init__()
-        _check_sizes(down_dims, kernel, groups, level_dim)
+        down_dims, kernel, groups, level_dim = settings.down_dims, settings.kernel, settings.groups, settings.level_dim
         pairs = list(pairwise((action_dim, *down_dims)))
         stage = partial(_Stage, context=level_dim + condition_dim, kernel=kernel, groups=groups)
         self.level_dim = level_dim
@@ -93,47 +132,27 @@ class UnetDenoiser(nn.Module):
     linear map, which the published network has not.
     """
 
-    def __init__(
-        self,
-        *,
-        action_dim: int,
-        chunk: int,
-        memory_dim: int,
-        condition_dim: int = 256,
-        heads: int = 8,
-        down_dims: Sequence[int] = (512, 1024, 2048),
-        kernel: int = 5,
-        groups: int = 8,
-        level_dim: int = 128,
-    ) -> None:
+    def __init__(self, settings: UnetDenoiserSettings, *, action_dim: int, chunk: int, memory_dim: int) -> None:
         """Builds the network.
 
         Args:
+            settings: What is chosen about it.
             action_dim: Numbers per action, A.
             chunk: Actions per chunk, T; a multiple of 2^(levels - 1).
             memory_dim: Width of the memory's tokens.
-            condition_dim: Length of the observation's vector.
-            heads: Queries of the pooling; must divide `condition_dim`.
-            down_dims: See `ConditionalUnet`.
-            kernel: See there.
-            groups: See there.
-            level_dim: See there.
 
         Raises:
-            ValueError: A size does not divide.
+            ValueError: The chunk does not divide.
         """
         super().__init__()
-        shortest = 2 ** (len(down_dims) - 1)
+        levels, condition_dim = len(settings.down_dims), settings.condition_dim
+        shortest = 2 ** (levels - 1)
         if chunk % shortest:
-            raise ValueError(f"chunk is {chunk}; allowed for {len(down_dims)} levels: multiples of {shortest}.")
-        if condition_dim % heads:
-            raise ValueError(f"condition_dim is {condition_dim}; allowed: multiples of heads = {heads}.")
-        self.heads = heads
+            raise ValueError(f"chunk is {chunk}; allowed for {levels} levels: multiples of {shortest}.")
+        self.heads = settings.heads
         self.query = nn.Parameter(torch.randn(condition_dim))
         self.memory_kv = nn.Linear(memory_dim, 2 * condition_dim)
-        self.network = ConditionalUnet(
-            action_dim, condition_dim, down_dims=down_dims, kernel=kernel, groups=groups, level_dim=level_dim
-        )
+        self.network = ConditionalUnet(settings, action_dim=action_dim, condition_dim=condition_dim)
 
     def remember(self, memory: Tensor) -> list[tuple[Tensor, ...]]:
         """Projects the memory, (B, N, memory_dim), to keys and values, (B, heads, N, condition_dim / heads)."""
@@ -197,12 +216,3 @@ def level_features(level: Tensor, dim: int) -> Tensor:
 
 def _convolution(inputs: int, outputs: int, kernel: int, groups: int) -> Iterable[nn.Module]:
     return (nn.Conv1d(inputs, outputs, kernel, padding=kernel // 2), nn.GroupNorm(groups, outputs), nn.Mish())
-
-
-def _check_sizes(down_dims: Sequence[int], kernel: int, groups: int, level_dim: int) -> None:
-    if len(down_dims) < 2 or any(width < 1 or width % groups for width in down_dims):
-        raise ValueError(f"down_dims is {list(down_dims)}; allowed: at least two multiples of groups = {groups}.")
-    if kernel % 2 == 0:
-        raise ValueError(f"kernel is {kernel}; allowed: odd numbers.")
-    if level_dim < 4 or level_dim % 2:
-        raise ValueError(f"level_dim is {level_dim}; allowed: even numbers from 4.")

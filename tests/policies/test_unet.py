@@ -2,20 +2,22 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from stringline.policies.unet import ConditionalUnet, UnetDenoiser, level_features
+from stringline.policies.unet import ConditionalUnet, UnetDenoiser, UnetDenoiserSettings, UnetSettings, level_features
 
-SMALL = {"down_dims": (16, 32, 64), "condition_dim": 24, "heads": 4, "level_dim": 16}
+SMALL = UnetDenoiserSettings(down_dims=(16, 32, 64), condition_dim=24, heads=4, level_dim=16)
 
 
 @pytest.fixture
 def denoiser() -> UnetDenoiser:
     torch.manual_seed(0)
-    return UnetDenoiser(action_dim=5, chunk=8, memory_dim=12, down_dims=(16, 32, 64), condition_dim=24, heads=4, level_dim=16)
+    return UnetDenoiser(SMALL, action_dim=5, chunk=8, memory_dim=12)
 
 
 def sized(network: nn.Module) -> int:
@@ -26,12 +28,12 @@ def sized(network: nn.Module) -> int:
 def test_it_has_as_many_parameters_as_the_published_network(down_dims: Sequence[int], published: int) -> None:
     """Counted in `ConditionalUnet1D` of diffusion_policy, 14 numbers per action, a global condition of 540 numbers."""
     with torch.device("meta"):
-        assert sized(ConditionalUnet(14, 540, down_dims=down_dims)) == published
+        assert sized(ConditionalUnet(UnetSettings(down_dims=down_dims), action_dim=14, condition_dim=540)) == published
 
 
 def test_it_computes_what_the_published_network_computes() -> None:
     """Against stored outputs of `ConditionalUnet1D` of diffusion_policy, whose weights were set by the same rule."""
-    network = ConditionalUnet(3, 6, down_dims=(8, 16, 32), level_dim=8).double()
+    network = ConditionalUnet(UnetSettings(down_dims=(8, 16, 32), level_dim=8), action_dim=3, condition_dim=6).double()
     set_by_rule(network)
     noisy = torch.cos(torch.arange(2 * 8 * 3, dtype=torch.float64)).reshape(2, 8, 3)
     condition = torch.sin(torch.arange(12, dtype=torch.float64)).reshape(2, 6)
@@ -144,7 +146,6 @@ def test_it_learns_chunks_that_follow_from_the_observation(denoiser: UnetDenoise
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"chunk": 10}, "chunk is 10; allowed for 3 levels: multiples of 4."),
         ({"heads": 5}, "condition_dim is 24; allowed: multiples of heads = 5."),
         ({"down_dims": (16, 36)}, r"down_dims is \[16, 36\]; allowed: at least two multiples of groups = 8."),
         ({"down_dims": (16,)}, r"down_dims is \[16\]; allowed: at least two"),
@@ -152,9 +153,14 @@ def test_it_learns_chunks_that_follow_from_the_observation(denoiser: UnetDenoise
         ({"level_dim": 7}, "level_dim is 7; allowed: even numbers from 4."),
     ],
 )
-def test_sizes_that_do_not_divide_are_refused(wrong: dict[str, int], message: str) -> None:
+def test_sizes_that_do_not_divide_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        UnetDenoiser(**{"action_dim": 5, "chunk": 8, "memory_dim": 12, **SMALL, **wrong})  # type: ignore[arg-type]
+        replace(SMALL, **wrong)
+
+
+def test_a_chunk_that_does_not_divide_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"chunk is 10; allowed for 3 levels: multiples of 4\."):
+        UnetDenoiser(SMALL, action_dim=5, chunk=10, memory_dim=12)
 
 
 def test_it_computes_in_bfloat16(denoiser: UnetDenoiser) -> None:
