@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from stringline.datasets.ranges import COUNT, Range
 from stringline.encoders.geometry import View, returned
 from stringline.encoders.normals import surface_normals
 
@@ -87,7 +88,7 @@ class Normals(DepthInput):
             ValueError: An argument is out of range.
         """
         super().__init__()
-        if reach < 1 or not 0 < steepest_deg < 90:
+        if reach not in COUNT or steepest_deg not in Range(above=0, below=90):
             raise ValueError(f"reach is {reach}, steepest_deg is {steepest_deg}; allowed: from 1, and between 0 and 90.")
         self.base_frame, self.reach, self.steepest_deg = base_frame, reach, steepest_deg
         self.reads = frozenset({"depth", "intrinsics"} | ({"T_base_camera"} if base_frame else set()))

@@ -1,5 +1,6 @@
 """From depth to places: where, in the robot's base frame, each patch of a picture stands."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -47,7 +48,7 @@ class View:
                     f"{name} has shape {tuple(x.shape)} beside pictures of {self.height}x{self.width} pixels; "
                     f"allowed: (B, {allowed}), the same B for all (got {sorted(batch)})."
                 )
-        if not self.depth_unit_m > 0:
+        if not 0 < self.depth_unit_m < math.inf:  # In simple words, which `torch.compile` can follow.
             raise ValueError(f"depth_unit_m is {self.depth_unit_m}; allowed: above 0.")
         if given and not values_are_hidden(next(iter(given.values()))):
             self._check_values()

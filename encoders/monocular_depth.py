@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from stringline.datasets.names import unknown_name
+from stringline.datasets.ranges import FINITE, POSITIVE
 from stringline.encoders.torchvision_operators import declare_torchvision_operators
 
 GIVES = ("metric", "inverse")
@@ -60,11 +61,12 @@ class MonocularDepth:
             ) from error
         self._network: Any = network.to(device).eval()
         self._gives = _meaning(model, network.config, gives)
-        if self._gives == "inverse" and not (inverse_scale is not None and inverse_scale > 0):
+        if self._gives == "inverse" and inverse_scale not in POSITIVE:
             raise ValueError(
                 f"{model!r} gives inverse depth without a scale, so metres cannot be known: take a metric model such as "
                 f"{EXAMPLE}, or give inverse_scale (above 0) and inverse_shift; got {inverse_scale}."
             )
+        FINITE.check(inverse_shift=inverse_shift)
         self._scale, self._shift, self._device = inverse_scale or 1.0, inverse_shift, device
 
     @torch.inference_mode()

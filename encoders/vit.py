@@ -6,6 +6,7 @@ from typing import Literal, Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from stringline.datasets.ranges import POSITIVE
 from stringline.encoders.attention import PositionalAttention
 from stringline.encoders.positions.encoding import EncodingRecipe, PositionEncoding
 from stringline.encoders.positions.places import Places
@@ -60,8 +61,12 @@ class Block(nn.Module):
             values: Relative values, see `PositionalAttention`.
             mlp_ratio: Hidden width of the perceptron, in units of `dim`.
             attention: Such as `PositionalAttention` or `LinearAttention`.
+
+        Raises:
+            ValueError: The perceptron has no width.
         """
         super().__init__()
+        POSITIVE.check(mlp_ratio=mlp_ratio)
         hidden = round(dim * mlp_ratio)
         self.attention_norm, self.mlp_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.attention = attention(dim, heads, values=values)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from stringline.datasets.contract import Contract
+from stringline.datasets.ranges import COUNT, NOT_NEGATIVE, SHARE
 from stringline.datasets.statistics import Statistics
 from stringline.policies.act_transformer import ActTransformer, Encoder
 from stringline.policies.chunk_policy import Batch, ChunkPolicy
@@ -17,7 +18,7 @@ from stringline.policies.committed import Committed
 from stringline.policies.masked import masked_mean
 from stringline.policies.memory import Memory
 from stringline.policies.memory_settings import check_heads
-from stringline.policies.policy_settings import PolicySettings, at_least
+from stringline.policies.policy_settings import PolicySettings
 from stringline.policies.sinusoids import sequence_positions
 
 
@@ -50,9 +51,10 @@ class ActSettings(PolicySettings):
         """See the base."""
         super().__post_init__()
         check_heads(self.dim, self.heads)
-        at_least(1, encoder_layers=self.encoder_layers, decoder_layers=self.decoder_layers, latent=self.latent)
-        if not self.kl_weight >= 0:
-            raise ValueError(f"kl_weight is {self.kl_weight}; allowed: 0 and above.")
+        COUNT.check(encoder_layers=self.encoder_layers, decoder_layers=self.decoder_layers, latent=self.latent)
+        COUNT.check(feed_forward=self.feed_forward)
+        NOT_NEGATIVE.check(kl_weight=self.kl_weight)
+        SHARE.check(dropout=self.dropout)
 
     def encoder(self) -> Encoder:
         """Returns an encoder of tokens, as both of styles and observations are."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from stringline.datasets.contract import Contract
+from stringline.datasets.ranges import COUNT
 from stringline.datasets.statistics import Statistics
 from stringline.policies.chunk_policy import ChunkPolicy
 from stringline.policies.committed import Committed
@@ -57,7 +58,8 @@ class DiffusionSettings(DenoisingSettings):
         """See the base."""
         super().__post_init__()
         known(self.prediction, "prediction", get_args(Prediction))
-        if not 1 <= self.sampling_steps <= self.noise_levels:
+        COUNT.check(noise_levels=self.noise_levels)
+        if self.sampling_steps > self.noise_levels:
             raise ValueError(f"sampling_steps is {self.sampling_steps}; allowed: 1 to noise_levels = {self.noise_levels}.")
 
     def scheduler(self, reach: float) -> Scheduler:

@@ -21,13 +21,13 @@ import torch
 from torch import Tensor
 
 from stringline.datasets.contract import Contract
+from stringline.datasets.ranges import COUNT, NOT_NEGATIVE, POSITIVE, WHOLE, Range
 from stringline.datasets.statistics import Statistics
 from stringline.policies.committed import Committed
 from stringline.policies.denoiser import Denoiser, DenoiserRecipe, Remembered
 from stringline.policies.flow import FlowPolicy, FlowSettings
 from stringline.policies.langevin import langevin
 from stringline.policies.memory import Memory
-from stringline.policies.policy_settings import at_least
 from stringline.policies.ranking_loss import choose, ranking_loss, sum_of_evidence
 from stringline.policies.samplers import starting_noise
 
@@ -44,8 +44,8 @@ class EnergySettings(FlowSettings):
         candidates: Chunks that are proposed at run time.
         temperature: Of the choice among them; see `ranking_loss.choose`. 0: the best.
         refining_level: Noise level s at which chunks are judged and refined.
-        refining_steps: Langevin steps.
-        refining_scale: Their standard deviation, in units of that level.
+        refining_steps: Langevin steps; 0 refines nothing.
+        refining_scale: Their standard deviation, above 0, in units of that level.
         landing_steps: Steps of the flow from that level to the data.
     """
 
@@ -62,12 +62,11 @@ class EnergySettings(FlowSettings):
     def __post_init__(self) -> None:
         """See the base."""
         super().__post_init__()
-        at_least(1, negatives=self.negatives, candidates=self.candidates, landing_steps=self.landing_steps)
-        at_least(0, refining_steps=self.refining_steps, ranking_weight=self.ranking_weight, temperature=self.temperature)
-        if not 0 < self.refining_level <= 1:
-            raise ValueError(f"refining_level is {self.refining_level}; allowed: above 0, up to 1.")
-        if not self.refining_scale > 0:
-            raise ValueError(f"refining_scale is {self.refining_scale}; it must be positive; refining_steps=0 refines nothing.")
+        COUNT.check(negatives=self.negatives, candidates=self.candidates, landing_steps=self.landing_steps)
+        WHOLE.check(refining_steps=self.refining_steps)
+        NOT_NEGATIVE.check(ranking_weight=self.ranking_weight, temperature=self.temperature)
+        Range(above=0, most=1).check(refining_level=self.refining_level)
+        POSITIVE.check(refining_scale=self.refining_scale)
 
 
 class EnergyPolicy(FlowPolicy):

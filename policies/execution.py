@@ -3,13 +3,13 @@
 Simulation, servers and the bridge take an `Execution` and ask its sessions; this module imports without torch.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 from stringline.datasets.contract import Contract
 from stringline.datasets.names import unknown_name
+from stringline.datasets.ranges import COUNT, FINITE, NOT_NEGATIVE
 from stringline.policies.chunk import Policy, Session
 from stringline.policies.executed_session import Blend, Clock, ExecutedSession, Plain
 from stringline.policies.latency import Latency, periods
@@ -49,12 +49,12 @@ class Execution:
         if self.name not in NAMES:
             raise unknown_name("execution", self.name, NAMES)
         late = self.delay_s
-        if late != MEASURED and not (isinstance(late, (int, float)) and 0 <= late < math.inf):
+        if late != MEASURED and late not in NOT_NEGATIVE:
             raise ValueError(f"execution.delay_s is {late!r}; allowed: seconds from 0 on, or {MEASURED!r}.")
         if self.decay is not None and self.name != ENSEMBLE:
             raise ValueError(f"execution.decay is for {ENSEMBLE}; the execution is {self.name}.")
-        if self.decay is not None and not (isinstance(self.decay, (int, float)) and math.isfinite(self.decay)):
-            raise ValueError(f"execution.decay is {self.decay!r}; allowed: finite numbers.")
+        if self.decay is not None:
+            FINITE.check(**{"execution.decay": self.decay})
 
     @classmethod
     def of(cls, settings: Mapping[str, Any] | None) -> Self:
@@ -108,7 +108,7 @@ class Execution:
         Raises:
             ValueError: The policy cannot do this, or the number of actions is none.
         """
-        if execute_steps is not None and execute_steps < 1:
+        if execute_steps is not None and execute_steps not in COUNT:
             raise ValueError(f"execute_steps is {execute_steps}; allowed: 1 and above, or null for whole chunks.")
         hz = policy.contract.control_hz
         delay = self.delay_steps(hz)

@@ -19,7 +19,7 @@ from stringline.policies.denoiser import Denoiser, Remembered
 from stringline.policies.flow_steps import Solver, walk
 from stringline.policies.masked import masked_mean
 from stringline.policies.memory import Memory
-from stringline.policies.policy_settings import DenoisingSettings, at_least
+from stringline.policies.policy_settings import DenoisingSettings
 from stringline.policies.samplers import known, starting_noise
 
 Levels = Literal["uniform", "beta"]
@@ -43,7 +43,6 @@ class FlowSettings(DenoisingSettings):
         super().__post_init__()
         known(self.solver, "solver", get_args(Solver))
         known(self.levels, "distribution of levels", get_args(Levels))
-        at_least(1, sampling_steps=self.sampling_steps)
 
 
 class FlowPolicy(ChunkPolicy):

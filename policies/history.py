@@ -8,6 +8,8 @@ import numpy as np
 from torch import nn
 
 from stringline.datasets.contract import Array, Observation
+from stringline.datasets.ranges import NOT_NEGATIVE, POSITIVE, SHARE
+from stringline.encoders.positions.starts import check_wavelengths
 
 logger = logging.getLogger(__name__)
 
@@ -45,12 +47,11 @@ class History(nn.Module):
         """
         super().__init__()
         self.ages_s = tuple(sorted((float(age) for age in ages_s), reverse=True))
-        if not self.ages_s or not self.ages_s[-1] > 0 or len(set(self.ages_s)) < len(self.ages_s):
+        if not self.ages_s or any(age not in POSITIVE for age in self.ages_s) or len(set(self.ages_s)) < len(self.ages_s):
             raise ValueError(f"ages_s is {list(ages_s)}; allowed: different times above 0, in seconds, at least one.")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"history.dropout is {dropout}; allowed: 0 to below 1.")
-        if not tolerance_s >= 0:
-            raise ValueError(f"history.tolerance_s is {tolerance_s}; allowed: 0 and above.")
+        check_wavelengths(**{"history.wavelengths_s": wavelengths_s})
+        SHARE.check(**{"history.dropout": dropout})
+        NOT_NEGATIVE.check(**{"history.tolerance_s": tolerance_s})
         self.wavelengths_s = (float(wavelengths_s[0]), float(wavelengths_s[1]))
         self.pictures, self.dropout, self.tolerance_s = pictures, dropout, tolerance_s
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stringline.datasets.contract import Camera, Contract
+from stringline.datasets.ranges import COUNT, SHARE, WHOLE
 from stringline.encoders.depth_inputs import DepthInput
 from stringline.encoders.patches import ConvolutionalStem, EmbeddingRecipe
 from stringline.encoders.positions.coordinates import Coordinates
@@ -73,18 +74,20 @@ class ObservationSettings(MemorySettings):
         """Checks the numbers.
 
         Raises:
-            ValueError: The width does not divide, or a share is none.
+            ValueError: The width does not divide, or a number is out of its range.
         """
+        COUNT.check(depth=self.depth)
+        WHOLE.check(registers=self.registers)
+        SHARE.check(joint_dropout=self.joint_dropout)
         check_heads(self.dim, self.heads)
-        if not 0 <= self.joint_dropout < 1:
-            raise ValueError(f"joint_dropout is {self.joint_dropout}; allowed: 0 to below 1.")
 
 
 def check_heads(dim: int, heads: int) -> None:
     """Checks that tokens divide into attention heads of even size.
 
     Raises:
-        ValueError: They do not.
+        ValueError: They do not, or a number is none.
     """
+    COUNT.check(dim=dim, heads=heads)
     if dim % (2 * heads):
         raise ValueError(f"dim is {dim} with {heads} heads; allowed: multiples of {2 * heads}.")

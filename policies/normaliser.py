@@ -5,6 +5,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from stringline.datasets.ranges import POSITIVE
 from stringline.datasets.statistics import QUANTILES, Floats, KeyStatistics
 
 
@@ -34,11 +35,10 @@ class Normaliser(nn.Module):
             clip: See the class.
 
         Raises:
-            ValueError: The floor is not positive.
+            ValueError: The floor is not above 0, so channels that never change would have no range.
         """
         super().__init__()
-        if not floor > 0:
-            raise ValueError(f"floor is {floor}; it must be positive, since channels that never change have no range.")
+        POSITIVE.check(floor=floor)
         self.clip = clip
         lowest, highest = torch.as_tensor(low), torch.as_tensor(high)
         middle, half = (lowest + highest) / 2, ((highest - lowest) / 2).clamp(min=floor / 2)

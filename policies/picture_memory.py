@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from stringline.datasets.contract import Camera, Contract
+from stringline.datasets.ranges import COUNT
 from stringline.datasets.statistics import Statistics
 from stringline.encoders.camera_views import camera_view, presence, read_key
 from stringline.encoders.patches import EmbeddingRecipe, PatchProjection
@@ -106,6 +107,7 @@ class FeatureMapSettings(MemorySettings):
         Raises:
             ValueError: It does not divide.
         """
+        COUNT.check(dim=self.dim)
         if self.dim % 4:
             raise ValueError(f"dim is {self.dim}; allowed: multiples of 4.")
 
@@ -169,6 +171,14 @@ class KeypointSettings(MemorySettings):
     points: int = 32
     features: int = 64
 
+    def __post_init__(self) -> None:
+        """Checks the numbers.
+
+        Raises:
+            ValueError: One is out of its range.
+        """
+        COUNT.check(points=self.points, features=self.features)
+
 
 class KeypointMemory(PictureMemory):
     """One token: where features lie in each camera's picture, and the joints; diffusion policy conditions its U-Net with it.
@@ -222,11 +232,12 @@ class PlainVisionSettings(MemorySettings):
     heads: int = 4
 
     def __post_init__(self) -> None:
-        """Checks the width.
+        """Checks the numbers.
 
         Raises:
-            ValueError: It does not divide.
+            ValueError: The width does not divide, or a number is out of its range.
         """
+        COUNT.check(depth=self.depth)
         check_heads(self.dim, self.heads)
 
 

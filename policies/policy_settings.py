@@ -7,6 +7,7 @@ settings and policy, of a plain configuration. What a policy is told of the data
 from dataclasses import dataclass
 from functools import partial
 
+from stringline.datasets.ranges import COUNT
 from stringline.policies.action_spaces.space import ActionSpaceRecipe, ContractActions
 from stringline.policies.denoiser import Denoiser, DenoiserRecipe, TransformerDenoiser
 from stringline.policies.memory import MemoryRecipe
@@ -35,7 +36,7 @@ class PolicySettings:
         Raises:
             ValueError: A number is out of its range, or a name does not exist.
         """
-        at_least(1, chunk=self.chunk)
+        COUNT.check(chunk=self.chunk)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ class DenoisingSettings(PolicySettings):
     def __post_init__(self) -> None:
         """See the base."""
         super().__post_init__()
-        at_least(1, draws=self.draws)
+        COUNT.check(dim=self.dim, depth=self.depth, heads=self.heads, sampling_steps=self.sampling_steps, draws=self.draws)
 
     def network(self, recipe: DenoiserRecipe | None, *, action_dim: int, memory_dim: int) -> Denoiser:
         """Makes a network over noisy chunks.
@@ -76,14 +77,3 @@ class DenoisingSettings(PolicySettings):
         """
         make = recipe or partial(TransformerDenoiser, dim=self.dim, depth=self.depth, heads=self.heads)
         return make(action_dim=action_dim, chunk=self.chunk, memory_dim=memory_dim)
-
-
-def at_least(least: int, **numbers: float) -> None:
-    """Checks numbers of settings, by name.
-
-    Raises:
-        ValueError: One is smaller.
-    """
-    for name, number in numbers.items():
-        if number < least:
-            raise ValueError(f"{name} is {number}; it must be at least {least}.")

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract import ActionKind, Contract, Observation
+from stringline.datasets.ranges import FINITE
 from stringline.policies.chunk import ActionChunk, Session
 from stringline.policies.commitment import SAME_TIME_S
 from stringline.policies.due import actions_at, postponed
@@ -33,8 +34,7 @@ class TemporalEnsemble:
         Raises:
             ValueError: The decay is not finite, or an average of such actions means nothing.
         """
-        if not np.isfinite(decay):
-            raise ValueError(f"decay is {decay}; allowed: finite numbers.")
+        FINITE.check(decay=decay)
         check_averages(contract)
         self._session, self._decay = session, decay
         self._plans: list[ActionChunk] = []

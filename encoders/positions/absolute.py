@@ -7,6 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from stringline.datasets.ranges import FINITE
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.frequencies import Axial
 from stringline.encoders.positions.places import Places
@@ -84,15 +85,15 @@ class LearnedEncoding(PositionEncoding):
             seed: Of the start.
 
         Raises:
-            ValueError: Not one entry per axis, no cells, or an empty range.
+            ValueError: Not one entry per axis, no cells, or a range that is empty or has no end.
         """
         super().__init__(heads, head_dim, axes)
         cells = [cells] * axes if isinstance(cells, int) else cells
         low, high = ([end] * axes if isinstance(end, int | float) else end for end in (low, high))
         sane = len(cells) == len(low) == len(high) == axes and min(cells) > 0
-        if not sane or any(not a < b for a, b in zip(low, high, strict=True)):
+        if not sane or any(a not in FINITE or b not in FINITE or not a < b for a, b in zip(low, high, strict=True)):
             got = f"cells {list(cells)}, low {list(low)}, high {list(high)}"
-            raise ValueError(f"{got}; allowed: {axes} entries each, cells above 0, low below high.")
+            raise ValueError(f"{got}; allowed: {axes} entries each, cells above 0, low below high, both finite.")
         self.cells = tuple(cells)
         self.register_buffer("low", torch.tensor(low, dtype=torch.float64), persistent=False)
         self.register_buffer(

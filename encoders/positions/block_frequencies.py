@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from stringline.encoders.positions.fourier import sine_transform
 from stringline.encoders.positions.frequencies import Frequencies, check_block
-from stringline.encoders.positions.starts import Start, isotropic
+from stringline.encoders.positions.starts import Start, isotropic, stored_unit
 
 
 class Circulant(Frequencies):
@@ -54,7 +54,7 @@ class Circulant(Frequencies):
         super().__init__(sets, axes, planes)
         self.block = block
         self.start = Start(wavelengths=wavelengths, theta=theta, uniform=uniform, omega=omega)
-        self.register_buffer("scale", torch.tensor(scale or self.start.unit))
+        self.register_buffer("scale", stored_unit(scale, self.start))
         self.scaled = nn.Parameter(torch.empty(sets, axes, 2 * planes // block, block))
         self.reset_parameters(seed)
 
@@ -115,7 +115,7 @@ class LinearlyDependent(Frequencies):
         check_block(block, planes)
         self.block = block
         self.start = Start(wavelengths=wavelengths, theta=theta)
-        self.register_buffer("scale", torch.tensor(scale or self.start.unit))
+        self.register_buffer("scale", stored_unit(scale, self.start))
         self.directions = nn.Parameter(torch.empty(sets, axes, 2 * planes // block))
         self.scaled = nn.Parameter(torch.empty(sets, planes))
         self.reset_parameters(seed)

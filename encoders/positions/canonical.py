@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from stringline.datasets.ranges import POSITIVE
 from stringline.encoders.geometry import View
 from stringline.encoders.positions.coordinates import MetricPlaces
 
@@ -136,7 +137,7 @@ class CylindricalPlaces(CanonicalPlaces):
             ValueError: As `CanonicalPlaces`, or the radius is not above 0.
         """
         super().__init__(origin=origin, axis=axis, forward=forward, perturbation=perturbation)
-        if not 0 < radius < float("inf"):
+        if radius not in POSITIVE:
             raise ValueError(f"radius is {radius}; allowed: above 0, in metres.")
         self.radius = radius
 

@@ -17,6 +17,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from stringline.datasets.ranges import NOT_NEGATIVE
 from stringline.encoders.positions.bases import Cayley
 from stringline.encoders.positions.block_frequencies import LinearlyDependent
 from stringline.encoders.positions.frequencies import Axial
@@ -40,8 +41,7 @@ class _ComRope(RotaryEncoding):
         share_heads: bool,
         seed: int,
     ) -> None:
-        if not init_std >= 0:
-            raise ValueError(f"init_std is {init_std}; allowed: 0 or more.")
+        NOT_NEGATIVE.check(init_std=init_std)
         self.init_std, self.block = init_std, block
         super().__init__(
             heads,

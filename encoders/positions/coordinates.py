@@ -6,6 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from stringline.datasets.ranges import FINITE
 from stringline.encoders.geometry import View, patch_depth, patch_places
 from stringline.encoders.positions.perturbation import PatchCentres
 from stringline.encoders.positions.precision import values_are_hidden
@@ -87,9 +88,10 @@ class PatchDepthPlaces(nn.Module):
             perturbation: See `PatchCentres`; of u and v, while the depth stays that of the patch.
 
         Raises:
-            ValueError: The grid or the perturbation is out of range.
+            ValueError: The grid or the perturbation is out of range, or the slope is not finite.
         """
         super().__init__()
+        FINITE.check(units_per_metre=units_per_metre)
         self.grid = _grid_size(grid)
         self.centres = PatchCentres(perturbation)
         self.slope = nn.Parameter(torch.tensor(units_per_metre))

@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.positions.starts import Start
+from stringline.encoders.positions.starts import Start, stored_unit
 
 
 class Frequencies(nn.Module, ABC):
@@ -92,7 +92,7 @@ class Mixed(Frequencies):
         """
         super().__init__(sets, axes, planes)
         self.start = Start(wavelengths=wavelengths, theta=theta, uniform=uniform, omega=omega)
-        self.register_buffer("scale", torch.tensor(scale or self.start.unit))
+        self.register_buffer("scale", stored_unit(scale, self.start))
         self.scaled = nn.Parameter(torch.empty(sets, axes, planes))
         self.reset_parameters(seed)
 
@@ -153,7 +153,7 @@ class Axial(Frequencies):
         if block is not None and 2 * planes // block < axes:
             raise ValueError(f"{axes} axes with {2 * planes // block} blocks; allowed: at least one block for each axis.")
         self.start = Start(wavelengths=wavelengths, theta=theta)
-        self.register_buffer("scale", torch.tensor(scale or self.start.unit))
+        self.register_buffer("scale", stored_unit(scale, self.start))
         axis = _runs(axes, planes) if block is None else _turns(axes, planes, block)
         self.shares = torch.bincount(axis, minlength=axes).tolist()  # Planes of each axis.
         self.register_buffer("axis", axis, persistent=False)

@@ -6,6 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from stringline.datasets.ranges import POSITIVE
 from stringline.encoders.positions.bases import antisymmetric
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.places import MatrixPlaces
@@ -49,8 +50,7 @@ class LieRE(PositionEncoding):
         super().__init__(heads, head_dim, axes, share_heads=share_heads)
         if block < 2 or head_dim % block:
             raise ValueError(f"block is {block}; allowed: divisors of head_dim {head_dim} from 2.")
-        if not uniform > 0:
-            raise ValueError(f"uniform is {uniform}; allowed: above 0.")
+        POSITIVE.check(uniform=uniform)
         self.block, self.uniform = block, uniform
         self.entries = nn.Parameter(torch.empty(self.sets, axes, head_dim // block, block * (block - 1) // 2))
         self.reset_parameters(seed)

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from stringline.datasets.ranges import NOT_NEGATIVE
 from stringline.encoders.geometry import View, patch_centres
 
 
@@ -45,7 +46,7 @@ class PatchCentres(nn.Module):
             ValueError: It is negative or not finite.
         """
         super().__init__()
-        if not 0 <= perturbation < math.inf:
+        if perturbation not in NOT_NEGATIVE:
             raise ValueError(f"perturbation is {perturbation}; allowed: 0 (none) and above, in cells.")
         self.perturbation = perturbation
 

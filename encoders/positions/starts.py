@@ -1,10 +1,13 @@
 """Where learned frequencies start: directions, and wavelengths that cover the scene."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from stringline.datasets.ranges import POSITIVE, Range
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,12 +34,12 @@ class Start:
         if len(given) != 1:
             got = ", ".join(given) or "none"
             raise ValueError(f"Frequencies start by {got}; allowed: exactly one of wavelengths, theta, uniform, omega.")
-        if self.wavelengths is not None and not 0 < self.wavelengths[0] <= self.wavelengths[1]:
-            raise ValueError(f"wavelengths are {self.wavelengths}; allowed: (shortest, longest) with 0 < shortest <= longest.")
-        if self.theta is not None and not self.theta > 1:
-            raise ValueError(f"theta is {self.theta}; allowed: above 1.")
-        if self.uniform is not None and not self.uniform > 0:
-            raise ValueError(f"uniform is {self.uniform}; allowed: above 0.")
+        if self.wavelengths is not None:
+            check_wavelengths(wavelengths=self.wavelengths)
+        if self.theta is not None:
+            Range(above=1).check(theta=self.theta)
+        if self.uniform is not None:
+            POSITIVE.check(uniform=self.uniform)
 
     @property
     def unit(self) -> float:
@@ -80,6 +83,32 @@ class Start:
         if self.theta is not None:
             return rotated_grid(sets, axes, planes, self.theta, generator)
         return isotropic(sets, axes, planes, generator) * self.magnitudes(planes)
+
+
+def check_wavelengths(**pairs: Sequence[float]) -> None:
+    """Refuses what is no range of wavelengths, by name.
+
+    Raises:
+        ValueError: There are not two, one is not above 0, or the first is the longer one.
+    """
+    for name, pair in pairs.items():
+        if len(pair) != 2 or any(length not in POSITIVE for length in pair) or not pair[0] <= pair[1]:
+            raise ValueError(f"{name} are {tuple(pair)}; allowed: (shortest, longest) with 0 < shortest <= longest.")
+
+
+def stored_unit(scale: float | None, start: Start) -> Tensor:
+    """Returns the frequency that a stored parameter of 1 means, a scalar in radians per unit of the coordinates.
+
+    Args:
+        scale: As it was asked for; None: that of the start.
+        start: Of these frequencies.
+
+    Raises:
+        ValueError: It is not above 0.
+    """
+    if scale is not None:
+        POSITIVE.check(scale=scale)
+    return torch.tensor(start.unit if scale is None else scale)
 
 
 def geometric(planes: int, theta: float) -> Tensor:

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from stringline.datasets.ranges import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, WHOLE, Range
 from stringline.encoders.training.parameter_groups import parameter_groups
 from stringline.encoders.training.schedule import warmup_cosine
 
@@ -61,17 +62,14 @@ class TrainerSettings:
         Raises:
             ValueError: A number is out of range.
         """
-        for name, value in {
-            "steps": steps,
-            "batch_size": batch_size,
-            "accumulate": accumulate,
-            "probe_every": probe_every,
-            "save_every": save_every,
-            "evaluate_every": evaluate_every,
-            "log_every": log_every,
-        }.items():
-            if value < 1:
-                raise ValueError(f"trainer.{name} is {value}; it must be at least 1.")
+        _check(COUNT, steps=steps, batch_size=batch_size, accumulate=accumulate)
+        _check(COUNT, probe_every=probe_every, save_every=save_every, evaluate_every=evaluate_every, log_every=log_every)
+        _check(WHOLE, warmup_steps=warmup_steps)
+        _check(NOT_NEGATIVE, learning_rate=learning_rate, final_learning_rate=final_learning_rate, weight_decay=weight_decay)
+        _check(POSITIVE, clip_norm=clip_norm)
+        _check(Range(least=0, most=1), ema_decay=ema_decay)
+        if len(betas) != 2 or not all(beta in SHARE for beta in betas):
+            raise ValueError(f"trainer.betas is {list(betas)}; allowed: two numbers, each {SHARE}.")
         if accumulate > batch_size:
             raise ValueError(f"trainer.accumulate is {accumulate}; allowed: 1 to trainer.batch_size = {batch_size}.")
         if precision not in ("auto", "bf16", "no"):
@@ -106,3 +104,7 @@ class TrainerSettings:
     def parameter_groups(self, model: nn.Module) -> list[dict[str, object]]:
         """Returns the optimiser's groups: parameters with weight decay, and those that are spared."""
         return parameter_groups(model, self.weight_decay)
+
+
+def _check(allowed: Range, **numbers: float) -> None:
+    allowed.check(**{f"trainer.{name}": number for name, number in numbers.items()})

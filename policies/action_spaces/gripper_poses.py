@@ -13,6 +13,7 @@ from stringline.datasets.embodiments.bodies import BODIES
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.datasets.names import unknown_name
+from stringline.datasets.ranges import COUNT, POSITIVE
 from stringline.policies.action_spaces.kinematics import ForwardKinematics, placed, seen_from
 from stringline.policies.action_spaces.rotations import rotation_of, six_numbers
 from stringline.policies.action_spaces.space import ActionSpace
@@ -54,10 +55,8 @@ class GripperPoses(ActionSpace):
         super().__init__()
         if contract.embodiment not in BODIES:
             raise unknown_name("body with known kinematics", contract.embodiment, BODIES)
-        if min(first_iterations, iterations) < 1 or not tolerance > 0:
-            raise ValueError(
-                f"tolerance is {tolerance}, iterations {first_iterations} and {iterations}; allowed: above 0, and at least 1."
-            )
+        POSITIVE.check(tolerance=tolerance)
+        COUNT.check(first_iterations=first_iterations, iterations=iterations)
         self.body = BODIES[contract.embodiment]
         _check_joints(contract, self.body)
         self.tolerance, self.first_iterations, self.iterations = tolerance, first_iterations, iterations

@@ -200,11 +200,11 @@ def test_committed_actions_are_refused(act: MakeAct) -> None:
     ("wrong", "message"),
     [
         ({"dim": 30, "heads": 4}, "dim is 30 with 4 heads; allowed: multiples of 8."),
-        ({"latent": 0}, "latent is 0; it must be at least 1."),
-        ({"decoder_layers": 0}, "decoder_layers is 0; it must be at least 1."),
-        ({"encoder_layers": 0}, "encoder_layers is 0; it must be at least 1."),
+        ({"latent": 0}, "latent is 0; allowed: whole numbers 1 and above."),
+        ({"decoder_layers": 0}, "decoder_layers is 0; allowed: whole numbers 1 and above."),
+        ({"encoder_layers": 0}, "encoder_layers is 0; allowed: whole numbers 1 and above."),
         ({"kl_weight": -1.0}, "kl_weight is -1.0; allowed: 0 and above."),
-        ({"chunk": 0}, "chunk is 0; it must be at least 1."),
+        ({"chunk": 0}, "chunk is 0; allowed: whole numbers 1 and above."),
     ],
 )
 def test_sizes_out_of_range_are_refused(act: MakeAct, wrong: dict[str, object], message: str) -> None:

@@ -320,7 +320,7 @@ def test_another_denoiser_takes_the_place_of_the_transformer(
         ("policy.sampler=dpm", r"no sampler 'dpm'\. Did you mean 'ddpm'"),
         ("policy.spacing=linspace", r"no timestep spacing 'linspace'.*Allowed: leading, trailing"),
         ("policy.sampling_steps=101", r"sampling_steps is 101; allowed: 1 to noise_levels = 100"),
-        ("policy.draws=0", r"draws is 0; it must be at least 1"),
+        ("policy.draws=0", r"draws is 0; allowed: whole numbers 1 and above"),
     ],
 )
 def test_what_cannot_be_is_refused(make_policy: MakePolicy, override: str, message: str) -> None:

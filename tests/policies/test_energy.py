@@ -195,15 +195,15 @@ def test_the_policy_beats_its_own_coarse_proposal(
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("policy.negatives=0", r"negatives is 0; it must be at least 1"),
-        ("policy.candidates=0", r"candidates is 0; it must be at least 1"),
-        ("policy.landing_steps=0", r"landing_steps is 0; it must be at least 1"),
-        ("policy.refining_steps=-1", r"refining_steps is -1; it must be at least 0"),
-        ("policy.temperature=-0.5", r"temperature is -0.5; it must be at least 0"),
-        ("policy.ranking_weight=-1", r"ranking_weight is -1; it must be at least 0"),
+        ("policy.negatives=0", r"negatives is 0; allowed: whole numbers 1 and above"),
+        ("policy.candidates=0", r"candidates is 0; allowed: whole numbers 1 and above"),
+        ("policy.landing_steps=0", r"landing_steps is 0; allowed: whole numbers 1 and above"),
+        ("policy.refining_steps=-1", r"refining_steps is -1; allowed: whole numbers 0 and above"),
+        ("policy.temperature=-0.5", r"temperature is -0.5; allowed: 0 and above"),
+        ("policy.ranking_weight=-1", r"ranking_weight is -1; allowed: 0 and above"),
         ("policy.refining_level=0", r"refining_level is 0; allowed: above 0, up to 1"),
         ("policy.refining_level=1.5", r"refining_level is 1.5; allowed: above 0, up to 1"),
-        ("policy.refining_scale=0", r"refining_scale is 0; it must be positive"),
+        ("policy.refining_scale=0", r"refining_scale is 0; allowed: above 0"),
         ("policy.solver=rk4", r"no solver 'rk4'"),
     ],
 )

@@ -122,8 +122,8 @@ def test_draws_are_those_of_the_seed(make_flow: MakeFlow, make_batch: MakeBatch)
     [
         ("policy.solver=rk4", r"no solver 'rk4'\..*Allowed: euler, heun, midpoint"),
         ("policy.levels=normal", r"no distribution of levels 'normal'\..*Allowed: beta, uniform"),
-        ("policy.sampling_steps=0", r"sampling_steps is 0; it must be at least 1"),
-        ("policy.draws=0", r"draws is 0; it must be at least 1"),
+        ("policy.sampling_steps=0", r"sampling_steps is 0; allowed: whole numbers 1 and above"),
+        ("policy.draws=0", r"draws is 0; allowed: whole numbers 1 and above"),
         ("policy.chunk=7", r"chunk is 7; allowed: multiples of steps_per_token = 2"),
     ],
 )

@@ -116,5 +116,5 @@ def test_what_does_not_fit_is_refused() -> None:
         encoding.set_angle_matrices(torch.ones(2, 4, 4, 4))
     with pytest.raises(ValueError, match="block is 6; allowed: even divisors of head_dim 16"):
         ComRopeLd(2, 16, 3, block=6)
-    with pytest.raises(ValueError, match="init_std is -1.0; allowed: 0 or more"):
+    with pytest.raises(ValueError, match="init_std is -1.0; allowed: 0 and above"):
         ComRopeLd(2, 16, 3, init_std=-1.0)

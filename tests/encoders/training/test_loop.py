@@ -163,7 +163,7 @@ def test_vectors_and_spared_parameters_have_no_weight_decay(tmp_path: Path) -> N
 
 
 def test_settings_out_of_range_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"trainer.steps is 0; it must be at least 1"):
+    with pytest.raises(ValueError, match=r"trainer.steps is 0; allowed: whole numbers 1 and above"):
         Trainer(steps=0, batch_size=1)
     with pytest.raises(ValueError, match=r"precision is 'fp8'; allowed: 'auto', 'bf16', 'no'"):
         Trainer(steps=1, batch_size=1, precision="fp8")
