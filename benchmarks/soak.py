@@ -4,10 +4,13 @@
     python benchmarks/soak.py --minutes 0.5                      to try
     python benchmarks/soak.py --minutes 30 --swing               the same without MuJoCo, pictures and a network
     python benchmarks/soak.py --minutes 30 execution=real_time_chunking
+    python benchmarks/soak.py --minutes 30 robot=kuka_emulated task=kuka_pick checkpoint=...
+    python benchmarks/soak.py --minutes 30 --swing robot=kuka_emulated task=kuka_pick
 
 What runs is what `stringline-deploy robot.lock_step=false` runs, and what its options (of configs/deploy.yaml) change: servos
-on pseudo-terminals over the MuJoCo world, a process per camera, the shipped checkpoint, the device process behind its safety
-filter, the incident recorder, and the recorder of one long episode, without pictures, of which half an hour would be 7 GB.
+on pseudo-terminals or controllers on UDP over the MuJoCo world, a process per camera, the checkpoint, the device process behind
+its safety filter, the incident recorder, and the recorder of one long episode, without pictures, of which half an hour would be
+7 GB.
 Worlds follow one another, seed after seed, each until success or the task's time limit, with the way home in between. The
 policy acts in the supervisor's process, as it does in a deployment. `--swing` has joints swing instead, faster than they may:
 no camera, no network, a world without MuJoCo. The table's last column says how many cores each part took.
@@ -37,12 +40,14 @@ from typing import Any
 import numpy as np
 
 from stringline.datasets.contract import Observation
-from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.episode import EpisodeAttributes
 from stringline.policies.chunk import ActionChunk, Policy
+from stringline.real_robot.arm_kinds import FriArms, arm_kind
 from stringline.real_robot.deployment_recorder import DeploymentRecorder
 from stringline.real_robot.device_process import DeviceError
 from stringline.real_robot.emulators.client import Emulator, EmulatorError
+from stringline.real_robot.emulators.fri.client import FriEmulator
 from stringline.real_robot.live_arms import LiveArms, LiveResult, live_emulator
 from stringline.real_robot.process_memory import MEBIBYTE, Growth, processor_s, resident
 
@@ -59,7 +64,9 @@ INTERRUPTED = 130
 class Swing:
     """A policy without eyes: every joint swings about its home pose, some of them faster than they may."""
 
-    contract = ALOHA.contract([], 50.0)
+    def __init__(self, body: Embodiment) -> None:
+        """Swings the joints of a body."""
+        self._body, self.contract = body, body.contract([], 50.0)
 
     def session(self, seed: int) -> "Swing":
         """Returns itself: it remembers nothing."""
@@ -68,9 +75,9 @@ class Swing:
     def plan(self, observation: Observation) -> ActionChunk:
         """Answers with the next second."""
         due = float(observation["time"]) + 0.02 * np.arange(48, dtype=np.float64)
-        hz = 0.2 + 0.15 * np.arange(len(ALOHA.joints))
-        way = ALOHA.home + 0.4 * np.sin(2 * np.pi * np.outer(due, hz))
-        return ActionChunk(due, np.clip(way, ALOHA.lower, ALOHA.upper).astype(np.float32))
+        hz = 0.2 + 0.15 * np.arange(len(self._body.joints))
+        way = self._body.home + 0.4 * np.sin(2 * np.pi * np.outer(due, hz))
+        return ActionChunk(due, np.clip(way, self._body.lower, self._body.upper).astype(np.float32))
 
 
 @dataclass
@@ -143,9 +150,10 @@ class Soak:
             self._progress()
 
     def _recorder(self, arms: LiveArms, folder: Path) -> DeploymentRecorder:
-        contract, task = ALOHA.contract([], float(self._settings["robot"]["control_hz"])), self._settings["task"]["name"]
-        about = EpisodeAttributes(contract, task, FIRST_SEED, source="deployment")
-        return DeploymentRecorder(arms.device, folder / "episodes", about, ALOHA, frame_hz=1.0)
+        robot, task = self._settings["robot"], self._settings["task"]["name"]
+        body = arm_kind(robot).body
+        about = EpisodeAttributes(body.contract([], float(robot["control_hz"])), task, FIRST_SEED, source="deployment")
+        return DeploymentRecorder(arms.device, folder / "episodes", about, body, frame_hz=1.0)
 
     def _look(self) -> None:
         """Looks at memory when it is time to."""
@@ -244,7 +252,11 @@ def deployment_settings(overrides: Sequence[str]) -> dict[str, Any]:
 def _actor(settings: Mapping[str, Any], folder: Path, *, swing: bool) -> Iterator[tuple[Policy, Emulator]]:
     """Yields who acts, and the emulator of its arms, not started yet."""
     if swing:
-        yield Swing(), Emulator(["--plant", "first_order", "--capture", str(folder)])
+        kind = arm_kind(settings["robot"])
+        emulator = Emulator(["--plant", "first_order", "--capture", str(folder)])
+        if isinstance(kind, FriArms):
+            emulator = FriEmulator(["--arms", kind.arms, "--version", kind.version, "--capture", str(folder)])
+        yield Swing(kind.body), emulator
         return
     import torch
 

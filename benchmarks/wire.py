@@ -1,8 +1,9 @@
-"""What the wire costs a policy: the same seeds directly in simulation and through the servo protocol, and some by the clock.
+"""What the wire costs a policy: the same seeds directly in simulation and through the arms' protocol, and some by the clock.
 
     python benchmarks/wire.py --seeds 100 --output runs/wire
     python benchmarks/wire.py --seeds 100 --workers 2 --output runs/wire_late execution=real_time_chunking execution.delay_s=0.1
     python benchmarks/wire.py --seeds 4 --by-the-clock 1 --output runs/wire_try task.time_limit_s=10
+    python benchmarks/wire.py task=kuka_pick robot=kuka_emulated checkpoint=... --seeds 100 --output runs/wire_kuka
 
 Everything after the options overrules configs/deploy.yaml: checkpoint=, task=, execution=, execute_steps=, options.
 Through the wire a world, the device process with its safety filter and the policy wait for each other (lock-step), so nothing
@@ -13,8 +14,8 @@ continues. `stringline-compare OUTPUT/direct OUTPUT/wire` shows the comparison a
 
 Printed are both rates with their Wilson 95 % intervals; the difference on the same seeds, wire less direct, with Tango's 95 %
 interval and McNemar's exact test; and whether that interval is inside plus or minus 10 points. Then the first `--by-the-clock`
-seeds run in real time, with pictures, network and servos on this machine: success, time of a cycle, its jitter, the age of
-commands, and goals outside the limits where they arrive. All of it is in OUTPUT/wire.json.
+seeds run in real time, with pictures, network and emulated arms on this machine: success, time of a cycle, its jitter, the age
+of commands, and goals outside the limits where they arrive. All of it is in OUTPUT/wire.json.
 """
 
 import argparse

@@ -29,6 +29,7 @@ from stringline.real_robot.live_view import check_place, viewing
 from stringline.real_robot.lock_step import LockStepRobot
 from stringline.real_robot.loop_watch import LoopWatch
 from stringline.real_robot.modes import DeploymentMode
+from stringline.real_robot.new_world import begin_world
 from stringline.real_robot.operator_keys import TerminalKeys
 from stringline.real_robot.real_time import RealTimeRobot
 from stringline.real_robot.shadow import Divergence, ShadowedProcess
@@ -137,7 +138,7 @@ class Deployment:
     def _set_up(self, emulator: Emulator | None, device: DeviceProcess) -> None:
         """Makes the world, or brings the arms to where policies begin."""
         if emulator is not None:
-            emulator.begin(self._settings["seed"], self._settings["options"])
+            begin_world(emulator, device, self._settings["seed"], self._settings["options"])
         elif self._robot["approach_s"] and not self._dry:
             say("The arms move to their home pose.")
             Approach(device, self._cell.body).to(self._cell.body.home, float(self._robot["approach_s"]), "their home pose")
@@ -238,7 +239,7 @@ class Deployment:
         twin = stack.enter_context(self._cell.twin(world))
         twin.connect()
         twin.arm()
-        world.begin(self._settings["seed"], self._settings["options"])
+        begin_world(world, twin, self._settings["seed"], self._settings["options"])
         Approach(twin, self._cell.body).to(device.latest().arms.position, _TWIN_APPROACH_S, "where the arms stand")
         device.twin = twin
         return Divergence(self._cell.body)

@@ -96,6 +96,11 @@ class DeviceLoop:
         silence = 0.0 if self._silence_s is None else self._silence_s()
         return Signs(self._sampler.overdue_s(now), silence, ages)
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether the last command was no motion."""
+        return self._filter.at_rest
+
     def brake(self) -> None:
         """Forgets the chunk in force, and those that wait, so that the next cycles bring the arms to rest."""
         self._sampler.clear()

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 OK = b"ok"
 TIME, SESSION = struct.Struct("<d"), struct.Struct("<q")
 _BRAKING_CYCLES = 12  # At least; slow limits take more.
+_BRAKING_PATIENCE = 3  # By how much longer arms are waited for that cannot be sent a command in every cycle.
 # Modules whose threads or size have no place beside a loop of milliseconds.
 _FOREIGN = ("torch", "mujoco")
 
@@ -164,7 +165,10 @@ class _Worker:
         self._loop.brake()
         limits = self._setup.limits
         longest = float((limits.velocity / (limits.acceleration * self._setup.period_s)).max())
-        for _ in range(max(_BRAKING_CYCLES, math.ceil(longest) + 1)):
+        least = max(_BRAKING_CYCLES, math.ceil(longest) + 1)
+        for cycle in range(_BRAKING_PATIENCE * least):
+            if cycle >= least and self._loop.at_rest:
+                return
             self._loop.observe(self._clock)
             self._loop.act(self._clock())
             if not self._setup.driver.paced:

@@ -8,10 +8,14 @@ from typing import Any
 from omegaconf import DictConfig
 
 from stringline.datasets.application import run
+from stringline.real_robot.arm_kinds import FriArms, arm_kind
 from stringline.real_robot.emulators.client import Emulator
+from stringline.real_robot.emulators.fri.client import FriEmulator
 from stringline.real_robot.emulators.replay import replay
 from stringline.real_robot.incident_reader import Incident
 from stringline.real_robot.incident_table import IncidentTable
+
+_UNSEEN = 128  # Rows and columns of pictures that nobody looks at.
 
 
 def main() -> None:
@@ -46,10 +50,14 @@ def emulator_of(configuration: Mapping[str, Any]) -> Emulator:
 
     Real arms have none; the simplest stands in for them, which answers alike only until the arms move.
     """
-    settings = configuration.get("robot", {}).get("emulator")
-    if settings is None:
-        return Emulator(["--plant", "first_order", "--lock-step"])
-    return Emulator.of_task(lock_step=True, **settings)
+    robot = configuration.get("robot", {})
+    settings = robot.get("emulator")
+    kind = arm_kind({"driver": {}, **robot})
+    if settings is not None:
+        return kind.emulator(lock_step=True, cameras=(), image_size=_UNSEEN, settings=settings)
+    if isinstance(kind, FriArms):
+        return FriEmulator(["--arms", kind.arms, "--version", kind.version, "--lock-step"])
+    return Emulator(["--plant", "first_order", "--lock-step"])
 
 
 if __name__ == "__main__":

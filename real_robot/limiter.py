@@ -104,10 +104,15 @@ class MotionLimiter:
         distance = stopping_distance(np.abs(speed), step, self._period_s)
         return self.position + speed * self._period_s, self.position + np.sign(speed) * distance
 
-    def commit(self, speed: Vector) -> Vector:
-        """Moves by one period at an allowed speed and returns the new target (J,)."""
-        self.position = self.position + speed * self._period_s
-        self.speed = speed
+    def commit(self, speed: Vector, waits: NDArray[np.bool_] | bool = False) -> Vector:
+        """Moves by one period at an allowed speed and returns the new target (J,).
+
+        Args:
+            speed: (J,).
+            waits: (J,) joints for which the period does not count: they stay, and go on later as if it had not been.
+        """
+        self.position = np.where(waits, self.position, self.position + speed * self._period_s)
+        self.speed = np.where(waits, self.speed, speed)
         return self.position
 
     def forget_target(self) -> None:

@@ -8,16 +8,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunk import Policy
 from stringline.policies.execution import Execution
 from stringline.real_robot.approach import Approach
+from stringline.real_robot.arm_kinds import ArmKind, arm_kind
 from stringline.real_robot.cell import Cell, NoCameras
 from stringline.real_robot.emulators.client import Emulator, square_size
 from stringline.real_robot.incident_recorder import LogPlan
 from stringline.real_robot.loop_watch import LoopWatch
+from stringline.real_robot.new_world import begin_world
 from stringline.real_robot.real_time import LiveEpisode, RealTimeRobot
-from stringline.real_robot.wire_check import WireCheck
+from stringline.real_robot.wire_check import WireCheck, wire_lines
 
 _HOMEWARD_S = 3.0
 _ASK_EVERY_S = _LOOK_EVERY_S = 0.2
@@ -59,8 +60,8 @@ class LiveArms:
         strays: How often arms had to be left where they were before a new world was made, since they did not come home.
 
     Raises:
-        ValueError: The policy is not for ALOHA, the robot of the settings is not emulated, or in lock-step; or plans cannot be
-            executed like that.
+        ValueError: The policy is for other arms, the robot of the settings is not emulated, or in lock-step, or not watched; or
+            plans cannot be executed like that.
     """
 
     def __init__(
@@ -71,8 +72,7 @@ class LiveArms:
         folder: Path,
         look: Callable[[], None] = lambda: None,
     ) -> None:
-        cell = Cell(settings["robot"])
-        demand_servos(policy)
+        cell, kind = Cell(settings["robot"]), demand_fit(policy, settings["robot"])
         if not cell.emulated or cell.lock_step:
             raise ValueError(f"{cell.name} in lock-step is {cell.lock_step}; needed are emulated arms by the clock.")
         self._settings, self._policy, self._emulator, self._look = settings, policy, emulator, look
@@ -81,9 +81,10 @@ class LiveArms:
         period_s = 1.0 / cell.device_hz
         self._cameras = cell.cameras(emulator, policy.contract.cameras)
         self.device = cell.device(emulator, log=LogPlan(folder / "log"), cameras=self._cameras)
-        self.watch = LoopWatch.of(self.device, ALOHA, period_s)
-        self.check = WireCheck(self.watch, folder, self.device.arms, limits=cell.limits(), period_s=period_s)
-        self._robot = RealTimeRobot(self.device, self._cameras or NoCameras(), policy.contract, ALOHA)
+        self._body = cell.body
+        self.watch = LoopWatch.of(self.device, self._body, period_s)
+        self.check = WireCheck(self.watch, wire_lines(kind, folder, cell.limits(), period_s))
+        self._robot = RealTimeRobot(self.device, self._cameras or NoCameras(), policy.contract, self._body)
         self._stack, self._asked, self._looked, self._done, self.strays = ExitStack(), 0.0, 0.0, False, 0
 
     def __enter__(self) -> Self:
@@ -121,7 +122,7 @@ class LiveArms:
             seconds: Longest time that the policy acts.
         """
         self._home()
-        self._emulator.begin(seed, self._settings["options"])
+        begin_world(self._emulator, self.device, seed, self._settings["options"])
         self._done = False
         session = self._execution.session(self._policy, seed, execute_steps=self._steps, clock=time.monotonic)
         episode = self._robot.run(
@@ -137,7 +138,7 @@ class LiveArms:
     def _home(self) -> None:
         """Moves the arms home; where something is in the way of that, the new world takes them there."""
         try:
-            Approach(self.device, ALOHA, watch=self._watch).to(ALOHA.home, _HOMEWARD_S, "their home pose")
+            Approach(self.device, self._body, watch=self._watch).to(self._body.home, _HOMEWARD_S, "their home pose")
         except RuntimeError:
             self.strays += 1
             self.device.begin()
@@ -154,14 +155,22 @@ class LiveArms:
         return self._done
 
 
-def demand_servos(policy: Policy) -> None:
-    """Refuses policies for arms that nobody watches by the clock.
+def demand_fit(policy: Policy, robot: Mapping[str, Any]) -> ArmKind:
+    """Returns the kind of arms that a robot has.
+
+    Args:
+        policy: Who is to move them.
+        robot: Settings of `configs/robot`.
 
     Raises:
-        ValueError: It is not for ALOHA.
+        ValueError: They are none that the policy is for.
     """
-    if policy.contract.embodiment != ALOHA.name:
-        raise ValueError(f"By the clock arms of {ALOHA.name} are watched; the policy is for {policy.contract.embodiment}.")
+    kind, wanted = arm_kind(robot), policy.contract.embodiment
+    if kind.body.name != wanted:
+        raise ValueError(
+            f"The policy is for {wanted}; {robot['name']} is {kind.body.name}: choose another robot=, or robot.arms="
+        )
+    return kind
 
 
 def live_emulator(settings: Mapping[str, Any], policy: Policy, folder: Path) -> Emulator:
@@ -173,9 +182,9 @@ def live_emulator(settings: Mapping[str, Any], policy: Policy, folder: Path) -> 
         folder: Where it captures what drivers send.
 
     Raises:
-        ValueError: The policy is not for ALOHA, or its pictures are of several sizes, or not square.
+        ValueError: The policy is for other arms, or its pictures are of several sizes, or not square.
     """
-    demand_servos(policy)
-    cameras, robot = policy.contract.cameras, settings["robot"]["emulator"]
-    names, size = [camera.name for camera in cameras], square_size(cameras)
-    return Emulator.of_task(lock_step=False, cameras=names, image_size=size, capture=folder, **robot)
+    kind, cameras = demand_fit(policy, settings["robot"]), policy.contract.cameras
+    chosen = {**settings["robot"]["emulator"], "capture": folder}
+    names = [camera.name for camera in cameras]
+    return kind.emulator(lock_step=False, cameras=names, image_size=square_size(cameras), settings=chosen)

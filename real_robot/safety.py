@@ -166,12 +166,17 @@ class SafetyFilter:
         cycle = self._cycle(target, state, now, signs or Signs())
         for stage in self._stages:
             stage.act(cycle)
-        position = self._limiter.commit(cycle.speed)
+        position = self._limiter.commit(cycle.speed, cycle.waits)
         lag = 0.0 if cycle.wanted is None else float(np.abs(position - cycle.wanted).max())
         if lag > NOTICEABLE:
             cycle.note(Reason.MOTION, lag)
         self._conclude(cycle)
         return SafeCommand(position, self._sequence, SEAL)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether the last command was no motion."""
+        return not self._limiter.speed.any()
 
     def _conclude(self, cycle: Cycle) -> None:
         self.mode = Mode.FAULT if cycle.faults else Mode.HOLD if cycle.held else Mode.RUN

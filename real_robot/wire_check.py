@@ -1,46 +1,61 @@
 """Every goal that arrives at emulated arms, held against the limits while a device process runs by the clock."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
-from stringline.real_robot.emulators.captured import JOINTS, ArmCheck, CapturedGoals
+from stringline.real_robot.arm_kinds import ArmKind, FriArms, ServoArms
+from stringline.real_robot.drivers.fri.versions import version_of
+from stringline.real_robot.emulators.arm_check import ArmCheck
+from stringline.real_robot.emulators.captured import JOINTS, CapturedGoals, servo_check
+from stringline.real_robot.emulators.fri.axis_check import FriLine, axis_check
 from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.loop_watch import LoopWatch
+
+
+class WireLine(Protocol):
+    """What the emulator captures of an arm."""
+
+    @property
+    def check(self) -> ArmCheck:
+        """What was found."""
+        ...
+
+    def begins_at(self, start: int) -> None:
+        """Says which command begins an episode: where the arm was measured to be."""
+        ...
+
+    def take(self, sent: int) -> None:
+        """Looks at what has come in; so many commands are known to have been sent."""
+        ...
 
 
 class WireCheck:
     """Reads what the emulator captures beside what the device process says it sent.
 
-    An episode begins where the arms are measured to be, so its first goal need not go on from the last one of the episode
-    before; which goal that is, is known from the device process. All others count.
-
     Args:
         watch: Of the device process, from before its first episode.
-        folder: Where the emulator captures.
-        arms: Names, in the order of the device process.
-        limits: What goals are held against.
-        period_s: Between two goals.
+        lines: By arm, in the order of the device process.
 
     Attributes:
         arms: What was found, by arm.
     """
 
-    def __init__(self, watch: LoopWatch, folder: Path, arms: Sequence[str], *, limits: SafetyLimits, period_s: float) -> None:
-        self._watch = watch
-        self.arms = {arm: ArmCheck(arm, limits, period_s) for arm in arms}
-        self._lines = [_Line(CapturedGoals(folder / f"{arm}.bin"), check) for arm, check in self.arms.items()]
+    def __init__(self, watch: LoopWatch, lines: Mapping[str, WireLine]) -> None:
+        self._watch, self._lines = watch, list(lines.values())
+        self.arms = {arm: line.check for arm, line in lines.items()}
 
     @property
     def violations(self) -> int:
-        """Goals outside a limit, of both arms."""
+        """Goals outside a limit, of all arms."""
         return sum(check.violations for check in self.arms.values())
 
     @property
     def goals(self) -> int:
-        """Goals looked at, of both arms."""
+        """Goals looked at, of all arms."""
         return sum(check.goals for check in self.arms.values())
 
     def look(self) -> None:
@@ -49,26 +64,59 @@ class WireCheck:
         while self._watch.starts:
             starts = self._watch.starts.pop(next(iter(self._watch.starts)))
             for line, start in zip(self._lines, starts, strict=True):
-                line.starts.append(start + 1)  # The goal with which torque was turned on is no command.
+                line.begins_at(start)
         for line, sent in zip(self._lines, self._watch.commands, strict=False):
-            line.take(sent + 1)
+            line.take(sent)
 
 
-class _Line:
-    """Goals of an arm that are not looked at yet."""
+def wire_lines(kind: ArmKind, folder: Path, limits: SafetyLimits, period_s: float) -> dict[str, WireLine]:
+    """Returns what is captured of each arm.
 
-    def __init__(self, captured: CapturedGoals, check: ArmCheck) -> None:
-        self.starts: deque[int] = deque()
-        self._captured, self._check, self._taken = captured, check, 0
+    Args:
+        kind: Of the arms.
+        folder: Where their emulator captures.
+        limits: What goals are held against.
+        period_s: Between two goals.
+
+    Raises:
+        ValueError: Nobody knows what such arms capture.
+    """
+    files = {arm: folder / f"{arm}.bin" for arm in kind.body.arms}
+    if isinstance(kind, FriArms):
+        version = version_of(kind.version)
+        return {arm: FriLine(file, version, axis_check(kind.body, arm, limits, period_s)) for arm, file in files.items()}
+    if isinstance(kind, ServoArms):
+        return {arm: ServoLine(file, servo_check(arm, limits, period_s)) for arm, file in files.items()}
+    raise ValueError("By the clock arms on serial lines and arms over FRI are watched on the wire; these are neither.")
+
+
+class ServoLine:
+    """Goals of an arm on a serial line.
+
+    An episode begins where the arms are measured to be, so its first goal need not go on from the last one of the episode
+    before; which goal that is, is known from the device process. All others count.
+
+    Args:
+        file: What the emulator captures, see its `--capture`.
+        check: Of the arm.
+    """
+
+    def __init__(self, file: Path, check: ArmCheck) -> None:
+        self._captured, self.check, self._taken = CapturedGoals(file), check, 0
+        self._starts: deque[int] = deque()
         self._waiting = np.zeros((0, JOINTS))
 
-    def take(self, known: int) -> None:
+    def begins_at(self, start: int) -> None:
+        """Says which command begins an episode."""
+        self._starts.append(start + 1)  # The goal with which torque was turned on is no command.
+
+    def take(self, sent: int) -> None:
         """Looks at goals, but not beyond those of which it is known whether an episode begins with them."""
         self._waiting = np.concatenate([self._waiting, self._captured.fresh()])
-        while (ready := min(known - self._taken, len(self._waiting))) > 0:
+        while (ready := min(sent + 1 - self._taken, len(self._waiting))) > 0:
             begins = False
-            while self.starts and self.starts[0] <= self._taken:
-                begins = self.starts.popleft() == self._taken or begins
-            end = min(ready, self.starts[0] - self._taken) if self.starts else ready
-            self._check.take(self._waiting[:end], begins=begins)
+            while self._starts and self._starts[0] <= self._taken:
+                begins = self._starts.popleft() == self._taken or begins
+            end = min(ready, self._starts[0] - self._taken) if self._starts else ready
+            self.check.take(self._waiting[:end], begins=begins)
             self._waiting, self._taken = self._waiting[end:], self._taken + end

@@ -14,7 +14,7 @@ from stringline.datasets.paired import Pairs, difference_interval, mcnemar
 from stringline.policies.chunk import Policy
 from stringline.policies.execution import Execution
 from stringline.policies.instructed import Instructed
-from stringline.real_robot.live_arms import LiveArms, demand_servos, live_emulator
+from stringline.real_robot.live_arms import LiveArms, demand_fit, live_emulator
 from stringline.real_robot.wire_evaluation import WireEvaluation
 from stringline.sim.checkpoint_evaluation import CheckpointEvaluation
 from stringline.sim.results import RESULTS, EpisodeResult
@@ -48,12 +48,12 @@ class WireComparison:
         )
 
     def demand_clock(self) -> None:
-        """Refuses policies that `by_the_clock` could not run.
+        """Refuses a policy that `by_the_clock` could not run.
 
         Raises:
-            ValueError: It is not for ALOHA.
+            ValueError: It is for other arms than the settings' robot has.
         """
-        demand_servos(self._policy)
+        demand_fit(self._policy, self._settings["robot"])
 
     def both(self, seeds: Sequence[int]) -> tuple[list[EpisodeResult], list[EpisodeResult]]:
         """Runs what is not yet done, and returns the results, direct and through the wire."""

@@ -13,6 +13,7 @@ class Bar(IntEnum):
     QUALITY = 1
     ENTERED = 2
     FAR = 3
+    MISSED = 4
     # From `FIRST_STOP` on: the controller has stopped its arm, or never let it go, or somebody moved it: a person has to look.
     STRAYED = 16
     IDLE = 17
@@ -33,11 +34,15 @@ class Bar(IntEnum):
     FOREIGN = 31
 
 
+# Bars under which commands are followed all the same: those arms are brought to rest by them.
+FOLLOWED = (Bar.QUALITY, Bar.STRAYED, Bar.OPERATION_MODE)
+
 IN_WORDS = {
     Bar.NONE: "it takes commands",
     Bar.ENTERED: "it has just begun to take commands",
     Bar.QUALITY: "the connection is worse than GOOD",
     Bar.FAR: "a command was too far from the one before and was not sent",
+    Bar.MISSED: "messages or answers were lost; commands go on, from rest, where it took the last one",
     Bar.STRAYED: "the arm is far from where it was commanded to be",
     Bar.IDLE: "the session is IDLE",
     Bar.MONITORING_WAIT: "the session is MONITORING_WAIT: the connection is too poor for commands",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, Parser
+from stringline.real_robot.emulators.arm_check import ArmCheck
 from stringline.real_robot.limits import SafetyLimits
 
 Vector = NDArray[np.float64]
@@ -20,7 +21,6 @@ JOINTS = 7  # Of an arm, the gripper last.
 _OPENING_PER_RAD = 0.9  # The linkage of the gripper opens by at most that.
 _HEAD = table.GOAL_POSITION.address.to_bytes(2, "little") + table.GOAL_POSITION.size.to_bytes(2, "little")
 _ENTRY = 1 + table.GOAL_POSITION.size
-_ROUNDING = 1e-9
 
 
 def goals_in(data: bytes) -> Vector:
@@ -62,57 +62,20 @@ class CapturedGoals:
         return goals_of(self._parser.feed(data))
 
 
-class ArmCheck:
-    """Holds the goals of an arm against limits, as they come; memory does not grow with their number.
+def servo_check(arm: str, limits: SafetyLimits, period_s: float) -> ArmCheck:
+    """Returns the check of an arm's goals.
 
     Args:
         arm: Its name.
         limits: Of both arms.
         period_s: Between two goals.
-
-    Attributes:
-        goals: Looked at so far.
-        violations: Goals outside a limit.
-        velocity: Largest share of what velocity and a tick allow.
-        acceleration: Largest share of what acceleration and two ticks allow.
-        beyond: How far a goal was outside the joint limits and half a tick; negative if none was.
-        resumed: Largest step with which an episode began where the arms stood.
     """
-
-    def __init__(self, arm: str, limits: SafetyLimits, period_s: float) -> None:
-        own = [index for index, joint in enumerate(ALOHA.joints) if joint.arm == arm]
-        tick = np.full(JOINTS, table.TICK_RAD)
-        tick[-1] *= _OPENING_PER_RAD
-        self._lower, self._upper = limits.lower[own] - tick / 2, limits.upper[own] + tick / 2
-        self._step = limits.velocity[own] * period_s + tick
-        self._change = limits.acceleration[own] * period_s**2 + 2 * tick
-        self._last: Vector | None = None
-        self._moved = np.zeros(JOINTS)
-        self.goals = self.violations = 0
-        self.velocity = self.acceleration = self.resumed = 0.0
-        self.beyond = -np.inf
-
-    def take(self, goals: Vector, *, begins: bool) -> None:
-        """Looks at further goals.
-
-        Args:
-            goals: (T, 7).
-            begins: Whether an episode begins with them: where the arms were measured, at rest.
-        """
-        if not len(goals):
-            return
-        last = self._last
-        if begins and last is not None:
-            self.resumed = max(self.resumed, float(np.abs(goals[0] - last).max()))
-        if begins or last is None:
-            last, self._moved = goals[0], np.zeros(JOINTS)
-        path = np.concatenate([last[None], goals])
-        moved = np.concatenate([self._moved[None], np.diff(path, axis=0)])
-        outside = np.maximum(self._lower - goals, goals - self._upper).max(axis=1)
-        fast = (np.abs(moved[1:]) / self._step).max(axis=1)
-        sudden = (np.abs(np.diff(moved, axis=0)) / self._change).max(axis=1)
-        bad = (outside > _ROUNDING) | (fast > 1 + _ROUNDING) | (sudden > 1 + _ROUNDING)
-        self.goals, self.violations = self.goals + len(goals), self.violations + int(bad.sum())
-        self.beyond = max(self.beyond, float(outside.max()))
-        self.velocity, self.acceleration = max(self.velocity, float(fast.max())), max(self.acceleration, float(sudden.max()))
-        self._last, self._moved = path[-1], moved[-1]
+    own = [index for index, joint in enumerate(ALOHA.joints) if joint.arm == arm]
+    tick = np.full(JOINTS, table.TICK_RAD)
+    tick[-1] *= _OPENING_PER_RAD
+    return ArmCheck(
+        limits.lower[own] - tick / 2,
+        limits.upper[own] + tick / 2,
+        limits.velocity[own] * period_s + tick,
+        limits.acceleration[own] * period_s**2 + 2 * tick,
+    )

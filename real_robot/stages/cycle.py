@@ -65,6 +65,7 @@ class Cycle:
         amounts: What acted, and by how much, in the unit of each reason.
         faults: What demands an operator.
         held: Whether the arms are to hold.
+        waits: (J,) joints to which nothing can be sent in this cycle, or none.
     """
 
     target: Vector | None
@@ -81,6 +82,7 @@ class Cycle:
     amounts: dict[Reason, float] = field(default_factory=dict)
     faults: Reason = NONE
     held: bool = False
+    waits: NDArray[np.bool_] | bool = False
 
     @property
     def wanted(self) -> Vector | None:

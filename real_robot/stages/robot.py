@@ -1,14 +1,15 @@
 """Stages that judge what the robot reports."""
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stringline.real_robot.drivers.bars import FIRST_STOP, Bar
+from stringline.real_robot.drivers.bars import FIRST_STOP, FOLLOWED, Bar
 from stringline.real_robot.reasons import Reason
 from stringline.real_robot.stages.cycle import Cycle, Setting, SettledStage
 
 _FAULT_EFFORT_FACTOR = 5
 _OLDEST_STATE_PERIODS = 3
-_ROUNDING_S = 1e-9
+_ROUNDING_S = _ROUNDING_RAD = 1e-9
 
 
 class PortsAlive(SettledStage):
@@ -32,7 +33,8 @@ class NoServoError(SettledStage):
 class ControllersTakeCommands:
     """A controller that takes no commands makes all arms hold; one that has stopped its arm is a fault.
 
-    Commands go on from where that controller has its arm, never from those that it has not followed.
+    Commands go on from where that controller has its arm, never from those that it has not followed. For an arm that cannot be
+    sent a command, time stands still: later commands go on from the last that was sent.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -44,6 +46,8 @@ class ControllersTakeCommands:
 
     def act(self, cycle: Cycle) -> None:
         """Looks at what controllers say."""
+        if len(cycle.state.asked):
+            cycle.waits = ~cycle.state.asked[self._arm_of_joint]
         barred = cycle.state.barred
         if not barred.any():
             return
@@ -52,9 +56,15 @@ class ControllersTakeCommands:
             cycle.fault(Reason.STOPPED, gravest)
         else:
             cycle.hold(Reason.BARRED, gravest)
-        # Over a poor connection commands are followed all the same: those arms brake.
-        idle = (barred != Bar.NONE) & (barred != Bar.QUALITY)
-        cycle.limiter.restart(idle[self._arm_of_joint], cycle.state.anchor)
+        cycle.limiter.restart(self._idle(cycle)[self._arm_of_joint], cycle.state.anchor)
+
+    def _idle(self, cycle: Cycle) -> NDArray[np.bool_]:
+        """Returns which arms (A,) stand by themselves; the others brake, unless they have stopped and stand elsewhere."""
+        barred = cycle.state.barred
+        apart = np.abs(cycle.limiter.position - cycle.state.anchor) > _ROUNDING_RAD
+        elsewhere = np.array([apart[self._arm_of_joint == arm].any() for arm in range(len(barred))])
+        brakes = np.isin(barred, FOLLOWED) & ~(elsewhere & (barred >= FIRST_STOP))
+        return np.asarray((barred != Bar.NONE) & ~brakes)
 
 
 class AllServosAnswer(SettledStage):

@@ -33,8 +33,14 @@ def test_it_says_what_it_saw_when_it_is_stopped() -> None:
     assert all(name in printed for name in PROCESSES)
 
 
-def test_it_ends_and_says_what_it_saw(tmp_path: Path) -> None:
-    whole = start("--minutes", "0.05", "--json", str(tmp_path / "soak.json"), "seconds=0.5")
+KUKA = ("robot=kuka_emulated", "robot.arms=two", "task=kuka_hand_over")
+
+
+@pytest.mark.parametrize(
+    ("robot", "patience"), [((), "0.05"), pytest.param(KUKA, "0.1", marks=pytest.mark.stress)], ids=["aloha", "kuka"]
+)
+def test_it_ends_and_says_what_it_saw(tmp_path: Path, robot: tuple[str, ...], patience: str) -> None:
+    whole = start("--minutes", patience, "--json", str(tmp_path / "soak.json"), "seconds=0.5", *robot)
     printed, errors = whole.communicate(timeout=60)
     assert whole.returncode == 0, errors
     assert printed.endswith("As it should be.\n")

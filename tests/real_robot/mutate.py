@@ -1,7 +1,9 @@
-"""Takes each stage out of the safety filter in turn and demands that a test notices: `make mutate`.
+"""Takes each stage out of the safety filter, and each guard out of the driver over FRI, and demands that a test notices.
 
 Rules of chunks, stages, spaces that arms keep off, and the bounds within the limiter are taken out one at a time, each in a
-process of its own that runs the filter's tests until the first one fails. What nobody misses does nothing, or lacks a test.
+process of its own that runs the filter's tests until the first one fails; so is what the driver holds to below the filter, with
+the driver's tests. What nobody misses does nothing, or lacks a test. `make mutate` tries all;
+`python tests/real_robot/mutate.py WORD ...` those whose name has one of the words in it.
 """
 
 import functools
@@ -15,16 +17,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stringline.real_robot import safety
+from stringline.real_robot.drivers.bars import FIRST_STOP, Bar
+from stringline.real_robot.drivers.fri import arm, driver, inbox, session
+from stringline.real_robot.drivers.fri.answers import Answers
+from stringline.real_robot.drivers.fri.arm import FriArm
+from stringline.real_robot.drivers.fri.driver import FriDriver
+from stringline.real_robot.drivers.fri.link import FriLink
+from stringline.real_robot.drivers.fri.playback import Playback
 from stringline.real_robot.limiter import MotionLimiter
 from stringline.real_robot.stages import motion
 from stringline.real_robot.stages.cycle import Cycle, SettledStage
 from stringline.real_robot.stages.motion import MotionLimits
 
 ROOT = Path(__file__).parents[2]
-FILES = ("test_safety.py", "test_limiter.py", "test_filter_properties.py")
+FRI = "FRI "
+SUITES = {
+    "": ("test_safety.py", "test_limiter.py", "test_filter_properties.py"),
+    FRI: ("test_fri_driver.py", "test_fri_faults.py"),
+}
 TIMEOUT_S = 300
+Vector = NDArray[np.float64]
 
 
 class Unlimited(SettledStage):
@@ -77,6 +92,76 @@ def without_bound(name: str) -> None:
     MotionLimiter.__init__ = init  # type: ignore[assignment]
 
 
+def without_waiting() -> None:
+    """Lets time pass for arms that cannot be sent a command."""
+    commit = MotionLimiter.commit
+
+    def always(self: MotionLimiter, speed: Vector, waits: object = False) -> Vector:
+        return commit(self, speed)
+
+    MotionLimiter.commit = always  # type: ignore[method-assign]
+
+
+def without_rule_of(owner: Any, name: str, index: int) -> None:
+    """Takes an entry out of a tuple of rules."""
+    setattr(owner, name, tuple(rule for at, rule in enumerate(getattr(owner, name)) if at != index))
+
+
+def without_method(owner: Any, name: str, instead: Any) -> None:
+    """Puts something that guards nothing in the place of what does."""
+    setattr(owner, name, instead)
+
+
+def without_notice(forgotten: Callable[[Bar], bool]) -> None:
+    """Lets an arm forget what has happened since it was looked at."""
+    notice = FriArm._notice
+
+    def selective(self: FriArm, event: Bar) -> None:
+        if not forgotten(event):
+            notice(self, event)
+
+    FriArm._notice = selective  # type: ignore[method-assign]
+
+
+def without_reading_only() -> None:
+    """Lets an arm that is only to be read be moved."""
+    build = FriArm.__init__
+
+    def init(self: FriArm, *given: Any, **more: Any) -> None:
+        build(self, *given, **{**more, "read_only": False})
+
+    FriArm.__init__ = init  # type: ignore[method-assign]
+
+
+def fri_mutants() -> dict[str, Callable[[], None]]:
+    """Returns what can be taken out of the driver over FRI, by name."""
+    found: dict[str, Callable[[], None]] = {}
+    for owner, rules in ((session, "RULES"), (inbox, "CHECKS")):
+        for index, rule in enumerate(getattr(owner, rules)):
+            found[f"rule {rule.__name__}"] = functools.partial(without_rule_of, owner, rules, index)
+    instead: dict[str, tuple[Any, str, Any]] = {
+        "order of messages": (inbox, "_newer", lambda *_: True),
+        "source of messages": (FriLink, "_is_controller", lambda *_: True),
+        "greeting": (FriDriver, "_stranger", lambda *_: ""),
+        "silence": (driver, "_LOST_AFTER", 1 << 30),
+        "seal": (driver, "checked", lambda command: command),
+        "distance to the last command": (arm, "_FASTEST_RAD_S", np.inf),
+        "distance to the arm": (arm, "_STRAYED_RAD", np.inf),
+        "where commands begin": (FriArm, "_begin_at", lambda *_: None),
+        "answers that were lost": (Answers, "missed", lambda *_: None),
+        "commands that nobody asks for": (FriArm, "asked", True),
+        "the controller's own position": (FriArm, "_idle_position", lambda _: (0.0,) * 7),
+        "steps of another beat": (Playback, "_is_large", lambda *_: False),
+        "end of a path": (FriArm, "_play", lambda self: self._playback.play()),
+    }
+    for name, (owner, attribute, value) in instead.items():
+        found[name] = functools.partial(without_method, owner, attribute, value)
+    found["entering is told"] = functools.partial(without_notice, lambda event: event is Bar.ENTERED)
+    found["stops that are over are told"] = functools.partial(without_notice, lambda event: event >= FIRST_STOP)
+    found["reading only"] = without_reading_only
+    return {FRI + name: change for name, change in found.items()}
+
+
 def mutants() -> dict[str, Callable[[], None]]:
     """Returns what can be taken out, by name."""
     found: dict[str, Callable[[], None]] = {}
@@ -88,7 +173,13 @@ def mutants() -> dict[str, Callable[[], None]]:
         found[f"space {space.reason.name}"] = functools.partial(without_space, index)
     for name in ("velocity", "acceleration", "room to stop"):
         found[f"bound {name}"] = functools.partial(without_bound, name)
-    return found
+    found["waiting"] = without_waiting
+    return found | fri_mutants()
+
+
+def suite_of(name: str) -> str:
+    """Returns which tests a mutant is for."""
+    return FRI if name.startswith(FRI) else ""
 
 
 class FirstFailure:
@@ -104,11 +195,11 @@ class FirstFailure:
 
 
 def run_without(name: str) -> int:
-    """Runs the tests without that part, or with all of them, and prints the first that fails as JSON."""
-    if name:
+    """Runs the tests without that part, or with all of them if it is a suite, and prints the first that fails as JSON."""
+    if name not in SUITES:
         mutants()[name]()
     seen = FirstFailure()
-    files = [str(Path(__file__).parent / file) for file in FILES]
+    files = [str(Path(__file__).parent / file) for file in SUITES[suite_of(name)]]
     over_the_wire = "not wire"
     code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--no-header", "-k", over_the_wire, *files], plugins=[seen])
     sys.stdout.write("\n" + json.dumps({"code": int(code), "test": seen.test}) + "\n")
@@ -135,16 +226,17 @@ def ask(name: str) -> tuple[int, str]:
 
 def main(words: list[str]) -> int:
     """Tries every mutant, or those whose name has one of the words in it; 1 if one of them is not noticed."""
-    code, test = ask("")
-    if code:
-        sys.stdout.write(f"The tests fail with all stages in place: {test}\n")
-        return 1
     missed, names = [], [name for name in mutants() if not words or any(word in name for word in words)]
+    for suite in sorted({suite_of(name) for name in names}):
+        code, test = ask(suite)
+        if code:
+            sys.stdout.write(f"The tests fail with everything in place: {test}\n")
+            return 1
     for name in names:
         code, test = ask(name)
         noticed = code == pytest.ExitCode.TESTS_FAILED
         missed += [] if noticed else [name]
-        sys.stdout.write(f"without {name:<27} {test if noticed else 'NOTHING FAILS'}\n")
+        sys.stdout.write(f"without {name:<33} {test if noticed else 'NOTHING FAILS'}\n")
         sys.stdout.flush()
     sys.stdout.write(f"{len(names) - len(missed)} of {len(names)} noticed.\n")
     return 1 if missed else 0

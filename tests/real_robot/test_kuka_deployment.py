@@ -12,8 +12,9 @@ from omegaconf import OmegaConf
 from stringline.datasets.contract import Camera
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.datasets.statistics import Statistics, statistics_of
-from stringline.policies.load import build_policy, save_policy
+from stringline.policies.load import build_policy, open_policy, save_policy
 from stringline.real_robot.deployment import Deployment
+from stringline.real_robot.live_arms import demand_fit
 
 SMALL = (
     "policy.dim=32",
@@ -57,12 +58,32 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("lock_step", [True, False])
-def test_an_episode_on_an_emulated_kuka_arm(checkpoint: Path, capsys: pytest.CaptureFixture[str], *, lock_step: bool) -> None:
-    chosen = settings(f"checkpoint={checkpoint}", "task.time_limit_s=0.6", f"robot.lock_step={lock_step}", "execute_steps=24")
+@pytest.mark.parametrize(
+    ("lock_step", "version"),
+    [(True, ("robot.driver.version=1.11", "robot.driver.gripper.transport=null")), (False, ("robot.driver.version=2.5",))],
+    ids=["lock_step", "clock"],
+)
+def test_an_episode_on_an_emulated_kuka_arm(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, lock_step: bool, version: tuple[str, ...]
+) -> None:
+    chosen = settings(
+        f"checkpoint={checkpoint}", "task.time_limit_s=0.6", f"robot.lock_step={lock_step}", "execute_steps=24", *version
+    )
+    chosen["log"]["folder"] = None if lock_step else str(tmp_path / "incidents")
     Deployment(chosen).run()
     said = capsys.readouterr().out
     assert "Deploying to kuka_emulated" in said
     assert "ok      ports and servos" in said
     assert "The safety filter" in said
     assert "a controller has stopped its arm" not in said
+    assert "Incident logs" not in said  # A new world is none.
+
+
+def test_a_version_without_a_gripper_is_refused_before_anything_is_started() -> None:
+    with pytest.raises(ValueError, match="FRI 1.11 has no inputs and outputs for a gripper: robot.driver.gripper"):
+        Deployment(settings("robot.driver.version=1.11"))
+
+
+def test_a_policy_for_other_arms_is_not_run_by_the_clock(checkpoint: Path) -> None:
+    with pytest.raises(ValueError, match="The policy is for iiwa14; aloha_emulated is aloha: choose another robot"):
+        demand_fit(open_policy(str(checkpoint))[0], {"name": "aloha_emulated", "driver": {}})

@@ -74,6 +74,19 @@ def test_a_target_within_the_limits_is_followed_without_delay() -> None:
         assert np.abs(moved.commit(moved.propose(target)) - target).max() < 1e-3
 
 
+def test_a_joint_that_waits_goes_on_as_if_time_had_stood_still() -> None:
+    moved, whole, waits = limiter(np.zeros(2)), limiter(np.zeros(2)), np.array([True, False])
+    target, path = np.array([0.7, 1.1]), [np.zeros(2)]
+    for step in range(60):
+        if step in (5, 6, 20):
+            before = moved.position.copy()
+            after = moved.commit(moved.propose(target), waits)
+            assert after[0] == before[0]
+            assert after[1] != before[1]
+        path.append(moved.commit(moved.propose(target)))
+        assert path[-1][0] == whole.commit(whole.propose(target))[0]
+
+
 def test_a_step_is_reached_without_overshoot() -> None:
     moved, target = limiter(np.zeros(2)), np.array([0.7, 1.1])
     path = np.array([moved.commit(moved.propose(target)) for _ in range(200)])

@@ -7,20 +7,26 @@ import numpy as np
 import pytest
 
 from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER
+from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.policies.chunk import ActionChunk
+from stringline.real_robot.arm_kinds import ServoArms
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.device_state import state_layout
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel import protocol
 from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
-from stringline.real_robot.emulators.captured import ArmCheck, goals_in
+from stringline.real_robot.drivers.fri.command import Command
+from stringline.real_robot.drivers.fri.versions import version_of
+from stringline.real_robot.emulators.captured import goals_in, servo_check
+from stringline.real_robot.emulators.fri.axis_check import FriLine, axis_check
+from stringline.real_robot.emulators.fri.captured import Captured
 from stringline.real_robot.incident_log import IncidentLog, cycle_layout
 from stringline.real_robot.incident_ring import ring_memory
 from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.loop_watch import LoopWatch, Spread
 from stringline.real_robot.reasons import Mode, Reason
-from stringline.real_robot.wire_check import WireCheck
+from stringline.real_robot.wire_check import WireCheck, wire_lines
 
 PERIOD = 0.01
 LIMITS = SafetyLimits.of(ALOHA)
@@ -113,7 +119,7 @@ def test_quantiles_are_those_of_numpy_up_to_a_bin() -> None:
 
 
 def test_a_jump_on_the_wire_is_seen_unless_an_episode_begins_with_it(device: Device, tmp_path: Path) -> None:
-    check = WireCheck(device.watch, tmp_path, ALOHA.arms, limits=LIMITS, period_s=PERIOD)
+    check = WireCheck(device.watch, wire_lines(ServoArms({}), tmp_path, LIMITS, PERIOD))
     left, right = check.arms["left"], check.arms["right"]
     for waist in (0.0, 0.005, 0.015, 0.03):  # Faster and faster, within 60 rad/s^2.
         device.cycle(waist)
@@ -139,7 +145,7 @@ def test_a_tick_more_is_rounding_and_two_are_not() -> None:
     step, tick = LIMITS.velocity[0] * PERIOD, table.TICK_RAD
     home = ALOHA.home[:7]
     for extra, expected in ((0.9, 0), (2.1, 1)):
-        check = ArmCheck("left", LIMITS, PERIOD)
+        check = servo_check("left", LIMITS, PERIOD)
         ramp = np.cumsum(np.concatenate([np.arange(0.0, step, 0.004), [step, step + extra * tick]]))
         path = np.tile(home, (len(ramp), 1))
         path[:, 0] += ramp - 1.0
@@ -147,11 +153,70 @@ def test_a_tick_more_is_rounding_and_two_are_not() -> None:
         assert check.violations == expected
     beyond = np.tile(home, (1, 1))
     for extra, expected in ((0.4, 0), (0.6, 1)):
-        check = ArmCheck("left", LIMITS, PERIOD)
+        check = servo_check("left", LIMITS, PERIOD)
         beyond[0, 1] = LIMITS.upper[1] + extra * tick
         check.take(beyond, begins=True)
         assert check.violations == expected
-    assert ArmCheck("right", LIMITS, PERIOD).beyond == -np.inf
+    assert servo_check("right", LIMITS, PERIOD).beyond == -np.inf
+
+
+class Axes:
+    """Writes into a file what an emulated controller would capture."""
+
+    def __init__(self, folder: Path, arm: str = "left") -> None:
+        self._file, self._limits = folder / f"{arm}.bin", SafetyLimits.of(IIWA14_BIMANUAL, acceleration=20.0)
+        self._file.touch()
+        check = axis_check(IIWA14_BIMANUAL, arm, self._limits, PERIOD)
+        self.line = FriLine(self._file, version_of("1.15"), check)
+        self.step, self.change = self._limits.velocity[0] * PERIOD, self._limits.acceleration[0] * PERIOD**2
+        self.period, self.place = 0, 0.0
+
+    def arrive(self, *steps: float, active: bool = True, taken: bool = True) -> int:
+        """Goes on by such steps of the first axis, a period each, and returns how many violations there were so far."""
+        for step in steps:
+            self.period += 1
+            position = (IIWA14.home[0] + self.place + step, *IIWA14.home[1:7])
+            self.place += step if taken else 0.0
+            data = Command(self.period, self.period, position).to_bytes(version_of("1.15"))
+            with self._file.open("ab") as stream:
+                stream.write(Captured(self.period, active, taken, data).to_bytes())
+        self.line.take(0)
+        return self.line.check.violations
+
+    def ramp(self, count: int) -> list[float]:
+        """Returns steps that grow as fast as they may."""
+        return [self.change * step for step in range(1, count + 1)]
+
+
+def test_commands_over_fri_are_held_against_the_limits_period_by_period(tmp_path: Path) -> None:
+    axes = Axes(tmp_path)
+    assert axes.arrive(9.0, active=False, taken=False) == 0  # While the controller holds its arm nothing moves.
+    assert axes.arrive(0.0, *axes.ramp(6)) == 0
+    assert axes.arrive(9.0, 9.0, taken=False) == 0  # Nor does what is lost.
+    assert axes.arrive(*axes.ramp(7)) == 0  # After a gap, from rest.
+    assert axes.line.check.acceleration == pytest.approx(1.0)
+    assert axes.arrive(axes.change * 9.1) == 1
+    axes.arrive(0.0, active=False, taken=False)
+    assert axes.arrive(0.0) == 1
+    axes.period += 1
+    assert axes.arrive(axes.change * 1.1) == 2  # A gap is no reason for haste.
+    assert axes.line.check.goals == 17
+    assert axes.arrive(*axes.ramp(8), axes.step * 1.01) > 3
+
+
+def test_an_arm_with_a_beat_of_its_own_may_change_its_speed_a_little_more(tmp_path: Path) -> None:
+    first, second = Axes(tmp_path), Axes(tmp_path, "right")
+    for axes, expected in ((first, 1), (second, 0)):
+        assert axes.arrive(0.0, axes.change * 1.02) == expected
+    assert second.arrive(second.change * 9.0) == 1
+
+
+def test_arms_that_nobody_watches_are_named(tmp_path: Path) -> None:
+    class Others:
+        body = ALOHA
+
+    with pytest.raises(ValueError, match="arms on serial lines and arms over FRI are watched on the wire; these are neither"):
+        wire_lines(Others(), tmp_path, LIMITS, PERIOD)  # type: ignore[arg-type]
 
 
 def test_goals_are_found_among_other_packets(device: Device, tmp_path: Path) -> None:

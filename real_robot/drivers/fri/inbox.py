@@ -1,6 +1,7 @@
 """Messages of one controller in order: what is broken, old or there twice is counted and left out."""
 
 import math
+from collections.abc import Callable
 
 from stringline.real_robot.drivers.fri.enums import SessionState
 from stringline.real_robot.drivers.fri.joint_values import JOINTS
@@ -59,17 +60,32 @@ def _newer(message: Monitoring, last: Monitoring) -> bool:
     return 0 < ahead < 1 << 31 or later
 
 
-def _check(message: Monitoring) -> None:
-    if message.joints != JOINTS:
-        raise FriDecodeError(f"The arm has {message.joints} joints; expected are {JOINTS}.")
+def seven_joints(message: Monitoring) -> str:
+    """The arm is an LBR."""
+    return "" if message.joints == JOINTS else f"The arm has {message.joints} joints; expected are {JOINTS}."
+
+
+def finite_numbers(message: Monitoring) -> str:
+    """What commands are made from are numbers."""
     rows = {"measured position": message.measured, "external torque": message.external_torque or (0.0,) * JOINTS}
     if message.session in _COMMANDING:
         rows["position of the interpolator"] = message.ipo
-    for name, values in rows.items():
-        if not usable(values):
-            raise FriDecodeError(f"The {name} is {values}; expected are {JOINTS} finite numbers.")
-    if message.receive_multiplier < 1:
-        raise FriDecodeError("A receive multiplier of 0.")
+    wrong = (f"The {name} is {row}; expected are {JOINTS} finite numbers." for name, row in rows.items() if not usable(row))
+    return next(wrong, "")
+
+
+def wants_answers(message: Monitoring) -> str:
+    """It says how often it wants an answer."""
+    return "" if message.receive_multiplier >= 1 else "A receive multiplier of 0."
+
+
+CHECKS: tuple[Callable[[Monitoring], str], ...] = (seven_joints, finite_numbers, wants_answers)
+
+
+def _check(message: Monitoring) -> None:
+    for check in CHECKS:
+        if complaint := check(message):
+            raise FriDecodeError(complaint)
 
 
 def usable(values: Joints) -> bool:

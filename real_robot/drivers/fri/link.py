@@ -83,8 +83,7 @@ class FriLink:
                 except OSError as error:
                     self._lose(error)
                     break
-                self._known = self._known or source[0]
-                if source[0] != self._known:
+                if not self._is_controller(source[0]):
                     self.strangers += 1
                     continue
                 self._source, self.lost = source, False
@@ -92,6 +91,11 @@ class FriLink:
                     self.tap.received(data)
                 found.append(data)
         return found
+
+    def _is_controller(self, address: str) -> bool:
+        """Says whether the controller speaks; who speaks first is it if nobody was named."""
+        self._known = self._known or address
+        return address == self._known
 
     def send(self, data: bytes) -> bool:
         """Answers the controller; says whether the datagram is on its way."""

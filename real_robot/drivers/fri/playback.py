@@ -1,7 +1,8 @@
 """Commands that are given in one beat and sent in another: two controllers have no common clock.
 
-What is given is a path, a point each period; each answer goes about one point further along it. A little faster or slower keeps
-the distance between giver and taker; faster only as long as no joint's step gets larger than the largest that was ever given.
+What is given is a path, a point each period; each answer goes about one point further along it, some points behind. One answer
+in a hundred more or less keeps that distance, whichever clock is faster. Being 1 % faster or slower lets speed change by up to
+1.03 times what it changes by along the path, and 2 % of the speed more; it never lets a step get larger than the largest given.
 """
 
 from collections import deque
@@ -11,21 +12,28 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
 
-_WANTED = 2.0  # Points between what was given last and what is sent next: enough for some jitter of either side.
-_GENTLE, _HURRIED = 0.05, 1.0  # By how much faster or slower, near that distance, and far behind.
+_WANTED = 3.0  # Points between what was given last and what is sent next: enough for some jitter of either side.
+_GENTLE = 0.01  # By how much faster or slower.
 _FAR_BEHIND = 4.0
+_ROUNDING = 1e-12
+# Of what a path keeps to: how much more its playback may change its speed, as a share of that change, and of the speed.
+CHANGE_SHARE, SPEED_SHARE = 1.03, 0.02
 
 
 class Playback:
     """A path and a place on it. Positions are (J,).
 
     Args:
-        position: Where it begins.
+        position: Where it begins, at rest.
+
+    Attributes:
+        dry: Whether the path ended in the middle of the last step.
     """
 
     def __init__(self, position: Vector) -> None:
         self._points, self._share = deque([position]), 0.0
         self._largest = np.zeros_like(position)
+        self._waits, self.dry = True, False
 
     @property
     def backlog(self) -> float:
@@ -47,19 +55,26 @@ class Playback:
         self._points.append(position)
 
     def play(self) -> Vector:
-        """Goes on by about one point and returns where that is."""
+        """Goes on by about one point and returns where that is; waits until there are enough of them."""
         backlog, before = self.backlog, self.position
-        most = _HURRIED if backlog > _FAR_BEHIND else _GENTLE
-        rate = min(max(1.0 + _GENTLE * (backlog - _WANTED), 1.0 - _GENTLE), 1.0 + most)
+        self._waits = self._waits and backlog < _WANTED
+        if self._waits:
+            return before
+        rate = 1.0 + min(max(_GENTLE * (backlog - _WANTED), -_GENTLE), _GENTLE)
         points, share = self._points.copy(), self._share
         self._go(min(rate, backlog))
-        if rate > 1.0 and (np.abs(self.position - before) > self._largest + 1e-12).any():
+        if rate > 1.0 and self._is_large(self.position - before):
             self._points, self._share = points, share
-            self._go(min(1.0, backlog))
+            rate = 1.0
+            self._go(min(rate, backlog))
+        self.dry = rate > backlog + _ROUNDING and bool((self.position != before).any())
         return self.position
+
+    def _is_large(self, step: Vector) -> bool:
+        return bool((np.abs(step) > self._largest + _ROUNDING).any())
 
     def _go(self, by: float) -> None:
         self._share += by
-        while self._share >= 1.0 - 1e-12 and len(self._points) > 1:
+        while self._share >= 1.0 - _ROUNDING and len(self._points) > 1:
             self._points.popleft()
             self._share = max(self._share - 1.0, 0.0)

@@ -1,6 +1,6 @@
 """What a controller's last message allows: the one place that says when commands may move an arm."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from stringline.real_robot.drivers.bars import Bar
 from stringline.real_robot.drivers.fri.enums import (
@@ -22,22 +22,50 @@ _SESSIONS = {
 }
 
 
-def bar_of(message: Monitoring, operation_modes: Collection[OperationMode]) -> Bar:
+Modes = Collection[OperationMode]
+
+
+def safety(message: Monitoring, modes: Modes) -> Bar:
+    """The safety controller lets the arm move."""
+    return Bar.NONE if message.safety is SafetyState.NORMAL else Bar.SAFETY
+
+
+def operation_mode(message: Monitoring, modes: Modes) -> Bar:
+    """The key stands where the arm may be moved."""
+    return Bar.NONE if message.operation in modes else Bar.OPERATION_MODE
+
+
+def session(message: Monitoring, modes: Modes) -> Bar:
+    """The controller follows commands."""
+    return _SESSIONS.get(message.session, Bar.NONE)
+
+
+def drives(message: Monitoring, modes: Modes) -> Bar:
+    """All drives are on. Outside of a motion the brakes are, so the session is looked at before."""
+    active = message.drives and all(drive is DriveState.ACTIVE for drive in message.drives)
+    return Bar.NONE if active else Bar.DRIVES
+
+
+def command_mode(message: Monitoring, modes: Modes) -> Bar:
+    """The application wants joint positions, laid over its own motion."""
+    wanted = message.command_mode is CommandMode.POSITION and message.overlay is Overlay.JOINT
+    return Bar.NONE if wanted else Bar.COMMAND_MODE
+
+
+def quality(message: Monitoring, modes: Modes) -> Bar:
+    """Enough answers come in time."""
+    return Bar.QUALITY if message.quality < Quality.GOOD else Bar.NONE
+
+
+# The gravest first.
+RULES: tuple[Callable[[Monitoring, Modes], Bar], ...] = (safety, operation_mode, session, drives, command_mode, quality)
+
+
+def bar_of(message: Monitoring, operation_modes: Modes) -> Bar:
     """Returns what keeps commands from the arm, the gravest first.
 
     Args:
         message: The controller's last.
         operation_modes: In which the arm may be moved.
     """
-    if message.safety is not SafetyState.NORMAL:
-        return Bar.SAFETY
-    if message.operation not in operation_modes:
-        return Bar.OPERATION_MODE
-    if message.session in _SESSIONS:
-        return _SESSIONS[message.session]
-    # Outside of a motion the brakes are on, so drives are looked at last.
-    if not message.drives or any(drive is not DriveState.ACTIVE for drive in message.drives):
-        return Bar.DRIVES
-    if message.command_mode is not CommandMode.POSITION or message.overlay is not Overlay.JOINT:
-        return Bar.COMMAND_MODE
-    return Bar.QUALITY if message.quality < Quality.GOOD else Bar.NONE
+    return next((bar for rule in RULES if (bar := rule(message, operation_modes))), Bar.NONE)

@@ -137,6 +137,7 @@ VERSIONS = {
         _version("2.7", first=False, has_io=True, has_end=False),
     )
 }
+DEFAULT_VERSION = "1.15"
 
 
 def version_of(name: str) -> FriVersion:

@@ -1,0 +1,64 @@
+"""Goals that arrived at an arm, held against limits as they come; memory does not grow with their number."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+_ROUNDING = 1e-9
+
+
+class ArmCheck:
+    """Counts goals, and those that are outside a limit. Vectors are (n,), rad and openings.
+
+    Args:
+        lower: Smallest goal.
+        upper: Largest goal.
+        step: Largest distance from one goal to the next.
+        change: Largest change of that.
+
+    Attributes:
+        goals: Looked at so far.
+        violations: Goals outside a limit.
+        velocity: Largest share of the step that is allowed.
+        acceleration: Largest share of its change that is allowed.
+        beyond: How far a goal was outside of `lower` and `upper`; negative if none was.
+        resumed: Largest step with which an episode began where the arms stood.
+    """
+
+    def __init__(self, lower: Vector, upper: Vector, step: Vector, change: Vector) -> None:
+        self._lower, self._upper, self._step, self._change = lower, upper, step, change
+        self._last: Vector | None = None
+        self._moved = np.zeros_like(lower)
+        self.goals = self.violations = 0
+        self.velocity = self.acceleration = self.resumed = 0.0
+        self.beyond = -np.inf
+
+    def take(self, goals: Vector, *, begins: bool) -> None:
+        """Looks at further goals.
+
+        Args:
+            goals: (T, n).
+            begins: Whether an episode begins with them: where the arms were measured, at rest.
+        """
+        if not len(goals):
+            return
+        last = self._last
+        if begins and last is not None:
+            self.resumed = max(self.resumed, float(np.abs(goals[0] - last).max()))
+        if begins or last is None:
+            last, self._moved = goals[0], np.zeros_like(self._lower)
+        path = np.concatenate([last[None], goals])
+        moved = np.concatenate([self._moved[None], np.diff(path, axis=0)])
+        outside = np.maximum(self._lower - goals, goals - self._upper).max(axis=1)
+        fast = (np.abs(moved[1:]) / self._step).max(axis=1)
+        sudden = (np.abs(np.diff(moved, axis=0)) / self._change).max(axis=1)
+        bad = ~((outside <= _ROUNDING) & (fast <= 1 + _ROUNDING) & (sudden <= 1 + _ROUNDING))
+        self.goals, self.violations = self.goals + len(goals), self.violations + int(bad.sum())
+        self.beyond = max(self.beyond, float(outside.max()))
+        self.velocity, self.acceleration = max(self.velocity, float(fast.max())), max(self.acceleration, float(sudden.max()))
+        self._last, self._moved = path[-1], moved[-1]
+
+    def halt(self) -> None:
+        """Takes note that the arm came to rest without a goal: the next step is one from rest."""
+        self._moved = np.zeros_like(self._moved)

@@ -1,0 +1,31 @@
+"""A new world behind emulated arms while their device process runs by the clock."""
+
+from collections.abc import Mapping
+
+from stringline.real_robot.device_process import DeviceProcess
+from stringline.real_robot.emulators.client import Emulator
+from stringline.real_robot.emulators.fri.client import FriEmulator
+
+
+def begin_world(emulator: Emulator, device: DeviceProcess, seed: int, options: Mapping[str, float]) -> None:
+    """Makes the world of that seed.
+
+    Arms with controllers of their own are taken out of their motions by that, which is a fault. So they are let go before, and
+    armed again where they then stand.
+
+    Args:
+        emulator: Of the arms, by the clock.
+        device: Armed.
+        seed: Of the world.
+        options: Of the task.
+
+    Raises:
+        RobotNotReadyError: A controller does not take commands again.
+    """
+    if not isinstance(emulator, FriEmulator):
+        emulator.begin(seed, options)
+        return
+    device.begin()  # Brakes.
+    device.disarm()
+    emulator.begin(seed, options)
+    device.arm()
