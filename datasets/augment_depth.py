@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from stringline.datasets.augment import CameraBatch, Transform, check_range, uniform
+from stringline.datasets.ranges import NOT_NEGATIVE, POSITIVE
 
 
 class StereoDepth(Transform):
@@ -51,9 +52,9 @@ class StereoDepth(Transform):
         """
         super().__init__()
         for name, value in {"focal_px": focal_px, "baseline_m": baseline_m, "edge_step": edge_step}.items():
-            if not value > 0:
+            if value not in POSITIVE:
                 raise ValueError(f"{name} is {value}; it must be positive.")
-        if subpixel < 0:
+        if subpixel not in NOT_NEGATIVE:
             raise ValueError(f"subpixel is {subpixel}; allowed: 0 and above.")
         self.noise_per_m = subpixel / (focal_px * baseline_m)
         self.strength = check_range("strength", strength, 0, 10)

@@ -16,6 +16,7 @@ from multiprocessing.context import SpawnContext
 from pathlib import Path
 from typing import Any
 
+from stringline.datasets.ranges import NOT_NEGATIVE, POSITIVE
 from stringline.real_robot.incident_files import LogFile
 from stringline.real_robot.incident_format import LONGEST_PAYLOAD
 from stringline.real_robot.incident_ring import Mark, Ring, capacity_for, ring_memory
@@ -46,7 +47,7 @@ class LogPlan:
 
     def __post_init__(self) -> None:
         """Refuses spans that keep nothing."""
-        if self.seconds <= 0 or self.after_s < 0:
+        if self.seconds not in POSITIVE or self.after_s not in NOT_NEGATIVE:
             raise ValueError(f"seconds={self.seconds}, after_s={self.after_s}; allowed: above 0, and 0 or more.")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.datasets.ranges import COUNT, FINITE, NOT_NEGATIVE, POSITIVE, Range
 
 Vector = NDArray[np.float64]
 
@@ -64,7 +65,11 @@ class SafetyLimits:
     fault_temperature: float = 78.0
 
     def __post_init__(self) -> None:
-        """Refuses limits that limit nothing or allow nothing."""
+        """Refuses limits that limit nothing or allow nothing.
+
+        Raises:
+            ValueError: It names the limit, and what is allowed.
+        """
         shapes = {
             len(values) for values in (self.lower, self.upper, self.velocity, self.acceleration, self.tracking, self.effort)
         }
@@ -75,13 +80,19 @@ class SafetyLimits:
         for name in ("velocity", "acceleration", "tracking", "effort"):
             if not (getattr(self, name) > 0).all():
                 raise ValueError(f"The limits of {name} must be positive; got {getattr(self, name).tolist()}.")
-        if self.soft_start_s < 0 or self.hold_after_misses < 1 or self.fault_after_misses < self.hold_after_misses:
-            raise ValueError("soft_start_s must not be negative, and 1 <= hold_after_misses <= fault_after_misses.")
+        if not (np.isfinite(self.velocity) & np.isfinite(self.acceleration)).all():
+            raise ValueError("The limits of velocity and acceleration must be finite.")
+        # What is compared with NaN is neither near nor far, late nor early: a stage with such a limit would never act.
+        FINITE.check(table_height=self.table_height, table_clearance=self.table_clearance, arm_clearance=self.arm_clearance)
+        NOT_NEGATIVE.check(soft_start_s=self.soft_start_s, hold_after_effort_s=self.hold_after_effort_s)
+        COUNT.check(hold_after_misses=self.hold_after_misses, fault_after_rejects=self.fault_after_rejects)
+        if self.fault_after_misses not in Range(least=self.hold_after_misses, whole=True):
+            raise ValueError(f"fault_after_misses is {self.fault_after_misses}; allowed: from hold_after_misses on.")
         if self.box is not None and (self.box.shape != (2, 3) or not (self.box[0] < self.box[1]).all()):
             raise ValueError(f"box is {self.box.tolist()}; allowed: the lowest and the highest corner, [[x, y, z], [x, y, z]].")
         for name in ("oldest_plan_s", "oldest_action_s", "oldest_picture_s", "oldest_heartbeat_s"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; allowed: above 0.")
+            POSITIVE.check(**{name: getattr(self, name)})
+        FINITE.check(hold_temperature=self.hold_temperature, fault_temperature=self.fault_temperature)
         if not self.hold_temperature <= self.fault_temperature:
             raise ValueError("hold_temperature must not be above fault_temperature.")
 
@@ -125,8 +136,9 @@ class SafetyLimits:
         Raises:
             ValueError: A value is out of range.
         """
-        if not 0 < speed_share <= 1:
-            raise ValueError(f"speed_share is {speed_share}; allowed: above 0 and at most 1.")
+        FINITE.check(margin_rad=margin_rad)
+        POSITIVE.check(acceleration=acceleration, gripper_acceleration=gripper_acceleration, tracking_rad=tracking_rad)
+        Range(above=0, most=1).check(speed_share=speed_share)
         hinge = np.array([joint.kind == "hinge" for joint in embodiment.joints])
         return cls(
             lower=embodiment.lower + margin_rad * hinge,

@@ -200,6 +200,8 @@ def test_settings_out_of_range_are_refused() -> None:
         (lambda: Lighting(contrast=(1.2, 0.8)), r"contrast is \[1.2, 0.8\]; allowed"),
         (lambda: StereoDepth(baseline_m=0), r"baseline_m is 0; it must be positive"),
         (lambda: StereoDepth(subpixel=-0.1), r"subpixel is -0.1; allowed: 0 and above"),
+        (lambda: StereoDepth(subpixel=float("nan")), r"subpixel is nan; allowed: 0 and above"),
+        (lambda: StereoDepth(edge_step=float("inf")), r"edge_step is inf; it must be positive"),
     ):
         with pytest.raises(ValueError, match=message):
             make()

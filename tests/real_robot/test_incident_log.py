@@ -155,6 +155,8 @@ def test_a_ring_or_a_plan_that_holds_nothing_is_refused() -> None:
         ring_memory(CONTEXT, 100)
     with pytest.raises(ValueError, match="seconds=0, after_s=2.0; allowed: above 0, and 0 or more"):
         LogPlan(Path(), seconds=0)
+    with pytest.raises(ValueError, match="seconds=30.0, after_s=nan; allowed: above 0, and 0 or more"):
+        LogPlan(Path(), after_s=float("nan"))
 
 
 def noted(path: Path) -> Incident:

@@ -1,6 +1,8 @@
 """The stages of the safety filter, one by one. What holds for all streams is in `test_filter_properties.py`."""
 
 import dataclasses
+import inspect
+from typing import Any
 
 import numpy as np
 import pytest
@@ -330,16 +332,35 @@ def test_it_says_by_how_much_it_acted() -> None:
 
 
 def test_limits_that_limit_nothing_are_refused() -> None:
-    with pytest.raises(ValueError, match="speed_share is 2.0; allowed: above 0 and at most 1"):
+    with pytest.raises(ValueError, match="speed_share is 2.0; allowed: above 0, up to 1"):
         SafetyLimits.of(ALOHA, speed_share=2.0)
-    with pytest.raises(ValueError, match="limits of acceleration must be positive"):
+    with pytest.raises(ValueError, match="acceleration is 0.0; allowed: above 0"):
         SafetyLimits.of(ALOHA, acceleration=0.0)
+    with pytest.raises(ValueError, match="limits of acceleration must be positive"):
+        dataclasses.replace(LIMITS, acceleration=0 * LIMITS.acceleration)
+    with pytest.raises(ValueError, match="limits of velocity and acceleration must be finite"):
+        dataclasses.replace(LIMITS, velocity=LIMITS.velocity + np.inf)
+    with pytest.raises(ValueError, match="fault_after_misses is 2; allowed: from hold_after_misses on"):
+        dataclasses.replace(LIMITS, fault_after_misses=2)
     with pytest.raises(ValueError, match="box is .*; allowed: the lowest and the highest corner"):
         SafetyLimits.of(ALOHA, box=[[0.0, 0.0, 0.0], [1.0, 1.0, -1.0]])
     with pytest.raises(ValueError, match="oldest_picture_s is 0.0; allowed: above 0"):
         SafetyLimits.of(ALOHA, oldest_picture_s=0.0)
     with pytest.raises(ValueError, match="hold_temperature must not be above fault_temperature"):
         dataclasses.replace(LIMITS, hold_temperature=90.0)
+
+
+@pytest.mark.parametrize("strange", [float("nan"), float("inf"), "0.1", None, True])
+def test_a_limit_that_is_no_number_would_never_act_and_is_refused(strange: Any) -> None:
+    """As a limits file may say; `nan` is neither above nor below anything."""
+    asked = inspect.signature(SafetyLimits.of).parameters
+    for name in (name for name, parameter in asked.items() if parameter.annotation is float):
+        with pytest.raises(ValueError, match=rf"^{name} is .*; allowed: "):
+            SafetyLimits.of(ALOHA, **{name: strange})
+    for field in dataclasses.fields(SafetyLimits):
+        if field.type in (float, int):
+            with pytest.raises(ValueError, match=rf"^{field.name} is .*; allowed: "):
+                dataclasses.replace(LIMITS, **{field.name: strange})
 
 
 def test_nothing_moves_while_a_camera_shows_nothing_new() -> None:
