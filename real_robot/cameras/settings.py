@@ -9,6 +9,7 @@ from typing import Any, Self
 import yaml
 
 from stringline.datasets.names import unknown_name
+from stringline.datasets.ranges import COUNT, FINITE, NOT_NEGATIVE, POSITIVE
 
 
 class CameraDriver(StrEnum):
@@ -35,7 +36,7 @@ class CameraSettings:
         depth: Whether depth is taken too.
         intrinsics: fx, fy, cx, cy in pixels of its own pictures, for drivers that do not tell; empty if nobody knows them.
         fovy_deg: Vertical field of view that the pictures are cropped to; None keeps as much as the shape allows.
-        latency_s: From the capture to the stamp that the driver gives, as measured; it is taken off.
+        latency_s: From the capture to the stamp that the driver gives, as measured, not negative; it is taken off.
         shown: Rows and columns of the pictures that it delivers; None leaves them as they are.
     """
 
@@ -53,15 +54,26 @@ class CameraSettings:
     shown: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        """Refuses what no camera can do."""
-        if self.height < 1 or self.width < 1 or not self.hz > 0:
-            raise ValueError(f"Camera {self.name!r}: {self.width}x{self.height} at {self.hz} Hz; all three must be positive.")
+        """Refuses what no camera can do.
+
+        Raises:
+            ValueError: A number is out of its range, or a setting does not go with the driver.
+        """
+        if self.height not in COUNT or self.width not in COUNT or self.hz not in POSITIVE:
+            raise ValueError(
+                f"Camera {self.name!r}: {self.width}x{self.height} at {self.hz} Hz; all three must be positive, the size in whole "
+                "numbers."
+            )
         if self.driver in (CameraDriver.V4L2, CameraDriver.FILE):
             if not self.source:
                 raise ValueError(f"Camera {self.name!r}: the driver {self.driver.value} needs a source, such as /dev/video0.")
             if self.depth:
                 raise ValueError(f"Camera {self.name!r}: the driver {self.driver.value} gives no depth.")
-        if self.intrinsics and len(self.intrinsics) != 4:
+        if self.latency_s not in NOT_NEGATIVE:
+            raise ValueError(
+                f"Camera {self.name!r}: latency_s is {self.latency_s}; allowed: {NOT_NEGATIVE}, for stamps are late."
+            )
+        if self.intrinsics and (len(self.intrinsics) != 4 or any(number not in FINITE for number in self.intrinsics)):
             raise ValueError(f"Camera {self.name!r}: intrinsics are {list(self.intrinsics)}; allowed: [fx, fy, cx, cy].")
         if self.fovy_deg is not None and (not 0 < self.fovy_deg < 180 or not self.has_geometry):
             raise ValueError(f"Camera {self.name!r}: fovy_deg is {self.fovy_deg}; allowed: 0 to 180, with known intrinsics.")
