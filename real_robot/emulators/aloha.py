@@ -2,8 +2,8 @@
 
 Makes a pseudo-terminal for each follower arm, where eighteen servos speak protocol 2.0 over a MuJoCo world, and a local
 socket for camera frames, faults and, in lock-step, the clock. Camera processes have a socket of their own. Prints one line of
-JSON with their names and serves until the client that connected to the first socket leaves. Any Dynamixel software can talk to
-the terminals.
+JSON with their names and serves until the client that connected to the first socket leaves, or until its input ends, if that is
+a pipe and no client has come. Any Dynamixel software can talk to the terminals.
 """
 
 import argparse

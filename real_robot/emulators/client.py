@@ -89,10 +89,11 @@ class Emulator:
         command = [sys.executable, "-m", self.PROGRAM, *self._arguments]
         # The package may run from a checkout that is not installed.
         where = os.pathsep.join([str(Path(stringline.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-        # In a session of its own, so that a Ctrl-C reaches only the program that knows what to do with it.
+        # In a session of its own, so that a Ctrl-C reaches only the program that knows what to do with it. Nothing is written
+        # to its input; its end tells the program that this process is gone.
         self._process = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
@@ -116,13 +117,14 @@ class Emulator:
             self._socket.close()
             self._socket = None
         if self._process is not None:
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    pipe.close()
             try:
                 self._process.wait(_END_TIMEOUT_S if self.ports else 0.1)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-            if self._process.stdout is not None:
-                self._process.stdout.close()
             self._process = None
 
     @property
