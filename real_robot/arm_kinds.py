@@ -12,6 +12,7 @@ from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
 from stringline.real_robot.drivers.fri.driver import FriDriver
 from stringline.real_robot.drivers.fri.enums import IoType
 from stringline.real_robot.drivers.fri.gripper import IoGripper
+from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION, version_of
 from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.emulators.fri.client import FriEmulator
 from stringline.real_robot.emulators.fri.names import GRIPPER_INPUT, GRIPPER_OUTPUT
@@ -75,18 +76,34 @@ class FriArms:
     Args:
         arms: `one` or `two`.
         settings: Of the driver; `gripper`, if it is there, is the same for each arm.
+
+    Attributes:
+        arms: As given.
+        body: What they are.
+        version: Of FRI, the same for driver and emulator.
+
+    Raises:
+        ValueError: There are no such arms, or no such version, or it has no gripper.
     """
 
     def __init__(self, arms: str, settings: Mapping[str, Any]) -> None:
         if arms not in KUKA_BODIES:
             raise unknown_name("number of KUKA arms", arms, KUKA_BODIES)
-        self.body = KUKA_BODIES[arms]
-        self._settings = {key: value for key, value in settings.items() if key != "gripper"}
+        self.arms, self.body = arms, KUKA_BODIES[arms]
+        # YAML reads 1.15 without quotes as a number.
+        self.version = str(settings.get("version", DEFAULT_VERSION))
+        self._settings = {key: value for key, value in settings.items() if key not in ("gripper", "version")}
         self._gripper = None if settings.get("gripper") is None else _gripper(settings["gripper"])
+        if not version_of(self.version).has_io and self._gripper is not None:
+            raise ValueError(
+                f"FRI {self.version} has no inputs and outputs for a gripper: robot.driver.gripper.transport=null, and it "
+                "stays as it is; or a later version, from 1.14 on."
+            )
 
     def emulator(self, *, lock_step: bool, cameras: Sequence[str], image_size: int, settings: Mapping[str, Any]) -> Emulator:
         """Returns their emulator, not started."""
-        return FriEmulator.of_task(lock_step=lock_step, cameras=cameras, image_size=image_size, **settings)
+        chosen = {"lock_step": lock_step, "cameras": cameras, "image_size": image_size, **settings}
+        return FriEmulator.of_task(version=self.version, **chosen)
 
     def driver(self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool) -> ArmDriver:
         """Returns their driver, not connected. In lock-step nothing is ever late, so it waits for as long as it takes.
@@ -100,6 +117,7 @@ class FriArms:
         return FriDriver(
             chosen,
             **self._settings,
+            version=self.version,
             grippers=grippers,
             period_s=period_s,
             together=lock_step,
@@ -110,8 +128,10 @@ class FriArms:
     def twin_driver(self, ports: Mapping[str, str], *, period_s: float) -> ArmDriver:
         """Returns the driver of an emulated twin, whose controllers are set as the emulator has them."""
         chosen = self._in_order(ports)
-        gripper = IoGripper(GRIPPER_OUTPUT, feedback=GRIPPER_INPUT)
-        return FriDriver(chosen, grippers=dict.fromkeys(chosen, gripper), period_s=period_s)
+        grippers = dict.fromkeys(chosen, IoGripper(GRIPPER_OUTPUT, feedback=GRIPPER_INPUT))
+        if not version_of(self.version).has_io:
+            grippers = {}
+        return FriDriver(chosen, version=self.version, grippers=grippers, period_s=period_s)
 
     def _in_order(self, ports: Mapping[str, str]) -> dict[str, str]:
         """Returns the ports in the order of the body's arms, which is that of commands."""

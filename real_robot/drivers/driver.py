@@ -43,6 +43,8 @@ class ArmState:
         temperature: (S,) degrees Celsius per servo, or nothing where nobody measures it.
         barred: (A,) uint8 per arm with a controller of its own: why that takes no commands, see `bars.Bar`; or nothing.
         commanded: (J,) where commands go on from if that is not where the arms are measured to be, or nothing.
+        asked: (A,) bool per arm: whether it can be sent a command in this cycle, or nothing where that is always so. A command
+            that cannot be sent is as if it had never been made.
     """
 
     time: float
@@ -55,6 +57,7 @@ class ArmState:
     temperature: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
     barred: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
     commanded: Vector = field(default_factory=lambda: np.zeros(0))
+    asked: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
     @property
     def anchor(self) -> Vector:

@@ -101,7 +101,7 @@ def test_only_the_link_of_fri_and_its_far_end_speak_udp() -> None:
         "emulators/fri/server.py",
     }
     users = uses(ROOM, lambda node: imports(node, "stringline.real_robot.drivers.fri.link"))
-    assert users == {"drivers/fri/arm.py", "drivers/fri/driver.py"}
+    assert users == {"drivers/fri/arm.py", "drivers/fri/driver.py", "emulators/fri/replay.py"}
 
 
 def test_a_device_process_knows_one_clock_that_nobody_sets() -> None:

@@ -238,6 +238,35 @@ def test_an_arm_with_a_poor_connection_brakes_on_its_way() -> None:
     assert before - LIMITS.acceleration[0] * PERIOD - 1e-9 <= run.speed() < before
 
 
+def test_an_arm_that_cannot_be_sent_a_command_goes_on_later_from_the_last_one() -> None:
+    run = Run()
+    for _ in range(5):
+        run.step(moved(left__waist=2.0, right__waist=2.0))
+    steps = np.diff(np.array(run.path), axis=0)
+    left, right = run.path[-1][0], run.path[-1][7]
+    for _ in range(3):
+        run.step(moved(left__waist=2.0, right__waist=2.0), asked=np.array([False, True]))
+        assert run.filter.mode is Mode.RUN
+        assert run.path[-1][0] == left
+    assert run.path[-1][7] > right + 3 * steps[-1][7]
+    run.step(moved(left__waist=2.0, right__waist=2.0), asked=np.array([True, True]))
+    gained = LIMITS.acceleration[0] * PERIOD**2
+    assert steps[-1][0] < run.path[-1][0] - left <= steps[-1][0] + gained + 1e-9
+
+
+@pytest.mark.parametrize("bar", [Bar.STRAYED, Bar.OPERATION_MODE])
+def test_an_arm_that_still_follows_commands_is_braked_by_them_when_it_has_to_stop(bar: Bar) -> None:
+    run, barred = Run(), np.array([bar, 0], np.uint8)
+    for _ in range(10):
+        run.step(moved(left__waist=2.0))
+    before = run.speed()
+    run.step(moved(left__waist=2.0), barred=barred, commanded=run.path[-1])
+    assert run.filter.fault_reasons == Reason.STOPPED
+    assert before - LIMITS.acceleration[0] * PERIOD - 1e-9 <= run.speed() < before
+    run.step(moved(left__waist=2.0), barred=barred, commanded=moved(left__waist=0.7))  # It has begun anew elsewhere.
+    assert run.path[-1][0] == pytest.approx(0.7)
+
+
 def test_a_controller_that_has_stopped_its_arm_is_a_fault_until_somebody_resets_it() -> None:
     run, elsewhere = Run(), moved(left__waist=-0.5)
     run.step(moved(left__waist=2.0))

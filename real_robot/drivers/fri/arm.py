@@ -1,7 +1,8 @@
 """One arm over FRI: what its controller told last, where commands have to begin, and what it is answered.
 
 After every change into a commanding state the first commands repeat the position that the controller commands itself. From
-there on a command must be near the one before; one that is not is never sent, whoever made it.
+there on a command must be near the one before; one that is not is never sent, whoever made it. When messages or answers were
+lost, commands begin anew at the last one that the controller took: what was lost is never caught up with.
 """
 
 from collections.abc import Collection
@@ -9,7 +10,8 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.real_robot.drivers.bars import Bar
+from stringline.real_robot.drivers.bars import FIRST_STOP, Bar
+from stringline.real_robot.drivers.fri.answers import Answers
 from stringline.real_robot.drivers.fri.command import Command
 from stringline.real_robot.drivers.fri.enums import OperationMode, SessionState
 from stringline.real_robot.drivers.fri.gripper import IoGripper
@@ -23,8 +25,9 @@ from stringline.real_robot.drivers.fri.versions import FriVersion
 
 Vector = NDArray[np.float64]
 
-# No LBR's axis is faster than 180 degrees/s; two periods of that make room for one lost message.
-_FASTEST_RAD_S = 2 * np.pi
+# No LBR's axis is faster than 180 degrees/s.
+_FASTEST_RAD_S = np.pi
+_ROUNDING_RAD = 1e-9
 # An arm in position control that is further from its command was moved by somebody else, or is another one.
 _STRAYED_RAD = 0.3
 
@@ -76,7 +79,7 @@ class FriArm:
         # A gripper that was told once goes on holding what it holds, whatever becomes of the arm.
         self.opening, self.wanted_opening, self._gripper_led = 1.0, 1.0, False
         self._last: Vector = np.zeros(JOINTS)
-        self._playback = Playback(self._last)
+        self._playback, self._answers = Playback(self._last), Answers()
         self._event = Bar.NONE
 
     def collect(self, now: float) -> None:
@@ -99,12 +102,10 @@ class FriArm:
             self.velocity = (measured - np.array(last.measured)) / period_s
             if message.operation is not last.operation:
                 self._notice(Bar.OPERATION_MODE)
-        entered = any(one is None or one.session is not SessionState.COMMANDING_ACTIVE for one in (message, last))
-        if entered:
-            self._begin_at(message.ipo or message.measured)
-            self._notice(Bar.ENTERED)
-        elif np.abs(measured - self._last).max() > _STRAYED_RAD:
-            self._begin_at(message.measured)
+            if _active(last) and (bar := bar_of(message, self._modes)) >= FIRST_STOP:
+                self._notice(bar)  # The motion has ended; another may have begun before anybody asks.
+        self._place(message, last)
+        if np.abs(measured - self._last).max() > _STRAYED_RAD:
             self._notice(Bar.STRAYED)
         if self._gripper is None:
             self.opening = self.wanted_opening
@@ -115,9 +116,19 @@ class FriArm:
         self._unanswered += 1
         self.fresh, self.pending = True, self._unanswered >= message.receive_multiplier
 
-    def _begin_at(self, position: Joints) -> None:
-        self._last = np.array(position)
-        self._playback = Playback(self._last)
+    def _place(self, message: Monitoring, last: Monitoring | None) -> None:
+        """Finds out where commands have to go on from."""
+        missed = self._answers.missed(message)
+        if not _active(message) or not _active(last):
+            self._begin_at(np.array(message.ipo or message.measured))
+            self._answers.begin(message.sequence, self._last)
+            self._notice(Bar.ENTERED)
+        elif missed is not None:
+            self._begin_at(missed)
+            self._notice(Bar.MISSED)
+
+    def _begin_at(self, position: Vector) -> None:
+        self._last, self._playback = position, Playback(position)
 
     def _notice(self, event: Bar) -> None:
         self._event = max(self._event, event)
@@ -126,6 +137,11 @@ class FriArm:
     def anchor(self) -> Vector:
         """(7,) where commands have to go on from."""
         return self._last
+
+    @property
+    def asked(self) -> bool:
+        """Whether a command is taken now; if not, it is as if it had not been made."""
+        return self.pending or self._own_beat
 
     def take_bar(self) -> Bar:
         """Returns what keeps commands from the arm; what has only happened since the last time is told once."""
@@ -141,11 +157,11 @@ class FriArm:
             position: (7,) rad.
             opening: Of the gripper.
         """
-        if self._read_only or self.message is None or self.message.session is not SessionState.COMMANDING_ACTIVE:
+        if self._read_only or not _active(self.message):
             return
-        if not self.pending and not self._own_beat:
+        if not self.asked:
             return  # Nobody asks: what cannot be sent is no command, and the next one has to be near the last that was.
-        if not np.abs(position - self._last).max() <= _FASTEST_RAD_S * self._period_s:
+        if not np.abs(position - self._last).max() <= _FASTEST_RAD_S * self._period_s + _ROUNDING_RAD:
             self._notice(Bar.FAR)
             return
         self._last = position.copy()
@@ -160,14 +176,25 @@ class FriArm:
         self.pending, self._unanswered = False, 0
         if self.message.session is SessionState.IDLE:
             return
-        active = self.message.session is SessionState.COMMANDING_ACTIVE
+        active = _active(self.message)
         position = self._idle_position()
         if active:
-            position = tuple((self._playback.play() if self._own_beat else self._last).tolist())
+            position = tuple((self._play() if self._own_beat else self._last).tolist())
         may_write = active and not self._read_only and self._version.has_io
         outputs = (self._gripper.command(self.wanted_opening),) if may_write and self._gripper else ()
         command = Command(self.sent, self.message.sequence, position, outputs)
-        self.sent = (self.sent + self.link.send(command.to_bytes(self._version))) % (1 << 32)
+        if self.link.send(command.to_bytes(self._version)):
+            if position:
+                self._answers.note(self.sent, self.message.sequence, np.array(position))
+            self.sent = (self.sent + 1) % (1 << 32)
+
+    def _play(self) -> Vector:
+        """Goes along the path of the commands; where it ends in full motion, they begin anew there."""
+        position = self._playback.play()
+        if self._playback.dry:
+            self._begin_at(position)
+            self._notice(Bar.MISSED)
+        return position
 
     def _idle_position(self) -> Joints:
         """Returns what is sent while nothing may be commanded: what the controller said last, or nothing."""
@@ -177,3 +204,8 @@ class FriArm:
         if not self._version.echoes:
             return ()
         return self.message.commanded if usable(self.message.commanded) else self.message.measured
+
+
+def _active(message: Monitoring | None) -> bool:
+    """Says whether commands move the arm."""
+    return message is not None and message.session is SessionState.COMMANDING_ACTIVE

@@ -21,7 +21,7 @@ from stringline.real_robot.drivers.fri.enums import OperationMode
 from stringline.real_robot.drivers.fri.gripper import IoGripper
 from stringline.real_robot.drivers.fri.joint_values import JOINTS
 from stringline.real_robot.drivers.fri.link import FriLink
-from stringline.real_robot.drivers.fri.versions import version_of
+from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION, version_of
 
 _PATIENCE_PERIODS = 1.5
 # A controller that has been silent for that many periods is gone: its session has ended by then, whatever was the cause.
@@ -51,7 +51,7 @@ class FriDriver:
         self,
         ports: Mapping[str, str],
         *,
-        version: str = "1.15",
+        version: str = DEFAULT_VERSION,
         period_s: float = 0.01,
         controllers: Mapping[str, str] | None = None,
         operation_modes: Sequence[str] = ("T1",),
@@ -163,6 +163,7 @@ class FriDriver:
             RobotNotReadyError: One does not, in time; says why.
         """
         deadline = time.monotonic() + self._arm_timeout_s
+        self._collect()  # What was known before may be long past.
         while bars := self._bars():
             if not self._wait(deadline):
                 raise RobotNotReadyError([f"{name} takes no commands: {describe_bar(bar)}." for name, bar in bars.items()])
@@ -209,6 +210,7 @@ class FriDriver:
             lost=np.array([arm.link.lost or arm.misses >= _LOST_AFTER for arm in self._arms]),
             barred=np.array([arm.take_bar() for arm in self._arms], dtype=np.uint8),
             commanded=np.concatenate(anchors),
+            asked=np.array([arm.asked for arm in self._arms]),
         )
 
     def write(self, command: SafeCommand) -> None:

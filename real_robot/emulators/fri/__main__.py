@@ -14,7 +14,7 @@ from pathlib import Path
 
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
-from stringline.real_robot.drivers.fri.versions import VERSIONS, version_of
+from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION, VERSIONS, version_of
 from stringline.real_robot.emulators.control import announce, local_sockets
 from stringline.real_robot.emulators.fri.cell import EmulatedCell
 from stringline.real_robot.emulators.fri.quality import QualityRule
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cameras", default="", help="of the task, comma-separated; empty for none")
     parser.add_argument("--image-size", type=int, default=128, help="rows and columns of the pictures")
     parser.add_argument("--frame-hz", type=float, default=12.5, help="pictures per second")
-    parser.add_argument("--version", choices=tuple(VERSIONS), default="1.15", help="of FRI")
+    parser.add_argument("--version", choices=tuple(VERSIONS), default=DEFAULT_VERSION, help="of FRI")
     parser.add_argument("--device-hz", type=float, default=100.0, help="messages per second")
     parser.add_argument("--receive-multiplier", type=int, default=1, help="messages for each answer")
     parser.add_argument("--ports", default="", help="of the drivers, comma-separated; empty: any that are free")

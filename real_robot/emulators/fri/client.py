@@ -1,8 +1,9 @@
 """Emulated KUKA arms as their users see them."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
+from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION
 from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.emulators.messages import Json
 
@@ -29,9 +30,30 @@ class FriEmulator(Emulator):
 
     PROGRAM: ClassVar[str] = "stringline.real_robot.emulators.fri"
 
-    def reboot(self) -> None:
-        """Switches all controllers off and on; in lock-step sessions come up by themselves again, until the next episode."""
-        self._ask({"operation": "reboot"})
+    @classmethod
+    def of_task(cls, task: str, *, version: str = DEFAULT_VERSION, **settings: Any) -> Self:
+        """Returns the emulator of a MuJoCo world, not started yet.
+
+        Args:
+            task: Name in the catalogue.
+            version: Of FRI.
+            settings: Further ones, as of every emulator.
+        """
+        emulator = super().of_task(task, **settings)
+        emulator._arguments += ["--version", version]
+        return emulator
+
+    def reboot(self, *, patient: bool = False) -> None:
+        """Switches all controllers off and on; in lock-step sessions come up by themselves again, until the next episode.
+
+        Args:
+            patient: In lock-step, whether controllers go on only when they are told to, by `nudge`.
+        """
+        self._ask({"operation": "reboot", "patient": patient})
+
+    def nudge(self, arm: str) -> None:
+        """In lock-step, before the first episode: makes a controller send its next message, answered or not."""
+        self._ask({"operation": "nudge", "arm": arm})
 
     def report(self) -> dict[str, ControllerReport]:
         """Returns how each controller fared since it was switched on, by arm."""

@@ -191,20 +191,19 @@ class EmulatedController:
         )
         return message.to_bytes(settings.version)
 
-    def receive(self, data: bytes) -> None:
-        """Takes a datagram that the client has sent."""
+    def receive(self, data: bytes) -> bool:
+        """Takes a datagram that the client has sent; says whether that was, or let come, a command that it took."""
         self.answers += 1
-        for arrived in self.back.carry(data):
-            self._obey(arrived)
+        return any([self._obey(arrived) for arrived in self.back.carry(data)])
 
-    def _obey(self, data: bytes) -> None:
-        """Does what a command says, if it is one, new, and an answer to the newest message."""
+    def _obey(self, data: bytes) -> bool:
+        """Does what a command says, if it is one, new, and an answer to the newest message; says whether it was."""
         try:
             command = Command.of(self._settings.version, data)
         except FriDecodeError:
-            return
+            return False
         if command.sequence <= self._last_command or command.reflected != self._sequence:
-            return
+            return False
         self._last_command, self._reflected, self._answered = command.sequence, command.sequence, True
         if self._session.commanding and not usable(command.position):
             self.stop(f"a command of {len(command.position)} joints, or not finite")
@@ -212,6 +211,7 @@ class EmulatedController:
             self._follows = bool(np.abs(np.array(command.position) - self._ipo).max() <= _REPEATED_RAD)
         elif self.state is SessionState.COMMANDING_ACTIVE:
             self._move(np.array(command.position), command)
+        return True
 
     def _move(self, position: Vector, command: Command) -> None:
         settings = self._settings

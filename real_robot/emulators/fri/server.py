@@ -2,7 +2,6 @@
 
 import contextlib
 import socket
-import struct
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,20 +11,18 @@ from stringline.datasets.names import unknown_name
 from stringline.real_robot.drivers.fri.enums import SessionState
 from stringline.real_robot.drivers.fri.monitoring import LONGEST_MESSAGE
 from stringline.real_robot.emulators.control import ControlSocket, counts_of, options_of, serve_ready
+from stringline.real_robot.emulators.fri.captured import Captured
 from stringline.real_robot.emulators.fri.cell import EmulatedCell
 from stringline.real_robot.emulators.fri.controller import EmulatedController
 from stringline.real_robot.emulators.messages import Header
 from stringline.real_robot.emulators.pictures import PictureServer
 from stringline.real_robot.emulators.stamped_frames import StampedFrames
 
-# Of a captured datagram: period, session state, length.
-CAPTURED = struct.Struct("<IBH")
-
 _LOOPBACK = "127.0.0.1"
 _ANSWERS_TIMEOUT_S = 2.0
 _COAX_S = 0.05  # After such a silence a client that is still coming up is asked again.
 _MAX_LAG_S = 0.25
-OPERATIONS = ("begin", "advance", "frames", "outcome", "fault", "report", "reboot")
+OPERATIONS = ("begin", "advance", "frames", "outcome", "fault", "report", "reboot", "nudge")
 
 
 class Wire:
@@ -63,9 +60,9 @@ class Wire:
             while True:
                 data = self.socket.recv(LONGEST_MESSAGE + 1)
                 active = self.controller.state is SessionState.COMMANDING_ACTIVE
+                taken = self.controller.receive(data)
                 if self._capture is not None:
-                    self._capture.write(CAPTURED.pack(self.periods, active, len(data)) + data)
-                self.controller.receive(data)
+                    self._capture.write(Captured(self.periods, active, taken, data).to_bytes())
 
     def tick(self, *, judged: bool = True) -> None:
         """Goes on by a period."""
@@ -124,7 +121,7 @@ class FriServer:
             for arm, controller in cell.controllers.items()
         }
         self._control = ControlSocket(listener, self._obey)
-        self._begun = False
+        self._begun = self._patient = False
 
     def run(self) -> None:
         """Serves until the client leaves, then closes everything."""
@@ -139,7 +136,7 @@ class FriServer:
                         continue
                     due[arm] = max(due[arm] + period, now - _MAX_LAG_S)
                     if not self._real_time:
-                        if not self._begun:
+                        if not self._begun and not self._patient:
                             wire.coax()
                         continue
                     if arm == first:
@@ -169,18 +166,25 @@ class FriServer:
             case "report":
                 answer = {"report": {arm: wire.controller.report() for arm, wire in self._wires.items()}}
             case "reboot":
-                self._reboot()
+                self._reboot(patient=bool(header.get("patient")))
+            case "nudge":
+                self._nudge(self._wire(str(header["arm"])))
             case "fault":
                 self._wire(str(header["arm"])).controller.fault(str(header["kind"]), int(str(header.get("servo", 0))))
             case _:
                 raise unknown_name("operation", operation, OPERATIONS)
         return answer, {}
 
-    def _reboot(self) -> None:
+    def _reboot(self, *, patient: bool) -> None:
         self._cell.reboot()
-        self._begun = False
+        self._begun, self._patient = False, patient
         for arm, wire in self._wires.items():
             wire.reboot(self._cell.controllers[arm])
+
+    def _nudge(self, wire: Wire) -> None:
+        if self._begun or self._real_time:
+            raise ValueError("Controllers are nudged in lock-step, before the first episode; after that they go by `advance`.")
+        wire.tick(judged=False)
 
     def _wire(self, arm: str) -> Wire:
         if arm not in self._wires:
