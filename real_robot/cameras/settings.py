@@ -60,10 +60,8 @@ class CameraSettings:
             ValueError: A number is out of its range, or a setting does not go with the driver.
         """
         if self.height not in COUNT or self.width not in COUNT or self.hz not in POSITIVE:
-            raise ValueError(
-                f"Camera {self.name!r}: {self.width}x{self.height} at {self.hz} Hz; all three must be positive, the size in whole "
-                "numbers."
-            )
+            got = f"{self.width}x{self.height} at {self.hz} Hz"
+            raise ValueError(f"Camera {self.name!r}: {got}; all three must be positive, the size in whole numbers.")
         if self.driver in (CameraDriver.V4L2, CameraDriver.FILE):
             if not self.source:
                 raise ValueError(f"Camera {self.name!r}: the driver {self.driver.value} needs a source, such as /dev/video0.")
