@@ -1,0 +1,117 @@
+"""What tests of hand-overs into a container share: how an item gets there, and what has to come before."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.embodiments.rigid import Matrix, pose, rotation_about
+from stringline.sim.environment import StepResult, TaskEnvironment
+from stringline.sim.experts.expert import Expert
+from stringline.sim.record import record_episode
+from stringline.sim.tasks.hand_over_task import HandOverTask
+
+
+@dataclass(frozen=True)
+class HandOvers:
+    """The world of such a task.
+
+    Attributes:
+        world: Open.
+        task: Its task.
+        expert: Makes an expert, of the given paces or of any.
+        rest: (J,) where the arms are when nobody needs them.
+    """
+
+    world: TaskEnvironment
+    task: HandOverTask
+    expert: Callable[..., Expert[TaskEnvironment]]
+    rest: Vector
+
+    def run(self, seed: int, until: Callable[[StepResult], bool]) -> None:
+        """Runs the expert until something holds."""
+        expert = self.expert(paces=(0.75, 0.75))
+        self.world.begin(seed)
+        expert.reset(self.world, np.random.default_rng(seed))
+        while not until(result := self.world.advance(expert.act(self.world))):
+            assert not result.expired
+
+    def put(self, T_container_item: Matrix, seconds: float = 1.2) -> StepResult:
+        """Puts the item somewhere relative to the container, sends the arms to rest and waits; success on the way counts."""
+        world, task = self.world, self.task
+        task.place(world.physics, task.item, task.pose(world.physics, task.container) @ T_container_item)
+        result = world.advance(self.rest)
+        for _ in range(round(seconds * 50) - 1):
+            if not result.success:
+                result = world.advance(self.rest)
+        return result
+
+    def poses(self) -> tuple[Matrix, Matrix]:
+        """Returns where item and container are, (4, 4) each."""
+        physics = self.world.physics
+        return self.task.pose(physics, self.task.item), self.task.pose(physics, self.task.container)
+
+    def assert_inside(self, T_base_container: Matrix, T_container_item: Matrix, inside: bool) -> None:
+        """Asserts that a pose counts as inside, or not, in an upright container, and in none that is tipped over."""
+        assert self.task.inside(T_base_container @ T_container_item, T_base_container) is inside
+        tipped = pose((0.0, 0.0, 0.1), rotation_about((1.0, 0.0, 0.0), np.radians(30)))
+        assert not self.task.inside(tipped @ T_container_item, tipped)
+
+    def assert_nothing_without_a_hand_over(self, T_container_item: Matrix) -> None:
+        """Asserts that an item that was put inside is no success."""
+        self.world.begin(0)
+        result = self.put(T_container_item)
+        assert self.task.inside(*self.poses())
+        assert (result.success, result.stage) == (False, 0)
+
+    def assert_only_the_container_counts(self, inside: Matrix, beside: Matrix) -> None:
+        """Asserts that after the hand-over an item succeeds inside, and not beside it, nor inside once it has been beside.
+
+        Args:
+            inside: Pose (4, 4) in the container.
+            beside: On the table.
+        """
+        self.run(1, lambda result: result.stage == 2)
+        state = self.world.physics.get_state()
+        result = self.put(inside, seconds=3.0)
+        assert (result.success, result.stage) == (True, 4)
+        self.run(1, lambda result: result.stage == 2)
+        np.testing.assert_array_equal(self.world.physics.get_state(), state)
+        fallen = self.put(beside)
+        assert (fallen.success, fallen.stage) == (False, 2)
+        assert not self.put(inside).success
+
+    def assert_starts(self, lowest: ArrayLike, highest: ArrayLike, of: Callable[[Matrix, Matrix], list[float]]) -> None:
+        """Asserts that starts fill a range, and that everything rests there.
+
+        Args:
+            lowest: What `of` returns at least.
+            highest: And at most.
+            of: Of the poses of item and container.
+        """
+        low, high = np.asarray(lowest), np.asarray(highest)
+        found = []
+        for seed in range(60):
+            self.world.begin(seed)
+            found.append(of(*self.poses()))
+        least, most = np.min(found, axis=0), np.max(found, axis=0)
+        assert (least >= low - 1e-6).all()
+        assert (most <= high + 1e-6).all()
+        assert (most - least > 0.8 * (high - low)).all()
+        self.world.advance(self.rest)
+        assert self.task.at_rest(self.world.physics)
+
+    def assert_the_expert_succeeds(self, seed: int, slip_m: float, height: float) -> None:
+        """Asserts that the expert goes through all stages, with a grasp that slips and a table of another height."""
+        recording = record_episode(self.world, self.expert(), seed, slip_m=slip_m, options={"table_height": height})
+        assert recording.success, recording.trouble
+        stages = recording.arrays["stage"].tolist()
+        assert set(stages) >= {0, 1, 2, 3}
+        assert stages == sorted(stages)
+
+
+def place_and_yaw(T: Matrix) -> list[float]:
+    """Returns x and y of a pose in metres, and its yaw in degrees."""
+    return [*T[:2, 3], float(np.degrees(np.arctan2(T[1, 0], T[0, 0])))]
