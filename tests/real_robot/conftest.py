@@ -1,28 +1,23 @@
 """Emulated arms without MuJoCo, each in a process of its own, for tests that talk to them over the wire."""
 
-import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.real_robot.device_rig import PERIOD, DeviceRig
 
 from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER
 from stringline.policies.chunk import ActionChunk
-from stringline.real_robot.device_loop import DeviceLoop
-from stringline.real_robot.device_state import DeviceState, chunk_layout, chunk_record, state_layout
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Parser
 from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.limits import SafetyLimits
-from stringline.real_robot.mailbox import Mailbox, shared_memory
 from stringline.real_robot.reasons import Mode
 
 Vector = NDArray[np.float64]
-
-PERIOD = 0.01
 
 
 @pytest.fixture
@@ -37,8 +32,8 @@ def waiting_emulator(tmp_path: Path) -> Iterator[Emulator]:
         yield running
 
 
-class Rig:
-    """A device loop in the process of the test, in lock-step with emulated arms: from mailbox to wire all is real."""
+class Rig(DeviceRig):
+    """That of an ALOHA."""
 
     def __init__(
         self,
@@ -50,54 +45,9 @@ class Rig:
         bus_watchdog_s: float = 0.0,
         answer_timeout_s: float = 0.2,
     ) -> None:
-        self.emulator, self.limits, self._folder = emulator, limits, folder
+        self._folder = folder
         self.driver = AlohaDriver(ports or emulator.ports, bus_watchdog_s=bus_watchdog_s, answer_timeout_s=answer_timeout_s)
-        context = multiprocessing.get_context("spawn")
-        layouts = chunk_layout(14), state_layout(14, len(self.driver.servos), len(self.driver.arms))
-        memories = [shared_memory(context, layout, 8) for layout in layouts]
-        self._chunks, self._states = (Mailbox(memory, layout) for memory, layout in zip(memories, layouts, strict=True))
-        ends = [Mailbox(memory, layout) for memory, layout in zip(memories, layouts, strict=True)]
-        self.loop = DeviceLoop(self.driver, ALOHA, limits, PERIOD, chunks=ends[0], states=ends[1], state_layout=layouts[1])
-        self.now, self.session = 0.0, 0
-        self.driver.connect()
-        self.driver.arm()
-        self.emulator.begin(0)
-        self.begin()
-
-    def begin(self) -> None:
-        """Begins an episode."""
-        self.session += 1
-        self.loop.begin(self.session, self.clock)
-
-    def clock(self) -> float:
-        """Simulated seconds."""
-        return self.now
-
-    def send(self, chunk: ActionChunk, *, session: int | None = None, picture_age_s: float = 0.0) -> None:
-        """Puts a chunk into the mailbox."""
-        self._chunks.put(chunk_record(chunk, self.session if session is None else session, 14, picture_age_s))
-
-    def cycle(self) -> DeviceState:
-        """Goes on by a period and returns what the device process would tell."""
-        self.loop.observe(self.clock)
-        self.loop.act(self.now)
-        self.emulator.advance(dict(zip(self.driver.arms, self.driver.writes.tolist(), strict=True)))
-        self.now += PERIOD
-        return self.state
-
-    @property
-    def state(self) -> DeviceState:
-        """The newest state."""
-        record = self._states.newest()
-        assert record is not None
-        return DeviceState.of(record)
-
-    def until(self, wanted: Callable[[DeviceState], bool], cycles: int) -> int:
-        """Goes on until a state is as wanted and returns after how many cycles; that many are allowed."""
-        for cycle in range(1, cycles + 1):
-            if wanted(self.cycle()):
-                return cycle
-        raise AssertionError(f"Not within {cycles} cycles: {self.state.mode!r} {self.state.reasons!r}")
+        super().__init__(emulator, self.driver, ALOHA, limits)
 
     def moving(self, joint: int = 0, by: float = 0.5) -> None:
         """Begins a motion of one joint that takes all of a plan, and waits until it is under way."""
@@ -105,8 +55,7 @@ class Rig:
         goal[joint] += by
         self.send(plan(goal, self.now))
         self.until(lambda state: state.mode is Mode.RUN, 2)
-        for _ in range(5):
-            self.cycle()
+        self.cycle(5)
 
     def goals(self) -> list[Vector]:
         """Returns the goals (T, 7) that arrived at each arm so far: rad, and opening of the gripper."""
@@ -129,10 +78,6 @@ class Rig:
             assert (np.abs(np.diff(path, axis=0)) <= limits.velocity[joints] * PERIOD + tick).all()
             change = np.abs(np.diff(at_rest_before, n=2, axis=0))
             assert (change <= limits.acceleration[joints] * PERIOD**2 + 2 * tick).all()
-
-    def close(self) -> None:
-        """Closes the ports."""
-        self.driver.close()
 
 
 def plan(target: Vector, start: float, count: int = 50) -> ActionChunk:

@@ -2,25 +2,18 @@
 
 from contextlib import ExitStack
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
+from tests.real_robot.demonstrations import Replay, demonstrate
 
-from stringline.datasets.contract import Observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
-from stringline.policies.chunk import ActionChunk
 from stringline.real_robot.arm_kinds import FriArms, ServoArms, arm_kind, emulated_arms
 from stringline.real_robot.lock_step import largest_difference
 from stringline.real_robot.reasons import Reason
 from stringline.real_robot.wire_evaluation import open_lock_step_robot
-from stringline.sim.evaluation import open_world
 from stringline.sim.experts.expert import make_expert
 
-Vector = NDArray[np.float64]
-
 SEED = 3
-
 
 # As in `configs/robot`.
 SERVOS = {"driver": {"bus_watchdog_s": 0.0}}
@@ -56,35 +49,12 @@ def test_a_configuration_names_the_arms() -> None:
         FriArms("one", {"gripper": {"output": "x", "kind": "ANALOGUE"}})
 
 
-class Replay:
-    """A session that knows what to do at which time."""
-
-    def __init__(self, actions: Vector) -> None:
-        self._actions = actions.astype(np.float32)
-
-    def plan(self, observation: Observation) -> ActionChunk:
-        now = float(observation["time"])
-        steps = np.minimum(round(now * 50) + np.arange(48), len(self._actions) - 1)
-        return ActionChunk(now + 0.02 * np.arange(48, dtype=np.float64), self._actions[steps])
-
-
 def test_what_an_expert_does_in_simulation_succeeds_over_fri_as_well() -> None:
-    world, expert = open_world("kuka_pick", cameras=()), make_expert("kuka_pick")
-    world.begin(SEED)
-    expert.reset(world, np.random.default_rng(SEED))
-    actions, joints = [], []
-    while True:
-        actions.append(np.asarray(expert.act(world), np.float64))
-        joints.append(world.state()["joints/position"].astype(np.float64))
-        result = world.advance(actions[-1])
-        if result.success or result.expired:
-            break
-    world.close()
-    assert result.success
+    actions, joints = demonstrate("kuka_pick", make_expert("kuka_pick"), SEED)
     task = {"name": "kuka_pick", "control_hz": 50.0, "frame_hz": 12.5, "time_limit_s": 12.0}
     with ExitStack() as stack:
         robot = open_lock_step_robot(stack, IIWA14.contract([], 50.0), task)
-        episode = robot.run(Replay(np.stack(actions)), SEED, execute_steps=24)
+        episode = robot.run(Replay(actions), SEED, execute_steps=24)
     assert episode.fault == []
     assert episode.success
     assert episode.counts.get(Reason.BARRED, 0) == 0

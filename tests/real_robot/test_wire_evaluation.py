@@ -9,17 +9,16 @@ from threading import Lock
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.real_robot.demonstrations import Replay, demonstrate
 
 from stringline.datasets.contract import Contract, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunk import ActionChunk
-from stringline.policies.commitment import Commitment
 from stringline.policies.execution import Execution
 from stringline.real_robot.device_state import DeviceState
 from stringline.real_robot.lock_step import LockStepRobot, largest_difference
 from stringline.real_robot.reasons import Mode
 from stringline.real_robot.wire_evaluation import OneAtATime, WireEvaluation, open_lock_step_robot
-from stringline.sim.evaluation import open_world
 from stringline.sim.experts.hand_over_banana import HandOverBananaExpert
 
 Vector = NDArray[np.float64]
@@ -29,52 +28,22 @@ CONTRACT = ALOHA.contract([], 50.0)
 SEED = 3
 
 
-class Replay:
+class Knowing:
     """A policy that knows what to do at which time of which seed."""
 
     def __init__(self, actions: Mapping[int, NDArray[np.float32]], contract: Contract = CONTRACT) -> None:
         self.contract, self.actions = contract, actions
-        self.sessions: list[ReplaySession] = []
+        self.sessions: list[Replay] = []
 
-    def session(self, seed: int) -> "ReplaySession":
-        self.sessions.append(ReplaySession(self.actions[seed]))
+    def session(self, seed: int) -> Replay:
+        self.sessions.append(Replay(self.actions[seed]))
         return self.sessions[-1]
-
-
-class ReplaySession:
-    """Keeps what it was asked to keep to, and does what it knows all the same."""
-
-    commits = True
-
-    def __init__(self, actions: NDArray[np.float32]) -> None:
-        self.actions = actions
-        self.asked_at: list[float] = []
-        self.committed: list[Commitment | None] = []
-
-    def plan(self, observation: Observation, committed: Commitment | None = None) -> ActionChunk:
-        now = float(observation["time"])
-        self.asked_at.append(round(now, 6))
-        self.committed.append(committed)
-        steps = np.minimum(round(now * 50) + np.arange(48), len(self.actions) - 1)
-        return ActionChunk(now + 0.02 * np.arange(48, dtype=np.float64), self.actions[steps])
 
 
 @pytest.fixture(scope="module")
 def demonstration() -> tuple[NDArray[np.float32], list[Vector]]:
     """Actions of the expert, and the joints in the direct simulation of them."""
-    world, expert = open_world("hand_over_banana", cameras=()), HandOverBananaExpert()
-    world.begin(SEED)
-    expert.reset(world, np.random.default_rng(SEED))
-    actions, joints = [], []
-    while True:
-        actions.append(np.asarray(expert.act(world), np.float32))
-        joints.append(world.state()["joints/position"].astype(np.float64))
-        result = world.advance(actions[-1])
-        if result.success or result.expired:
-            break
-    world.close()
-    assert result.success
-    return np.stack(actions), joints
+    return demonstrate("hand_over_banana", HandOverBananaExpert(), SEED)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +54,7 @@ def robot() -> Iterator[LockStepRobot]:
 
 def test_the_wire_changes_little(demonstration: tuple[NDArray[np.float32], list[Vector]], robot: LockStepRobot) -> None:
     actions, joints = demonstration
-    episode = robot.run(ReplaySession(actions), SEED, execute_steps=24)
+    episode = robot.run(Replay(actions), SEED, execute_steps=24)
     assert episode.success
     assert episode.stage_name == "success"
     assert not episode.fault
@@ -115,7 +84,7 @@ def test_every_execution_asks_when_it_should_and_moves_the_arms(
     execute_steps: int,
     asked_at: list[float],
 ) -> None:
-    policy = Replay({SEED: demonstration[0]})
+    policy = Knowing({SEED: demonstration[0]})
     session = execution.session(OneAtATime(policy, Lock()), SEED, execute_steps=execute_steps)
     states: list[DeviceState] = []
 
@@ -140,7 +109,7 @@ def test_every_execution_asks_when_it_should_and_moves_the_arms(
 
 
 def test_what_cannot_be_executed_is_refused_before_a_robot_is_started() -> None:
-    policy = Replay({1: np.zeros((2, 14), np.float32)})
+    policy = Knowing({1: np.zeros((2, 14), np.float32)})
     with pytest.raises(ValueError, match="no delay to measure: give execution.delay_s in seconds"):
         WireEvaluation(policy, TASK, execute_steps=24, execution=Execution(delay_s="measured"))
     with pytest.raises(ValueError, match="execute_steps is 0"):
@@ -164,7 +133,7 @@ def test_results_are_kept_and_an_evaluation_continues(
     demonstration: tuple[NDArray[np.float32], list[Vector]], tmp_path: Path
 ) -> None:
     # The arms stay where they are: seconds of the expert are measured above.
-    policy = Replay({seed: np.tile(demonstration[0][:1], (2, 1)) for seed in (1, 2, 3)})
+    policy = Knowing({seed: np.tile(demonstration[0][:1], (2, 1)) for seed in (1, 2, 3)})
     late = Execution("real_time_chunking", delay_s=0.1)
     evaluation = WireEvaluation(policy, TASK | {"time_limit_s": 0.4}, execute_steps=12, execution=late, workers=2)
     first = evaluation.run([1, 2], tmp_path / "wire.jsonl")
@@ -181,6 +150,6 @@ def test_results_are_kept_and_an_evaluation_continues(
 
 
 def test_a_policy_for_another_rate_is_refused() -> None:
-    policy = Replay({}, ALOHA.contract([], 30.0))
+    policy = Knowing({}, ALOHA.contract([], 30.0))
     with pytest.raises(ValueError, match="control_hz: 30.0 is asked for, 50.0 is offered"):
         WireEvaluation(policy, TASK, execute_steps=24)

@@ -1,0 +1,50 @@
+"""What an expert did in the simulation, to be done again through the wire."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.contract import Observation
+from stringline.policies.chunk import ActionChunk
+from stringline.policies.commitment import Commitment
+from stringline.sim.environment import TaskEnvironment
+from stringline.sim.evaluation import open_world
+from stringline.sim.experts.expert import Expert
+
+CONTROL_HZ = 50.0
+CHUNK = 48
+
+
+class Replay:
+    """A session that knows what to do at which time. It keeps what it is asked, and does what it knows all the same."""
+
+    commits = True
+
+    def __init__(self, actions: NDArray[np.float32]) -> None:
+        self.actions = actions
+        self.asked_at: list[float] = []
+        self.committed: list[Commitment | None] = []
+
+    def plan(self, observation: Observation, committed: Commitment | None = None) -> ActionChunk:
+        now = float(observation["time"])
+        self.asked_at.append(round(now, 6))
+        self.committed.append(committed)
+        steps = np.arange(CHUNK)
+        due = np.minimum(round(now * CONTROL_HZ) + steps, len(self.actions) - 1)
+        return ActionChunk(now + steps.astype(np.float64) / CONTROL_HZ, self.actions[due])
+
+
+def demonstrate(task: str, expert: Expert[TaskEnvironment], seed: int) -> tuple[NDArray[np.float32], list[NDArray[np.float64]]]:
+    """Returns the actions (T, A) of an expert that succeeds, and the joints before each of them in the simulation."""
+    world = open_world(task, cameras=())
+    world.begin(seed)
+    expert.reset(world, np.random.default_rng(seed))
+    actions, joints = [], []
+    while True:
+        actions.append(np.asarray(expert.act(world), np.float32))
+        joints.append(world.state()["joints/position"].astype(np.float64))
+        result = world.advance(actions[-1])
+        if result.success or result.expired:
+            break
+    world.close()
+    assert result.success
+    return np.stack(actions), joints

@@ -1,0 +1,85 @@
+"""A device loop in the process of the test, in lock-step with emulated arms: from mailbox to wire all is real."""
+
+import multiprocessing
+from collections.abc import Callable
+
+from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.policies.chunk import ActionChunk
+from stringline.real_robot.device_loop import DeviceLoop
+from stringline.real_robot.device_state import DeviceState, chunk_layout, chunk_record, state_layout
+from stringline.real_robot.drivers.driver import ArmDriver
+from stringline.real_robot.emulators.client import Emulator
+from stringline.real_robot.limits import SafetyLimits
+from stringline.real_robot.mailbox import Mailbox, shared_memory
+
+PERIOD = 0.01
+
+
+class DeviceRig:
+    """What is the same for arms of every kind.
+
+    Args:
+        emulator: Of the arms, in lock-step.
+        driver: Not connected yet.
+        body: What is moved.
+        limits: Of the safety filter.
+    """
+
+    def __init__(self, emulator: Emulator, driver: ArmDriver, body: Embodiment, limits: SafetyLimits) -> None:
+        self.emulator, self.body, self.limits = emulator, body, limits
+        self._driver, self._joints = driver, len(body.joints)
+        context = multiprocessing.get_context("spawn")
+        layouts = chunk_layout(self._joints), state_layout(self._joints, len(driver.servos), len(driver.arms))
+        memories = [shared_memory(context, layout, 8) for layout in layouts]
+        self._chunks, self._states = (Mailbox(memory, layout) for memory, layout in zip(memories, layouts, strict=True))
+        ends = [Mailbox(memory, layout) for memory, layout in zip(memories, layouts, strict=True)]
+        self.loop = DeviceLoop(driver, body, limits, PERIOD, chunks=ends[0], states=ends[1], state_layout=layouts[1])
+        self.now, self.session = 0.0, 0
+        driver.connect()
+        driver.arm()
+        emulator.begin(0)
+        self.begin()
+
+    def begin(self) -> None:
+        """Begins an episode."""
+        self.session += 1
+        self.loop.begin(self.session, self.clock)
+
+    def clock(self) -> float:
+        """Simulated seconds."""
+        return self.now
+
+    def send(self, chunk: ActionChunk, *, session: int | None = None, picture_age_s: float = 0.0) -> None:
+        """Puts a chunk into the mailbox."""
+        self._chunks.put(chunk_record(chunk, self.session if session is None else session, self._joints, picture_age_s))
+
+    def writes(self) -> dict[str, int]:
+        """Returns how many commands the emulator has to have got, by arm, before it goes on."""
+        return dict(zip(self._driver.arms, self._driver.writes.tolist(), strict=True))
+
+    def cycle(self, count: int = 1) -> DeviceState:
+        """Goes on by so many periods and returns what the device process would tell."""
+        for _ in range(count):
+            self.loop.observe(self.clock)
+            self.loop.act(self.now)
+            self.emulator.advance(self.writes())
+            self.now += PERIOD
+        return self.state
+
+    @property
+    def state(self) -> DeviceState:
+        """The newest state."""
+        record = self._states.newest()
+        assert record is not None
+        return DeviceState.of(record)
+
+    def until(self, wanted: Callable[[DeviceState], bool], cycles: int) -> int:
+        """Goes on until a state is as wanted and returns after how many cycles; that many are allowed."""
+        for cycle in range(1, cycles + 1):
+            if wanted(self.cycle()):
+                return cycle
+        raise AssertionError(f"Not within {cycles} cycles: {self.state.mode!r} {self.state.reasons!r}")
+
+    def close(self) -> None:
+        """Closes the ports."""
+        self._driver.close()
