@@ -99,6 +99,7 @@ class _Command:
         sys.argv = [sys.argv[0], *QUIET_HYDRA, *values, *flags]
         asked = os.environ.get(FULL_ERROR)
         configuration = self.configuration
+        configuration.check_kinds(values)
 
         def guarded_task(settings: DictConfig) -> None:
             if logging.getLogger("stringline").level == logging.NOTSET:  # In a job of a cluster this is a new process.

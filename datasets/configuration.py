@@ -1,7 +1,9 @@
 """A command's configuration as its user meets it: what can be chosen, and what `--help` says."""
 
 import difflib
+import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -9,9 +11,15 @@ from typing import TypeVar
 from hydra import compose, initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 Result = TypeVar("Result")
+
+NUMBER_OR_WORD = ("execution.delay_s",)
+"""Options with a number as default that take words too, and say themselves which."""
 
 FLAGS = """\
 Flags:
@@ -55,11 +63,12 @@ class Configuration:
         Args:
             overrides: A command line; the values that it sets are left out, they may be mistaken.
         """
+        return list(_keys(self.composed(self.choices(overrides))))
+
+    def choices(self, overrides: Sequence[str]) -> list[str]:
+        """Returns those of the overrides that choose from a group something that is there."""
         groups = self.groups()
-        chosen = [
-            override for override in overrides if override.partition("=")[2] in groups.get(override.partition("=")[0], [])
-        ]
-        return list(_keys(self.composed(chosen)))
+        return [override for override in overrides if override.partition("=")[2] in groups.get(override.partition("=")[0], [])]
 
     def unknown_option(self, key: str, overrides: Sequence[str] = ()) -> str:
         """Returns what to answer to an option that does not exist.
@@ -77,6 +86,23 @@ class Configuration:
         hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
         listed = f" Allowed there: {', '.join(beside)}." if beside else ""
         return f"There is no option {key!r}.{hint}{listed} All options: {self.command} --help"
+
+    def check_kinds(self, overrides: Sequence[str]) -> None:
+        """Refuses words in the place of numbers, and of true or false, before anything is begun with them.
+
+        Args:
+            overrides: The command line. What cannot be read in it, and options that do not exist, are for Hydra to refuse.
+
+        Raises:
+            ValueError: It names the option, and its default value.
+        """
+        given = {key: value for key, value in _values(overrides).items() if key not in NUMBER_OR_WORD}
+        usual = self.composed(self.choices(overrides)) if given else OmegaConf.create()
+        for key, value in given.items():
+            default = _value_at(usual, key)
+            if allowed := _allowed(default, value):
+                usually = f"It is {_as_typed(default)} if it is not given."
+                raise ValueError(f"The option {key!r} is {_as_typed(value)}; allowed: {allowed}. {usually}")
 
     def help(self, overrides: Sequence[str] = ()) -> str:
         """Returns the text of `--help`: the comment that opens the primary file, the choices, the options and their values."""
@@ -102,6 +128,44 @@ class Configuration:
         GlobalHydra.instance().clear()
         with initialize_config_dir(str(self.folder), version_base="1.3"):
             return ask(GlobalHydra.instance().config_loader())
+
+
+def _values(overrides: Sequence[str]) -> dict[str, object]:
+    """Returns the values of a command line that are no numbers, by option, as Hydra reads them; not those of several runs."""
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    except OverrideParseException:
+        return {}
+    plain = [one for one in parsed if not (one.is_delete() or one.is_add() or one.is_force_add() or one.is_sweep_override())]
+    values = {one.key_or_group: one.value() for one in plain}
+    return {key: value for key, value in values.items() if _is_word(value) or isinstance(value, bool) or _is_nan(value)}
+
+
+def _value_at(settings: DictConfig, key: str) -> object:
+    """Returns an option's value, None where there is no such option."""
+    with suppress(OmegaConfBaseException):
+        return OmegaConf.select(settings, key, throw_on_resolution_failure=False)
+    return None
+
+
+def _as_typed(value: object) -> str:
+    """Returns a value as it stands on a command line, words in quotation marks."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str) and "${" not in value  # What refers to another option is of its kind.
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _allowed(default: object, value: object) -> str:
+    """Returns what is allowed in the place of a value that is no number, given the option's default; empty: just that."""
+    if isinstance(default, bool):
+        return "" if isinstance(value, bool) else "true and false"
+    return "numbers" if isinstance(default, (int, float)) else ""
 
 
 def _keys(settings: DictConfig, prefix: str = "") -> Iterator[str]:

@@ -95,6 +95,13 @@ def test_many_runs_take_one_value_each_and_keep_what_was_asked_for(attempt: Atte
         ("drink=tea", ["There is no option 'drink'."]),
         ("loaves=[", ["Cannot read 'loaves=['", "key=value"]),
         ("loaves=3", ["The option 'name' has no value", "stringline-bake name="]),
+        ("loaves=many", ["The option 'loaves' is 'many'; allowed: numbers. It is 2 if it is not given."]),
+        ("loaves=nan", ["The option 'loaves' is nan; allowed: numbers."]),
+        ("oven.minutes=true", ["The option 'oven.minutes' is true; allowed: numbers. It is 40 if it is not given."]),
+        (
+            "flour.dark=perhaps",
+            ["The option 'flour.dark' is 'perhaps'; allowed: true and false. It is false if it is not given."],
+        ),
     ],
 )
 def test_a_misspelt_choice_or_option_is_answered_with_what_would_do(
@@ -105,6 +112,16 @@ def test_a_misspelt_choice_or_option_is_answered_with_what_would_do(
     assert error.startswith("stringline-bake: ")
     assert error.count("\n") == 1
     assert all(answer in error for answer in answers), error
+
+
+def test_values_of_other_kinds_that_mean_something_pass(attempt: Attempt) -> None:
+    """Nothing, lists, what is not there before, what refers to something else, and numbers or true for a word."""
+    seen: list[DictConfig] = []
+    arguments = ("loaves=null", "oven.minutes=[1,2]", "oven.degrees=${oven.minutes}", "+oven.door=open", "name=true")
+    assert attempt(seen.append, *arguments)[0] == 0
+    assert (seen[0].loaves, seen[0].oven.degrees, seen[0].oven.door, seen[0].name) == (None, [1, 2], "open", True)
+    assert attempt(seen.append, "flour=rye", "flour.dark=false", "loaves=1e2", "name='7'")[0] == 0
+    assert (seen[1].flour.dark, seen[1].loaves, seen[1].name) == (False, 100.0, "7")
 
 
 def test_what_this_package_refuses_is_a_line_and_no_trace(attempt: Attempt) -> None:
