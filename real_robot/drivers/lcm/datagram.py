@@ -1,7 +1,7 @@
 """LCM's datagrams over UDP: a message that fits into one (`LC02`), or its pieces (`LC03`).
 
-Layouts are those of LCM's own description, `docs/content/udp-multicast-protocol.md`; sizes are those of its C library. Reading is
-total: any bytes are a datagram or an error.
+Layouts are those of LCM's own description, `docs/content/udp-multicast-protocol.md`; sizes are those of its C library.
+Reading is total: any bytes are a datagram or an error.
 """
 
 import struct

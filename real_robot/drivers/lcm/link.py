@@ -1,7 +1,7 @@
-"""A place in a multicast group of LCM: what it publishes goes to everybody there, itself included, and nobody says that it came.
+"""A place in a multicast group of LCM: what it publishes goes to everybody there, and nobody says that it came.
 
-Huang, Olson and Moore (2010), LCM: Lightweight Communications and Marshalling. Pure Python: the library is not needed. A group is
-heard and spoken to through one network interface only; by default that is the loopback, which no datagram leaves.
+Huang, Olson and Moore (2010), LCM: Lightweight Communications and Marshalling. Pure Python: the library is not needed. A group
+is heard and spoken to through one network interface only; by default that is the loopback, which no datagram leaves.
 """
 
 import ipaddress

@@ -1,0 +1,1 @@
+"""Emulated KUKA arms behind an emulated drake-iiwa-driver, which speaks LCM."""

@@ -1,0 +1,77 @@
+"""Emulated KUKA arms behind drake-iiwa-driver as their users see them."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from stringline.real_robot.drivers.grippers.choice import WSG_LCM
+from stringline.real_robot.drivers.grippers.wsg import WsgGripper
+from stringline.real_robot.emulators.client import Emulator
+from stringline.real_robot.emulators.grippers.arguments import OF_THE_ARMS
+from stringline.real_robot.emulators.messages import Json
+
+
+@dataclass(frozen=True)
+class ProgramReport:
+    """How an arm and its driver program fared.
+
+    Attributes:
+        periods: Statuses published by the clock.
+        in_time: Of these, how many were followed by a command before the next.
+        stops: Why the controller has stopped its arm, oldest first.
+        state: Name of the state of its session.
+        ended: Why the program has ended itself; empty while it runs.
+        inhibited: Whether it ignores commands, since the arm's motion has begun a second time.
+    """
+
+    periods: int
+    in_time: int
+    stops: tuple[str, ...]
+    state: str
+    ended: str
+    inhibited: bool
+
+
+class LcmEmulator(Emulator):
+    """The program `emulators.lcm`; `ports` are `group:port` of LCM by arm."""
+
+    PROGRAM: ClassVar[str] = "stringline.real_robot.emulators.lcm"
+
+    @classmethod
+    def of_task(cls, task: str, *, gripper: WsgGripper | None = None, **settings: Any) -> Self:
+        """Returns the emulator of a MuJoCo world, not started yet.
+
+        Args:
+            task: Name in the catalogue.
+            gripper: Beside each arm, in the group of the arms.
+            settings: Of every emulator.
+        """
+        made = super().of_task(task, **settings)
+        if gripper is None:
+            made._arguments += ["--gripper", OF_THE_ARMS]
+        else:
+            channels = ["--gripper-commands", gripper.command_channel, "--gripper-states", gripper.status_channel]
+            made._arguments += ["--gripper", WSG_LCM, *channels]
+        return made
+
+    def reboot(self) -> None:
+        """Switches everything off and on; in lock-step programs come up by themselves again, until the next episode."""
+        self._ask({"operation": "reboot"})
+
+    def report(self) -> dict[str, ProgramReport]:
+        """Returns how each arm fared since it was switched on."""
+        found = self._ask({"operation": "report"})[0]["report"]
+        assert isinstance(found, dict)
+        return {arm: _report(entry) for arm, entry in found.items() if isinstance(entry, dict)}
+
+
+def _report(entry: dict[str, Json]) -> ProgramReport:
+    stops = entry["stops"]
+    reasons = tuple(str(why) for why in stops) if isinstance(stops, list) else ()
+    return ProgramReport(
+        periods=int(str(entry["periods"])),
+        in_time=int(str(entry["in_time"])),
+        stops=reasons,
+        state=str(entry["state"]),
+        ended=str(entry["ended"]),
+        inhibited=bool(entry["inhibited"]),
+    )

@@ -1,0 +1,153 @@
+"""The loop of the program: LCM to the drivers, by the clock or in lock-step, and a local socket for whoever looks after it."""
+
+import socket
+import time
+from collections.abc import Mapping, Sequence
+
+from stringline.datasets.contract import Array
+from stringline.datasets.names import unknown_name
+from stringline.real_robot.emulators.control import ControlSocket, Served, counts_of, options_of, serve_ready
+from stringline.real_robot.emulators.fri.cell import EmulatedCell
+from stringline.real_robot.emulators.lcm.station import Station
+from stringline.real_robot.emulators.messages import Header
+from stringline.real_robot.emulators.pictures import PictureServer
+from stringline.real_robot.emulators.stamped_frames import StampedFrames
+
+_COMMANDS_TIMEOUT_S = 2.0
+_COAX_S = 0.001  # Between two periods while nobody counts time: programs need many of them to come up.
+_MAX_LAG_S = 0.25
+OPERATIONS = ("begin", "advance", "frames", "outcome", "fault", "report", "reboot")
+
+
+class LcmServer:
+    """Serves one client and the drivers until the client says goodbye.
+
+    Args:
+        cell: The world with its controllers.
+        stations: The programs that speak for the arms, each arm in one of them.
+        listener: Socket where the client connects.
+        real_time: Whether time goes on by itself. Else programs come up by themselves, and from the first episode on there is
+            one period per `advance` message.
+        phase: By which share of a period each controller is behind the one before it; they have no common clock.
+        pictures: Gets what cameras see, in real time, for cameras with processes of their own.
+    """
+
+    def __init__(
+        self,
+        cell: EmulatedCell,
+        stations: Sequence[Station],
+        listener: socket.socket,
+        *,
+        real_time: bool,
+        phase: float = 0.0,
+        pictures: PictureServer | None = None,
+    ) -> None:
+        self._cell, self._stations, self._real_time, self._phase = cell, stations, real_time, phase
+        self._station_of = {arm: station for station in stations for arm in station.arms}
+        self._frames = StampedFrames(cell.plant, real_time=real_time, pictures=pictures)
+        self._control = ControlSocket(listener, self._obey)
+        self._begun = False
+
+    @property
+    def _served(self) -> list[Served]:
+        bench = self._cell.bench
+        return [*self._stations, *([] if bench is None else [bench]), self._control]
+
+    def run(self) -> None:
+        """Serves until the client leaves, then closes everything."""
+        period, start = self._cell.plant.period_s if self._real_time else _COAX_S, time.monotonic()
+        due = {arm: start + index * self._phase * period for index, arm in enumerate(self._cell.controllers)}
+        try:
+            while not self._control.left:
+                timed, now = self._real_time or not self._begun, time.monotonic()
+                for arm in [arm for arm in due if now >= due[arm]] if timed else ():
+                    due[arm] = max(due[arm] + period, now - _MAX_LAG_S)
+                    self._beat(arm)
+                serve_ready(self._served, max(0.0, min(due.values()) - time.monotonic()) if timed else None)
+        finally:
+            for station in self._stations:
+                station.close()
+            if self._cell.bench is not None:
+                self._cell.bench.close()
+            self._cell.plant.close()
+
+    def _beat(self, arm: str) -> None:
+        """Goes on with one arm; the first one's beat is the world's."""
+        if arm == next(iter(self._cell.controllers)):
+            if self._real_time:
+                self._advance()
+            elif self._cell.bench is not None:
+                self._cell.bench.tick()
+        self._station_of[arm].tick((arm,), self._host_us(), counted=self._real_time)
+
+    def _host_us(self) -> int | None:
+        """The time on the host; in lock-step it is that of the controllers."""
+        return time.time_ns() // 1000 if self._real_time else None
+
+    def _obey(self, header: Header) -> tuple[Header, dict[str, Array]]:
+        operation = str(header["operation"])
+        answer: Header = {}
+        match operation:
+            case "begin":
+                self._begin(int(str(header["seed"])), options_of(header))
+                answer = dict(self._cell.plant.outcome())
+            case "advance":
+                answer = self._advance_after(counts_of(header))
+            case "frames":
+                return answer, self._frames.newest()
+            case "outcome":
+                answer = dict(self._cell.plant.outcome())
+            case "report":
+                answer = {"report": {arm: station.report(arm) for arm, station in self._station_of.items()}}
+            case "reboot":
+                self._reboot()
+            case "fault":
+                self._fault(str(header["arm"]), str(header["kind"]), int(str(header.get("servo", 0))))
+            case _:
+                raise unknown_name("operation", operation, OPERATIONS)
+        return answer, {}
+
+    def _fault(self, arm: str, kind: str, count: int) -> None:
+        if arm not in self._station_of:
+            raise unknown_name("arm", arm, self._station_of)
+        self._station_of[arm].fault(arm, kind, count)
+
+    def _reboot(self) -> None:
+        self._cell.reboot()
+        self._begun = False
+        for station in self._stations:
+            station.reboot({arm: self._cell.controllers[arm] for arm in station.arms})
+
+    def _begin(self, seed: int, options: Mapping[str, float]) -> None:
+        for station in self._stations:
+            station.begin()
+        told, self._begun = self._cell.begin(seed, options), True
+        for place in range(max(map(len, told.values()))):
+            for station in self._stations:
+                for arm in station.arms:
+                    for data in told[arm][place : place + 1]:
+                        station.program.step(arm, data, self._host_us())
+                station.publish()
+
+    def _advance_after(self, wanted: Mapping[str, int]) -> Header:
+        """Goes on by one period once every program has got as many commands as its driver has sent."""
+        deadline = time.monotonic() + _COMMANDS_TIMEOUT_S
+        while (late := self._late(wanted)) and time.monotonic() < deadline:
+            serve_ready([self._station_of[arm] for arm in late], 0.05)
+        if late:
+            raise ValueError(f"No new command has reached {', '.join(late)} within {_COMMANDS_TIMEOUT_S} s.")
+        if self._cell.bench is not None:
+            self._cell.bench.serve()
+        self._advance()
+        for station in self._stations:
+            station.tick(station.arms, None, counted=False)
+        return dict(self._cell.plant.outcome())
+
+    def _late(self, wanted: Mapping[str, int]) -> list[str]:
+        return [arm for arm, station in self._station_of.items() if station.heard < wanted.get(arm, 0)]
+
+    def _advance(self) -> None:
+        self._cell.advance()
+        if self._cell.bench is not None:
+            self._cell.bench.tick()
+        self._frames.look()
