@@ -10,9 +10,9 @@ from stringline.datasets.names import unknown_name
 from stringline.real_robot.drivers.driver import ArmDriver
 from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
 from stringline.real_robot.drivers.fri.driver import FriDriver
-from stringline.real_robot.drivers.fri.enums import IoType
 from stringline.real_robot.drivers.fri.gripper import IoGripper
 from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION, version_of
+from stringline.real_robot.drivers.grippers.choice import FRI_OUTPUT, gripper_settings
 from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.emulators.fri.client import FriEmulator
 from stringline.real_robot.emulators.fri.names import GRIPPER_INPUT, GRIPPER_OUTPUT
@@ -21,7 +21,6 @@ KUKA_BODIES: Mapping[str, Embodiment] = {"one": IIWA14, "two": IIWA14_BIMANUAL}
 # A twin is no robot: it shares a machine with a policy, and its servos are patient.
 _TWIN_DRIVER: Mapping[str, Any] = {"bus_watchdog_s": 0.0, "answer_timeout_s": 0.1}
 _PATIENCE_S = 1.0  # In lock-step, where the world waits.
-_GRIPPER_SETTINGS = ("output", "feedback", "kind")
 
 
 class ArmKind(Protocol):
@@ -93,8 +92,8 @@ class FriArms:
         # YAML reads 1.15 without quotes as a number.
         self.version = str(settings.get("version", DEFAULT_VERSION))
         self._settings = {key: value for key, value in settings.items() if key not in ("gripper", "version")}
-        self._gripper = None if settings.get("gripper") is None else _gripper(settings["gripper"])
-        if not version_of(self.version).has_io and self._gripper is not None:
+        self._gripper = gripper_settings(settings.get("gripper"), self.body.arms)
+        if not version_of(self.version).has_io and isinstance(self._gripper, IoGripper):
             raise ValueError(
                 f"FRI {self.version} has no inputs and outputs for a gripper: robot.driver.gripper.transport=null, and it "
                 "stays as it is; or a later version, from 1.14 on."
@@ -141,18 +140,6 @@ class FriArms:
         return {arm: ports[arm] for arm in self.body.arms}
 
 
-def _gripper(settings: Mapping[str, Any]) -> IoGripper:
-    for name in settings:
-        if name not in _GRIPPER_SETTINGS:
-            raise unknown_name("setting of a gripper", str(name), _GRIPPER_SETTINGS)
-    if not settings.get("output"):
-        raise ValueError("A gripper needs the name of the controller's output that moves it: output.")
-    kind = str(settings.get("kind", "ANALOG"))
-    if kind not in IoType.__members__:
-        raise unknown_name("kind of output", kind, IoType.__members__)
-    return IoGripper(str(settings["output"]), IoType[kind], settings.get("feedback"))
-
-
 def arm_kind(robot: Mapping[str, Any]) -> ArmKind:
     """Returns the kind that a configuration of `configs/robot` names.
 
@@ -175,5 +162,6 @@ def emulated_arms(body: str) -> ArmKind:
         return ServoArms({"bus_watchdog_s": 0.0, "answer_timeout_s": _PATIENCE_S})
     for arms, one in KUKA_BODIES.items():
         if one.name == body:
-            return FriArms(arms, {"gripper": {"output": GRIPPER_OUTPUT, "feedback": GRIPPER_INPUT}})
+            outputs = {"output": GRIPPER_OUTPUT, "feedback": GRIPPER_INPUT}
+            return FriArms(arms, {"gripper": {"transport": FRI_OUTPUT, FRI_OUTPUT: outputs}})
     raise unknown_name("emulated body", body, [ALOHA.name, *(one.name for one in KUKA_BODIES.values())])

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.real_robot.drivers.bars import FIRST_STOP, describe_bar
-from stringline.real_robot.drivers.driver import TORQUE_LOST, WATCHDOG_EXPIRED
+from stringline.real_robot.drivers.driver import NOT_FOLLOWING, TORQUE_LOST, WATCHDOG_EXPIRED
 
 
 class Mode(IntEnum):
@@ -76,6 +76,7 @@ _BITS = {
     0x10: "electrical shock",
     0x20: "overload",
     WATCHDOG_EXPIRED: "bus watchdog expired",
+    NOT_FOLLOWING: "it does not go where it is sent",
 }
 
 

@@ -14,6 +14,7 @@ Vector = NDArray[np.float64]
 # Bits of `ArmState.servo_error` beyond those of the servo's own hardware error register.
 TORQUE_LOST = 0x02
 WATCHDOG_EXPIRED = 0x40
+NOT_FOLLOWING = 0x80
 
 
 class RobotNotReadyError(ValueError):
@@ -37,8 +38,10 @@ class ArmState:
         position: (J,) rad, and opening of the grippers.
         velocity: (J,) rad/s and openings/s.
         effort: (J,) Nm, and N of the grippers; from the motor current.
-        servo_error: (S,) uint8 per servo: its hardware error register, `TORQUE_LOST`, `WATCHDOG_EXPIRED`.
-        servo_misses: (S,) int32 reads in a row that this servo left unanswered.
+        servo_error: (S,) uint8 per servo: its hardware error register, `TORQUE_LOST`, `WATCHDOG_EXPIRED`,
+            `NOT_FOLLOWING`.
+        servo_misses: (S,) int32 reads in a row that this servo left unanswered; one that tells its state by itself, and more
+            rarely, left out so many turns.
         lost: (A,) bool per arm: its port is gone.
         temperature: (S,) degrees Celsius per servo, or nothing where nobody measures it.
         barred: (A,) uint8 per arm with a controller of its own: why that takes no commands, see `bars.Bar`; or nothing.

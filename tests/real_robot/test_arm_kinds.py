@@ -20,7 +20,11 @@ SERVOS = {"driver": {"bus_watchdog_s": 0.0}}
 KUKA = {
     "transport": "fri",
     "arms": "one",
-    "driver": {"version": "1.15", "operation_modes": ["T1", "AUT"], "gripper": {"output": "Gripper.Opening"}},
+    "driver": {
+        "version": "1.15",
+        "operation_modes": ["T1", "AUT"],
+        "gripper": {"transport": "fri_output", "fri_output": {"output": "Gripper.Opening"}},
+    },
 }
 
 
@@ -45,8 +49,6 @@ def test_a_configuration_names_the_arms() -> None:
         emulated_arms("iiwa7")
     with pytest.raises(ValueError, match="no number of KUKA arms 'tow'. Did you mean 'two'"):
         arm_kind({"transport": "fri", "arms": "tow", "driver": {}})
-    with pytest.raises(ValueError, match="no kind of output 'ANALOGUE'. Did you mean 'ANALOG'"):
-        FriArms("one", {"gripper": {"output": "x", "kind": "ANALOGUE"}})
 
 
 def test_what_an_expert_does_in_simulation_succeeds_over_fri_as_well() -> None:

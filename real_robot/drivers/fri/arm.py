@@ -14,7 +14,7 @@ from stringline.real_robot.drivers.bars import FIRST_STOP, Bar
 from stringline.real_robot.drivers.fri.answers import Answers
 from stringline.real_robot.drivers.fri.command import Command
 from stringline.real_robot.drivers.fri.enums import OperationMode, SessionState
-from stringline.real_robot.drivers.fri.gripper import IoGripper
+from stringline.real_robot.drivers.fri.gripper import OutputGripper
 from stringline.real_robot.drivers.fri.inbox import Inbox, usable
 from stringline.real_robot.drivers.fri.joint_values import JOINTS
 from stringline.real_robot.drivers.fri.link import FriLink
@@ -22,6 +22,7 @@ from stringline.real_robot.drivers.fri.monitoring import Joints, Monitoring
 from stringline.real_robot.drivers.fri.playback import Playback
 from stringline.real_robot.drivers.fri.session import bar_of
 from stringline.real_robot.drivers.fri.versions import FriVersion
+from stringline.real_robot.drivers.grippers.gripper import Gripper, NoGripper
 
 Vector = NDArray[np.float64]
 
@@ -41,7 +42,7 @@ class FriArm:
         version: Of FRI.
         period_s: Between two answers.
         operation_modes: In which it may be moved.
-        gripper: At the controller's outputs, or None.
+        gripper: Beside it; None: it has none.
         read_only: Whether what it is told to do is thrown away.
         own_beat: Whether it is answered at other times than commands are made.
 
@@ -52,8 +53,7 @@ class FriArm:
         misses: Reads in a row without a message; counted by whoever reads.
         sent: Answers so far.
         velocity: (7,) rad/s.
-        opening: Of the gripper, as measured, or as commanded where nobody measures it.
-        wanted_opening: As commanded.
+        gripper: Beside it.
     """
 
     def __init__(
@@ -64,20 +64,19 @@ class FriArm:
         *,
         period_s: float,
         operation_modes: Collection[OperationMode],
-        gripper: IoGripper | None = None,
+        gripper: Gripper | None = None,
         read_only: bool = False,
         own_beat: bool = False,
     ) -> None:
         self.name, self.link, self.inbox = name, link, Inbox(version)
         self._version, self._period_s = version, period_s
-        self._modes, self._gripper = frozenset(operation_modes), gripper
+        self._modes = frozenset(operation_modes)
+        self.gripper: Gripper = NoGripper() if gripper is None else gripper
         self._read_only, self._own_beat = read_only, own_beat
         self.message: Monitoring | None = None
         self.pending = self.fresh = False
         self.misses = self.sent = self._unanswered = 0
         self.velocity = np.zeros(JOINTS)
-        # A gripper that was told once goes on holding what it holds, whatever becomes of the arm.
-        self.opening, self.wanted_opening, self._gripper_led = 1.0, 1.0, False
         self._last: Vector = np.zeros(JOINTS)
         self._playback, self._answers = Playback(self._last), Answers()
         self._event = Bar.NONE
@@ -107,12 +106,8 @@ class FriArm:
         self._place(message, last)
         if np.abs(measured - self._last).max() > _STRAYED_RAD:
             self._notice(Bar.STRAYED)
-        if self._gripper is None:
-            self.opening = self.wanted_opening
-        else:
-            self.opening = self._gripper.measured(message.inputs, self.wanted_opening)
-            if not self._gripper_led:
-                self.wanted_opening = self.opening
+        if isinstance(self.gripper, OutputGripper):
+            self.gripper.hear(message.inputs)
         self._unanswered += 1
         self.fresh, self.pending = True, self._unanswered >= message.receive_multiplier
 
@@ -167,7 +162,7 @@ class FriArm:
         self._last = position.copy()
         if self._own_beat:
             self._playback.give(self._last)
-        self.wanted_opening, self._gripper_led = opening, True
+        self.gripper.command(opening)
 
     def answer(self) -> None:
         """Answers the newest message, if that is due."""
@@ -181,7 +176,7 @@ class FriArm:
         if active:
             position = tuple((self._play() if self._own_beat else self._last).tolist())
         may_write = active and not self._read_only and self._version.has_io
-        outputs = (self._gripper.command(self.wanted_opening),) if may_write and self._gripper else ()
+        outputs = self.gripper.outputs() if may_write and isinstance(self.gripper, OutputGripper) else ()
         command = Command(self.sent, self.message.sequence, position, outputs)
         if self.link.send(command.to_bytes(self._version)):
             if position:

@@ -18,10 +18,11 @@ from stringline.real_robot.drivers.bars import Bar, describe_bar
 from stringline.real_robot.drivers.driver import ArmState, RobotNotReadyError, Tap
 from stringline.real_robot.drivers.fri.arm import FriArm
 from stringline.real_robot.drivers.fri.enums import OperationMode
-from stringline.real_robot.drivers.fri.gripper import IoGripper
+from stringline.real_robot.drivers.fri.gripper import IoGripper, OutputGripper
 from stringline.real_robot.drivers.fri.joint_values import JOINTS
 from stringline.real_robot.drivers.fri.link import FriLink
 from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION, version_of
+from stringline.real_robot.drivers.grippers.gripper import Gripper, GripperSettings
 
 _PATIENCE_PERIODS = 1.5
 # A controller that has been silent for that many periods is gone: its session has ended by then, whatever was the cause.
@@ -37,7 +38,7 @@ class FriDriver:
         period_s: Between two answers; must be the controllers' send period times their receive multiplier.
         controllers: Their addresses by arm; without one, whoever speaks first.
         operation_modes: Names of those in which the arms may be moved.
-        grippers: At the controllers' outputs, by arm.
+        grippers: Beside the arms, by arm.
         answer_timeout_s: Longest wait for a message; None: one and a half periods.
         connect_timeout_s: Longest wait for the first messages.
         arm_timeout_s: Longest wait until all sessions take commands.
@@ -55,7 +56,7 @@ class FriDriver:
         period_s: float = 0.01,
         controllers: Mapping[str, str] | None = None,
         operation_modes: Sequence[str] = ("T1",),
-        grippers: Mapping[str, IoGripper] | None = None,
+        grippers: Mapping[str, GripperSettings] | None = None,
         answer_timeout_s: float | None = None,
         connect_timeout_s: float = 5.0,
         arm_timeout_s: float = 20.0,
@@ -65,15 +66,19 @@ class FriDriver:
         if not ports or not 1e-3 <= period_s <= 0.1:
             raise ValueError(f"FRI needs at least one port and a period from 1 to 100 ms; got {len(ports)} and {period_s} s.")
         known = version_of(version)
-        if grippers and not known.has_io:
+        beside = dict(grippers or {})
+        if not known.has_io and any(isinstance(one, IoGripper) for one in beside.values()):
             raise ValueError(f"FRI {version} has no inputs and outputs for a gripper; allowed: 1.14 and later.")
-        for names in (controllers or {}, grippers or {}):
+        for names in (controllers or {}, beside):
             for name in names:
                 if name not in ports:
                     raise unknown_name("arm", name, ports)
         modes = frozenset(_mode(name) for name in operation_modes)
         self._ports, self._version, self._period_s = dict(ports), version, period_s
-        self._controllers, self._modes, self._grippers = dict(controllers or {}), modes, dict(grippers or {})
+        self._controllers, self._modes = dict(controllers or {}), modes
+        self._grippers: dict[str, Gripper] = {
+            name: beside[name].gripper(name, period_s=period_s, read_only=read_only) for name in ports if name in beside
+        }
         self._timeout_s = _PATIENCE_PERIODS * period_s if answer_timeout_s is None else answer_timeout_s
         self._connect_timeout_s, self._arm_timeout_s = connect_timeout_s, arm_timeout_s
         self._together, self._read_only = together, read_only
@@ -89,8 +94,13 @@ class FriDriver:
 
     @property
     def servos(self) -> tuple[str, ...]:
-        """Names of the controllers, which are the only ones that answer here."""
-        return tuple(f"{name}/controller ({port})" for name, port in self._ports.items())
+        """Names of the controllers, and of those grippers that tell something."""
+        controllers = [f"{name}/controller ({port})" for name, port in self._ports.items()]
+        return (*controllers, *(gripper.servo for gripper in self._telling))
+
+    @property
+    def _telling(self) -> list[Gripper]:
+        return [gripper for gripper in self._grippers.values() if gripper.servo]
 
     @property
     def writes(self) -> NDArray[np.int64]:
@@ -122,6 +132,7 @@ class FriDriver:
             while any(arm.message is None for arm in self._arms) and self._wait(deadline):
                 pass
             problems = [problem for arm in self._arms if (problem := self._stranger(arm))]
+            problems += [problem for arm in self._arms for problem in self._gripper_problems(arm)]
         if problems:
             self.close()
             raise RobotNotReadyError(problems)
@@ -155,6 +166,12 @@ class FriDriver:
                 f"{1e3 * self._period_s:g} ms. Change one of them."
             )
         return ""
+
+    def _gripper_problems(self, arm: FriArm) -> list[str]:
+        """Says what is wrong with the gripper of an arm, by what its controller tells, or by its own silence."""
+        if isinstance(arm.gripper, OutputGripper):
+            return [] if arm.message is None else arm.gripper.problems(arm.message.inputs)
+        return arm.gripper.connect(self._connect_timeout_s)
 
     def arm(self) -> None:
         """Answers until every controller takes commands, repeating what it says itself: nothing moves.
@@ -190,23 +207,26 @@ class FriDriver:
         for arm in self._arms:
             arm.misses = 0 if arm.fresh or arm.pending else arm.misses + 1
             arm.fresh = False
+            arm.gripper.read()
         return self._state()
 
     def _state(self) -> ArmState:
         rows, efforts, anchors = [], [], []
         for arm in self._arms:
-            told, opening = arm.message, arm.opening
-            rows.append((np.append(told.measured if told else np.zeros(JOINTS), opening), np.append(arm.velocity, 0.0)))
-            efforts.append(np.append((told.external_torque if told else ()) or np.zeros(JOINTS), 0.0))
-            anchors.append(np.append(arm.anchor, arm.wanted_opening))
+            told, gripper = arm.message, arm.gripper.state
+            measured = told.measured if told else np.zeros(JOINTS)
+            rows.append((np.append(measured, gripper.opening), np.append(arm.velocity, gripper.speed)))
+            efforts.append(np.append((told.external_torque if told else ()) or np.zeros(JOINTS), gripper.force))
+            anchors.append(np.append(arm.anchor, arm.gripper.wanted))
+        telling = [gripper.state for gripper in self._telling]
         position, velocity = (np.concatenate(parts) for parts in zip(*rows, strict=True))
         return ArmState(
             time=self._time,
             position=position,
             velocity=velocity,
             effort=np.concatenate(efforts),
-            servo_error=np.zeros(len(self._arms), dtype=np.uint8),
-            servo_misses=np.array([arm.misses for arm in self._arms], dtype=np.int32),
+            servo_error=np.array([0] * len(self._arms) + [one.error for one in telling], dtype=np.uint8),
+            servo_misses=np.array([arm.misses for arm in self._arms] + [one.misses for one in telling], dtype=np.int32),
             lost=np.array([arm.link.lost or arm.misses >= _LOST_AFTER for arm in self._arms]),
             barred=np.array([arm.take_bar() for arm in self._arms], dtype=np.uint8),
             commanded=np.concatenate(anchors),
@@ -231,6 +251,8 @@ class FriDriver:
         """Closes the ports. Controllers that get no answers stop their arms."""
         for link in self._links:
             link.close()
+        for gripper in self._grippers.values():
+            gripper.close()
 
     def _collect(self) -> None:
         now = time.monotonic()

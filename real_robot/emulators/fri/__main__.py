@@ -19,6 +19,7 @@ from stringline.real_robot.emulators.control import announce, local_sockets
 from stringline.real_robot.emulators.fri.cell import EmulatedCell
 from stringline.real_robot.emulators.fri.quality import QualityRule
 from stringline.real_robot.emulators.fri.server import FriServer
+from stringline.real_robot.emulators.grippers.arguments import add_gripper_arguments, bench_of
 from stringline.real_robot.emulators.pictures import PictureServer
 from stringline.real_robot.emulators.plant import FirstOrderPlant, Plant
 
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--time-limit", type=float, default=15.0, help="seconds until an episode expires")
     parser.add_argument("--lock-step", action="store_true", help="go on only when told to, instead of in real time")
     parser.add_argument("--no-restart", action="store_true", help="the application gives up when its motion is broken off")
+    add_gripper_arguments(parser)
     parser.add_argument("--capture", type=Path, help="folder for the bytes that drivers send, one file per arm")
     return parser
 
@@ -78,6 +80,7 @@ def _cell(settings: argparse.Namespace) -> EmulatedCell:
         receive_multiplier=settings.receive_multiplier,
         restarts=not settings.no_restart,
         rule=QualityRule(fair=min(0.5, settings.good), good=settings.good, most_missed=settings.most_missed),
+        bench=bench_of(settings, tuple(body.grippers), plant.period_s),
     )
 
 

@@ -10,6 +10,7 @@ from stringline.real_robot.drivers.fri.joint_values import JOINTS
 from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.emulators.fri.controller import ControllerSettings, EmulatedController
 from stringline.real_robot.emulators.fri.quality import QualityRule
+from stringline.real_robot.emulators.grippers.bench import GripperBench
 from stringline.real_robot.emulators.plant import Plant
 
 Vector = NDArray[np.float64]
@@ -25,6 +26,7 @@ class EmulatedCell:
         receive_multiplier: Messages for each answer.
         restarts: Whether applications begin their motions anew after these were broken off.
         rule: Of the quality of connections.
+        bench: Grippers with a wire of their own; None: they are at the controllers' outputs.
 
     Attributes:
         controllers: By arm.
@@ -39,8 +41,9 @@ class EmulatedCell:
         receive_multiplier: int = 1,
         restarts: bool = True,
         rule: QualityRule | None = None,
+        bench: GripperBench | None = None,
     ) -> None:
-        self._embodiment, self.plant = embodiment, plant
+        self._embodiment, self.plant, self.bench = embodiment, plant, bench
         period_ms = round(plant.period_s * 1e3)
         if not 1 <= period_ms <= 100 or abs(period_ms * 1e-3 - plant.period_s) > 1e-9:
             raise ValueError(f"A controller sends every 1 to 100 whole milliseconds; the plant's period is {plant.period_s} s.")
@@ -64,11 +67,16 @@ class EmulatedCell:
     def reboot(self) -> None:
         """Switches all controllers off and on."""
         self.controllers = {arm: EmulatedController(settings) for arm, settings in self._settings.items()}
+        if self.bench is not None:
+            self.bench.reboot()
         self.sense()
 
     def begin(self, seed: int, options: Mapping[str, float]) -> dict[str, list[bytes]]:
         """Begins an episode; returns what each controller tells about it."""
         self.plant.begin(seed, options)
+        if self.bench is not None:
+            self.bench.begin()
+        self._show_grippers()
         position, _, _ = self.plant.measure()
         return {
             arm: controller.begin(position[self._embodiment.hinges[arm]], self._opening(arm, position))
@@ -81,7 +89,7 @@ class EmulatedCell:
         for arm, controller in self.controllers.items():
             target[self._embodiment.hinges[arm]] = controller.target
             if arm in self._embodiment.grippers:
-                target[self._embodiment.grippers[arm]] = controller.opening
+                target[self._embodiment.grippers[arm]] = self._wanted_opening(arm, controller)
         self.plant.advance(target)
         self.sense()
 
@@ -91,6 +99,16 @@ class EmulatedCell:
         for arm, controller in self.controllers.items():
             hinges = self._embodiment.hinges[arm]
             controller.sense(position[hinges], effort[hinges], self._opening(arm, position))
+        self._show_grippers()
+
+    def _show_grippers(self) -> None:
+        position, velocity, effort = self.plant.measure()
+        for arm, gripper in ({} if self.bench is None else self.bench.grippers).items():
+            place = self._embodiment.grippers[arm]
+            gripper.sense(float(position[place]), float(velocity[place]), float(effort[place]))
+
+    def _wanted_opening(self, arm: str, controller: EmulatedController) -> float:
+        return controller.opening if self.bench is None else self.bench.grippers[arm].opening
 
     def _opening(self, arm: str, position: Vector) -> float:
         return float(position[self._embodiment.grippers[arm]]) if arm in self._embodiment.grippers else 1.0

@@ -1,10 +1,12 @@
 """Emulated KUKA arms as their users see them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION
 from stringline.real_robot.emulators.client import Emulator
+from stringline.real_robot.emulators.grippers.arguments import gripper_arguments
 from stringline.real_robot.emulators.messages import Json
 
 
@@ -25,22 +27,38 @@ class ControllerReport:
     state: str
 
 
+@dataclass(frozen=True)
+class GripperReport:
+    """How a gripper with a wire of its own fared.
+
+    Attributes:
+        heard: Messages that reached it on its channel of commands.
+        wrong: What was wrong with some of them.
+    """
+
+    heard: int
+    wrong: tuple[str, ...]
+
+
 class FriEmulator(Emulator):
     """The program `emulators.fri`; `ports` are those that a driver opens, `address:number` by arm."""
 
     PROGRAM: ClassVar[str] = "stringline.real_robot.emulators.fri"
 
     @classmethod
-    def of_task(cls, task: str, *, version: str = DEFAULT_VERSION, **settings: Any) -> Self:
+    def of_task(
+        cls, task: str, *, version: str = DEFAULT_VERSION, gripper: Mapping[str, Any] | None = None, **settings: Any
+    ) -> Self:
         """Returns the emulator of a MuJoCo world, not started yet.
 
         Args:
             task: Name in the catalogue.
             version: Of FRI.
+            gripper: Settings of the driver's grippers; only one with a wire of its own makes a difference here.
             settings: Further ones, as of every emulator.
         """
         emulator = super().of_task(task, **settings)
-        emulator._arguments += ["--version", version]
+        emulator._arguments += ["--version", version, *gripper_arguments(gripper)]
         return emulator
 
     def reboot(self, *, patient: bool = False) -> None:
@@ -57,12 +75,23 @@ class FriEmulator(Emulator):
 
     def report(self) -> dict[str, ControllerReport]:
         """Returns how each controller fared since it was switched on, by arm."""
-        found = self._ask({"operation": "report"})[0]["report"]
+        return {arm: _report(entry) for arm, entry in self._reports("report").items()}
+
+    def gripper_report(self) -> dict[str, GripperReport]:
+        """Returns how each gripper with a wire of its own fared since it was switched on, by arm."""
+        reports = self._reports("grippers")
+        return {arm: GripperReport(int(str(entry["heard"])), _texts(entry["wrong"])) for arm, entry in reports.items()}
+
+    def _reports(self, kind: str) -> dict[str, dict[str, Json]]:
+        found = self._ask({"operation": "report"})[0][kind]
         assert isinstance(found, dict)
-        return {arm: _report(entry) for arm, entry in found.items() if isinstance(entry, dict)}
+        return {arm: entry for arm, entry in found.items() if isinstance(entry, dict)}
 
 
 def _report(entry: dict[str, Json]) -> ControllerReport:
-    stops = entry["stops"]
-    reasons = tuple(str(why) for why in stops) if isinstance(stops, list) else ()
-    return ControllerReport(int(str(entry["periods"])), int(str(entry["in_time"])), reasons, str(entry["state"]))
+    counts = int(str(entry["periods"])), int(str(entry["in_time"]))
+    return ControllerReport(*counts, _texts(entry["stops"]), str(entry["state"]))
+
+
+def _texts(found: Json) -> tuple[str, ...]:
+    return tuple(map(str, found)) if isinstance(found, list) else ()

@@ -1,6 +1,5 @@
 """One emulated controller: what it tells in every period, what it accepts as a command, and when it stops its arm."""
 
-import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,21 +11,18 @@ from stringline.real_robot.drivers.fri.enums import (
     CommandMode,
     ControlMode,
     DriveState,
-    IoDirection,
-    IoType,
     OperationMode,
     Overlay,
     SafetyState,
     SessionState,
 )
 from stringline.real_robot.drivers.fri.inbox import usable
-from stringline.real_robot.drivers.fri.io_value import IoValue
 from stringline.real_robot.drivers.fri.joint_values import JOINTS
 from stringline.real_robot.drivers.fri.monitoring import Monitoring
 from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.drivers.fri.wire import FriDecodeError
-from stringline.real_robot.emulators.fri.names import GRIPPER_INPUT, GRIPPER_OUTPUT
 from stringline.real_robot.emulators.fri.network import KINDS, Road
+from stringline.real_robot.emulators.fri.outputs import opening_of, told_of
 from stringline.real_robot.emulators.fri.quality import QualityMeter, QualityRule
 from stringline.real_robot.emulators.fri.session import EmulatedSession
 from stringline.real_robot.emulators.messages import Json
@@ -165,7 +161,6 @@ class EmulatedController:
         active = self.state is SessionState.COMMANDING_ACTIVE
         stamp = self._sequence * settings.send_period_ms * 1_000_000
         drive = DriveState.ACTIVE if commanding else DriveState.OFF
-        feedback = IoValue(GRIPPER_INPUT, IoType.ANALOG, IoDirection.INPUT, self._measured_opening)
         message = Monitoring(
             sequence=self._sequence,
             reflected=self._reflected,
@@ -182,7 +177,7 @@ class EmulatedController:
             commanded=tuple(self.target.tolist()) if settings.version.echoes else (),
             commanded_torque=(0.0,) * JOINTS,
             external_torque=(0.0,) * JOINTS,
-            inputs=(feedback,) if settings.version.has_io else (),
+            inputs=told_of(self._measured_opening, self.opening) if settings.version.has_io else (),
             time=(_EPOCH_S + stamp // 10**9, stamp % 10**9),
             ipo=tuple(self._ipo.tolist()) if commanding else (),
             command_mode=CommandMode.POSITION if commanding else CommandMode.NONE,
@@ -224,9 +219,7 @@ class EmulatedController:
             self.stop("a command beyond an axis limit")
             return
         self.target, self._periods_since_command = position, 0
-        for value in command.outputs:
-            if value.name == GRIPPER_OUTPUT and math.isfinite(value.value):
-                self.opening = min(max(value.value, 0.0), 1.0)
+        self.opening = opening_of(command.outputs, self.opening)
 
     def stop(self, why: str) -> None:
         """Stops the arm by its safety controller."""

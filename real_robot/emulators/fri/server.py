@@ -23,6 +23,7 @@ _ANSWERS_TIMEOUT_S = 2.0
 _COAX_S = 0.05  # After such a silence a client that is still coming up is asked again.
 _MAX_LAG_S = 0.25
 OPERATIONS = ("begin", "advance", "frames", "outcome", "fault", "report", "reboot", "nudge")
+GRIPPER_FAULT = "gripper_"  # Before the name of a fault that is the gripper's, not the controller's.
 
 
 class Wire:
@@ -115,6 +116,7 @@ class FriServer:
         pictures: PictureServer | None = None,
     ) -> None:
         self._cell, self._real_time, self._phase = cell, real_time, phase
+        self._benches = [] if cell.bench is None else [cell.bench]
         self._frames = StampedFrames(cell.plant, real_time=real_time, pictures=pictures)
         self._wires = {
             arm: Wire(controller, ports[arm], None if capture is None else capture / f"{arm}.bin")
@@ -138,16 +140,20 @@ class FriServer:
                     if not self._real_time:
                         if not self._begun and not self._patient:
                             wire.coax()
+                            if arm == first:
+                                self._tick_grippers()
                         continue
                     if arm == first:
                         self._advance()
                     wire.tick()
                 timed = self._real_time or not self._begun
                 timeout_s = max(0.0, min(due.values()) - time.monotonic()) if timed else None
-                serve_ready([*self._wires.values(), self._control], timeout_s)
+                serve_ready([*self._wires.values(), *self._benches, self._control], timeout_s)
         finally:
             for wire in self._wires.values():
                 wire.close()
+            for bench in self._benches:
+                bench.close()
             self._cell.plant.close()
 
     def _obey(self, header: Header) -> tuple[Header, dict[str, Array]]:
@@ -165,12 +171,13 @@ class FriServer:
                 answer = dict(self._cell.plant.outcome())
             case "report":
                 answer = {"report": {arm: wire.controller.report() for arm, wire in self._wires.items()}}
+                answer["grippers"] = {arm: report for bench in self._benches for arm, report in bench.report().items()}
             case "reboot":
                 self._reboot(patient=bool(header.get("patient")))
             case "nudge":
                 self._nudge(self._wire(str(header["arm"])))
             case "fault":
-                self._wire(str(header["arm"])).controller.fault(str(header["kind"]), int(str(header.get("servo", 0))))
+                self._fault(str(header["arm"]), str(header["kind"]), int(str(header.get("servo", 0))))
             case _:
                 raise unknown_name("operation", operation, OPERATIONS)
         return answer, {}
@@ -180,6 +187,12 @@ class FriServer:
         self._begun, self._patient = False, patient
         for arm, wire in self._wires.items():
             wire.reboot(self._cell.controllers[arm])
+
+    def _fault(self, arm: str, kind: str, count: int) -> None:
+        if kind.startswith(GRIPPER_FAULT) and self._cell.bench is not None:
+            self._cell.bench.fault(arm, kind.removeprefix(GRIPPER_FAULT), count)
+        else:
+            self._wire(arm).controller.fault(kind, count)
 
     def _nudge(self, wire: Wire) -> None:
         if self._begun or self._real_time:
@@ -212,6 +225,15 @@ class FriServer:
             wire.tick()
         return dict(self._cell.plant.outcome())
 
+    def _tick_grippers(self) -> None:
+        for bench in self._benches:
+            bench.serve()
+            bench.tick()
+
     def _advance(self) -> None:
+        for bench in self._benches:
+            bench.serve()
         self._cell.advance()
+        for bench in self._benches:
+            bench.tick()
         self._frames.look()
