@@ -1,0 +1,83 @@
+"""KUKA's arms behind drake-iiwa-driver: their emulator and their driver as a configuration names them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stringline.real_robot.drivers.driver import ArmDriver
+from stringline.real_robot.drivers.grippers.choice import WSG_LCM, gripper_settings
+from stringline.real_robot.drivers.grippers.wsg import COMMAND_CHANNEL, STATUS_CHANNEL, WsgGripper
+from stringline.real_robot.drivers.lcm.driver import LcmDriver
+from stringline.real_robot.drivers.lcm.link import LOOPBACK
+from stringline.real_robot.emulators.client import Emulator
+from stringline.real_robot.emulators.lcm.client import LcmEmulator
+from stringline.real_robot.kuka_bodies import kuka_body, ports_in_order
+
+_PATIENCE_S = 1.0  # In lock-step, where the world waits.
+# Settings of a driver whose arms, however many, have emulated grippers.
+EMULATED: Mapping[str, Any] = {
+    "gripper": {
+        "transport": WSG_LCM,
+        WSG_LCM: {"command_channel": COMMAND_CHANNEL + "_{arm}", "status_channel": STATUS_CHANNEL + "_{arm}"},
+    }
+}
+
+
+class LcmArms:
+    """KUKA's arms, over LCM.
+
+    Args:
+        arms: `one` or `two`.
+        settings: Of the driver; `gripper`, if it is there, is the same for each arm, and in the arms' group of LCM unless it
+            names another.
+
+    Raises:
+        ValueError: There are no such arms, or no such gripper.
+    """
+
+    def __init__(self, arms: str, settings: Mapping[str, Any]) -> None:
+        self.body = kuka_body(arms)
+        self._settings = {key: value for key, value in settings.items() if key != "gripper"}
+        self._network = {"interface": settings.get("interface", LOOPBACK), "ttl": settings.get("ttl", 0)}
+        gripper = settings.get("gripper")
+        found = gripper_settings(gripper, self.body.arms, (WSG_LCM,))
+        self._gripper = found if isinstance(found, WsgGripper) else None
+        self._gripper_given: frozenset[str] = frozenset() if gripper is None else frozenset(gripper.get(WSG_LCM) or {})
+
+    def emulator(self, *, lock_step: bool, cameras: Sequence[str], image_size: int, settings: Mapping[str, Any]) -> Emulator:
+        """Returns their emulator, not started. Its grippers are in its own group, under the channels that the driver knows."""
+        chosen = {"lock_step": lock_step, "cameras": cameras, "image_size": image_size, **settings}
+        return LcmEmulator.of_task(gripper=self._gripper, **chosen)
+
+    def driver(self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool) -> ArmDriver:
+        """Returns their driver, not connected. In lock-step nothing is ever late, so it waits for as long as it takes.
+
+        Raises:
+            ValueError: There is no port for an arm, or one for an arm that there is not.
+        """
+        chosen = ports_in_order(self.body, ports)
+        return LcmDriver(
+            chosen,
+            **self._settings,
+            grippers=self._grippers(chosen),
+            period_s=period_s,
+            together=lock_step,
+            read_only=read_only,
+            answer_timeout_s=_PATIENCE_S if lock_step else None,
+        )
+
+    def twin_driver(self, ports: Mapping[str, str], *, period_s: float) -> ArmDriver:
+        """Returns the driver of an emulated twin, whose program speaks on the usual channels of a group of its own."""
+        chosen = ports_in_order(self.body, ports)
+        beside = None if self._gripper is None else replace(self._gripper, interface=LOOPBACK, ttl=0)
+        grippers = {} if beside is None else {arm: replace(beside, address=port) for arm, port in chosen.items()}
+        return LcmDriver(chosen, grippers=grippers, period_s=period_s)
+
+    def _grippers(self, ports: Mapping[str, str]) -> dict[str, WsgGripper]:
+        if self._gripper is None:
+            return {}
+        found = {}
+        for arm, port in ports.items():
+            usual = {"address": port, **self._network}
+            found[arm] = replace(self._gripper, **{name: usual[name] for name in usual if name not in self._gripper_given})
+        return found
