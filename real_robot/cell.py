@@ -9,6 +9,7 @@ from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.arm_kinds import arm_kind
 from stringline.real_robot.cameras.calibration import Calibration
 from stringline.real_robot.cameras.cameras import Cameras
+from stringline.real_robot.cameras.emulated import emulated_serial
 from stringline.real_robot.cameras.robot_cameras import RobotCameras
 from stringline.real_robot.checklist import Checklist
 from stringline.real_robot.device_process import DeviceProcess
@@ -155,12 +156,12 @@ class Cell:
                 )
             self.limits()
             note("none" if file is None else str(Path(file)))
+        measured = self._robot.get("calibration_file")
+        if measured is not None or not self.emulated:
+            with checklist.check("calibration file") as note:
+                note(self._read_calibration(measured))
         if self.emulated:
             return
-        with checklist.check("calibration file") as note:
-            measured = self._robot.get("calibration_file")
-            self.calibration = None if measured is None else Calibration.read(Path(measured), self._kind.body)
-            note("none: cameras are taken to be where the body's drawing has them" if measured is None else str(measured))
         if self._robot.get("transport") == "fri":
             return  # There are no serial adapters.
         ports = [*self._robot["ports"].values(), *(self._robot["leaders"]["ports"].values() if led else ())]
@@ -174,6 +175,17 @@ class Cell:
             if slow:
                 raise ValueError(" ".join(slow))
             note(", ".join(found))
+
+    def _read_calibration(self, file: str | None) -> str:
+        """Reads where cameras were measured to be, and returns what is worth knowing about that."""
+        if file is None:
+            return "none: cameras are taken to be where the body's drawing has them"
+        self.calibration = Calibration.read(Path(file), self._kind.body)
+        if not self.lock_step:
+            return file
+        # There no camera says who it is: pictures come from the world itself.
+        said = [f"{name}: {self.calibration.demand(name, emulated_serial(name))}" for name in self.calibration.cameras]
+        return f"{file}; {'; '.join(said)}"
 
 
 class NoCameras:

@@ -1,4 +1,4 @@
-"""`stringline-deploy`: runs a checkpoint, or a person with leaders, on arms, real or emulated, behind the safety filter."""
+"""`stringline-deploy`: runs a checkpoint, or a person with leaders, on arms behind the safety filter; or calibrates cameras."""
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -9,7 +9,7 @@ NOT_DONE = 3
 
 
 def main() -> None:
-    """The command `stringline-deploy`; its exit code is 3 when the task was not done, or a fault stopped the arms."""
+    """The command `stringline-deploy`; its exit code is 3 when what was to be done was not, or a fault stopped the arms."""
     run("deploy", _deploy, stopped="Stopped. Arms with torque hold where they are.")
 
 
@@ -18,10 +18,17 @@ def _deploy(config: DictConfig) -> None:
     assert isinstance(plain, dict)
     settings = {str(key): value for key, value in plain.items()}
     # Imported here: the device process, when it is spawned, imports this module, and torch has no place beside its loop.
-    if DeploymentMode.named(str(settings["mode"])) is DeploymentMode.TELEOP:
+    mode = DeploymentMode.named(str(settings["mode"]))
+    if settings.get("calibration") is not None and mode is not DeploymentMode.CALIBRATE:
+        raise ValueError(f"calibration=... is for mode=calibrate; the mode is {mode}.")
+    if mode is DeploymentMode.TELEOP:
         from stringline.real_robot.led_deployment import LedDeployment
 
         done = LedDeployment(settings).run()
+    elif mode is DeploymentMode.CALIBRATE:
+        from stringline.real_robot.calibration.deployment import CalibrationDeployment
+
+        done = CalibrationDeployment(settings).run()
     else:
         from stringline.real_robot.deployment import Deployment
 

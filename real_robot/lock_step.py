@@ -75,6 +75,7 @@ class LockStepRobot:
         execute_steps: int | None,
         options: Mapping[str, float] | None = None,
         report: Callable[[DeviceState, float], None] | None = None,
+        done: Callable[[], bool] = lambda: False,
     ) -> WireEpisode:
         """Runs one episode with a receding horizon, until success, the time limit or a fault.
 
@@ -84,6 +85,7 @@ class LockStepRobot:
             execute_steps: Control periods between two questions, at least 1; None: as many as the plan says what to do in.
             options: Of the task.
             report: Gets the state and the simulated seconds after each cycle.
+            done: Says that nothing more is wanted, though the task is not done.
         """
         self._emulator.begin(seed, options)
         self._device.begin()
@@ -112,7 +114,7 @@ class LockStepRobot:
             episode.stage_name, episode.time_s = str(outcome["stage_name"]), float(str(outcome["time"]))
             if report is not None:
                 report(state, episode.time_s)
-            if episode.success or outcome["expired"]:
+            if episode.success or outcome["expired"] or done():
                 return episode
 
     def _plan(self, session: Session, state: DeviceState, episode: WireEpisode) -> tuple[ActionChunk, int]:

@@ -31,7 +31,9 @@ def check_cameras(cameras: Cameras, checklist: Checklist, calibration: Calibrati
             if settings.driver is not CameraDriver.EMULATED:  # A busy machine may draw late.
                 note(f"; {demand_rate(handle):.1f} Hz measured")
             if calibration is not None and settings.name in calibration.cameras:
-                note("; " + calibration.demand(settings.name, identity.serial))
+                emulated = settings.driver is CameraDriver.EMULATED  # Its pictures are drawn in whatever size somebody wants.
+                size = None if emulated else (identity.height, identity.width)
+                note("; " + calibration.demand(settings.name, identity.serial, size))
 
 
 def demand_rate(handle: CameraHandle) -> float:

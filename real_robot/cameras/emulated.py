@@ -9,6 +9,11 @@ from stringline.real_robot.emulators.messages import receive, send
 _PATIENCE_S = 5.0
 
 
+def emulated_serial(name: str) -> str:
+    """Returns the serial number of the emulated camera of that name."""
+    return f"emulated/{name}"
+
+
 class EmulatedCamera:
     """Asks the emulator for each picture that is newer than the last one; the emulator waits for nobody.
 
@@ -34,7 +39,7 @@ class EmulatedCamera:
             raise CameraError(f"there is no emulator at {self._settings.source}: {error}.") from error
         height, width = self.frame().colour.shape[:2]
         self._number = 0
-        return Identity(f"emulated/{self._settings.name}", height, width, self._settings.hz, "of the emulated world")
+        return Identity(emulated_serial(self._settings.name), height, width, self._settings.hz, "of the emulated world")
 
     def frame(self) -> Frame:
         """Waits for the next picture.

@@ -178,9 +178,13 @@ def test_a_file_of_cameras_that_is_none_is_refused(tmp_path: Path, text: str | N
 
 
 CALIBRATED = """
+version: 1
+embodiment: aloha
 cameras:
   overhead:
     serial: "111"
+    parent: world
+    size: [480, 640]
     T_parent_camera: [[0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.9], [0, 0, 0, 1]]
     residual_mm: 1.4
     residual_deg: 0.1
@@ -204,7 +208,7 @@ def test_a_calibration_moves_its_cameras_and_no_others(tmp_path: Path) -> None:
     [
         ("overhead", "overhaed", "There is no camera 'overhaed'. Did you mean 'overhead'"),
         ("cameras:", "camera:", "must have `cameras:` with an entry for each"),
-        ("residual_mm: 1.4", "", "needs serial, T_parent_camera, residual_mm, residual_deg"),
+        ("residual_mm: 1.4", "", "does not say residual_mm. If it is an old one"),
         ("[0, 0, 1, 0.9]", "[0, 0, 2, 0.9]", "T_parent_camera is no rotation with a place"),
         ("[0, 0, 1, 0.9]", "[0, 0, -1, 0.9]", "T_parent_camera is no rotation with a place"),
     ],

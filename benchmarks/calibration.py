@@ -1,0 +1,152 @@
+"""How well cameras that are not where the drawing has them are found again, in the rendered KUKA cell.
+
+    MUJOCO_GL=egl python benchmarks/calibration.py --seeds 10 --json calibration.json
+
+Each seed knocks the camera by 10 to 30 mm and 1 to 3 degrees in a direction of its own, moves each pose of
+`configs/calibration` by up to 0.03 rad per joint, and draws all noise anew: of pictures (2 of 255 per colour), of encoders
+(0.0001 rad), and of depth (the model of a stereo camera, `sim/depth_sensor.py`). The table says how far the result is from the
+truth: the worst seed, the median, and what the calibration itself said of it.
+
+Names in the JSON:
+    eye_in_hand, eye_to_hand, clouds, each with /mm and /deg: the worst seed; peer `none`.
+    closed_form/eye_in_hand and closed_form/eye_to_hand, each with /mm and /deg: the same of the best of OpenCV's closed forms
+        alone, before the refinement; ratio to it in the rows above.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from stringline.datasets.camera_check import size_of
+from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline.datasets.embodiments.rigid import Matrix, inverse, pose, rotation_about
+from stringline.real_robot.calibration.board_world import KukaBoardInHand, KukaBoardOnTable
+from stringline.real_robot.calibration.gallery import Gallery
+from stringline.real_robot.calibration.hand_eye import closed_form
+from stringline.real_robot.calibration.outcome import outcome_of
+from stringline.real_robot.calibration.settings import CalibrationSettings
+from stringline.real_robot.calibration.simulated_cell import SimulatedCell
+from stringline.real_robot.cameras.camera import Identity
+
+CONFIGS = Path(__file__).parents[1] / "configs" / "calibration"
+JOINT_NOISE_RAD, JITTER_RAD = 1e-4, 0.03
+ROWS = {
+    "eye_in_hand": ("kuka_wrist", KukaBoardOnTable.name, ("wrist",)),
+    "eye_to_hand": ("kuka_overhead", KukaBoardInHand.name, ("overhead",)),
+    "clouds": ("kuka_clouds", KukaBoardOnTable.name, ("overhead", "wrist")),
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One seed.
+
+    Attributes:
+        mm: From the truth.
+        degrees: The same.
+        said_mm: What was left over at poses that were held out.
+        said_deg: The same.
+        start_mm: Of the best closed form, from the truth; nan where there is none.
+        start_deg: The same.
+        knock_mm: How far the camera was from the drawing.
+    """
+
+    mm: float
+    degrees: float
+    said_mm: float
+    said_deg: float
+    start_mm: float
+    start_deg: float
+    knock_mm: float
+
+
+def knock_of(rng: np.random.Generator) -> Matrix:
+    """Draws how a camera is knocked, in its own frame (4, 4)."""
+    way, axis = (vector / np.linalg.norm(vector) for vector in rng.standard_normal((2, 3)))
+    return pose(rng.uniform(0.01, 0.03) * way, rotation_about(axis, np.radians(rng.uniform(1.0, 3.0))))
+
+
+def trial(cell: SimulatedCell, choice: str, seed: int, px: int, folder: Path) -> Trial:
+    """Calibrates once."""
+    rng = np.random.default_rng([seed, 17])
+    plain = yaml.safe_load((CONFIGS / f"{choice}.yaml").read_text())
+    settings = CalibrationSettings.of(plain, IIWA14)
+    assert settings.poses is not None
+    (name,) = settings.cameras
+    knock = knock_of(rng)
+    cell.begin(seed, {name: knock})
+    gallery = Gallery(settings, cell.body, cell.contract, folder, lambda _: None)
+    for number, q in enumerate(settings.poses, 1):
+        moved = q + JITTER_RAD * rng.uniform(-1, 1, len(q))
+        moved[-1] = q[-1]
+        for _ in range(settings.looks):
+            gallery.take(number, cell.observe(moved))
+    outcome = outcome_of(gallery, name, Identity("1", px, px, 30.0), "")
+    if outcome.camera is None:
+        raise SystemExit(f"{choice}, seed {seed}: {outcome.summary.trouble}")
+    truth, camera = cell.truth(name, IIWA14.home), outcome.camera
+    start = size_of(inverse(truth) @ closed_form(gallery.shots[name])[0]) if name in gallery.shots else (np.nan, np.nan)
+    found = size_of(inverse(truth) @ camera.T_parent_camera)
+    return Trial(*found, camera.residual_mm, camera.residual_deg, *start, size_of(knock)[0])
+
+
+def rows_of(name: str, trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """Returns what goes into the JSON."""
+    rows = []
+    for unit, ours, theirs in (("mm", "mm", "start_mm"), ("deg", "degrees", "start_deg")):
+        worst, start = (max(getattr(each, field) for each in trials) for field in (ours, theirs))
+        known = bool(np.isfinite(start))
+        rows.append(
+            {
+                "name": f"{name}/{unit}",
+                "value": worst,
+                "unit": unit,
+                "peer": "closed_form" if known else "none",
+                "ratio": worst / start if known else None,
+            }
+        )
+        if known:
+            rows.append({"name": f"closed_form/{name}/{unit}", "value": start, "unit": unit, "peer": "none", "ratio": None})
+    return rows
+
+
+def main() -> None:
+    """Runs the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--px", type=int, default=480, help="rows and columns of the pictures")
+    parser.add_argument("--only", choices=tuple(ROWS), help="one way only")
+    parser.add_argument("--json", type=Path, help="where to write the results")
+    arguments = parser.parse_args()
+    found: list[dict[str, Any]] = []
+    sys.stdout.write(
+        f"{'':<12} {'knocked':>8} {'off, worst':>22} {'off, median':>22} {'said, median':>22} {'closed form, worst':>22}\n"
+    )
+    for name in [arguments.only] if arguments.only else list(ROWS):
+        choice, task, cameras = ROWS[name]
+        cell = SimulatedCell(task, cameras, (arguments.px,) * 2, joint_noise_rad=JOINT_NOISE_RAD)
+        with tempfile.TemporaryDirectory() as folder:
+            trials = [trial(cell, choice, seed, arguments.px, Path(folder)) for seed in range(arguments.seeds)]
+        cell.close()
+        pairs = [("mm", "degrees", np.max), ("mm", "degrees", np.median), ("said_mm", "said_deg", np.median)]
+        pairs.append(("start_mm", "start_deg", np.max))
+        values = {field: np.array([getattr(each, field) for each in trials]) for field in vars(trials[0])}
+        columns = [f"{combine(values[mm]):8.2f} mm {combine(values[deg]):6.3f} deg" for mm, deg, combine in pairs]
+        knocked = max(each.knock_mm for each in trials)
+        sys.stdout.write(f"{name:<12} {knocked:5.0f} mm {' '.join(f'{column:>22}' for column in columns)}\n")
+        sys.stdout.flush()
+        found += rows_of(name, trials)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

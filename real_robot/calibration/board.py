@@ -1,0 +1,200 @@
+"""The board that cameras look at: a chessboard with ArUco or AprilTag markers in its white squares (ChArUco).
+
+Markers say which corner is which, also where part of the board is hidden; the corners of the squares say where it is, to a
+tenth of a pixel. Garrido-Jurado et al. (2014), "Automatic generation and detection of highly reliable fiducial markers under
+occlusion"; detection is OpenCV's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.names import unknown_name
+from stringline.real_robot.calibration.libraries import opencv
+from stringline.real_robot.cameras.camera import Picture
+
+Floats = NDArray[np.float64]
+Grey = NDArray[np.uint8]
+
+FEWEST_CORNERS = 6
+_FEWEST_SQUARES = 3
+_MAGNIFIED_PX, _MAGNIFIED = 720, 2  # Smaller pictures are magnified, so that a marker's bits have pixels enough.
+_WINDOW_SHARE, _WINDOW_LEAST, _WINDOW_MOST = 0.12, 2, 7  # Half of the window of a corner, as a share of a square; pixels.
+
+
+@dataclass(frozen=True, eq=False)
+class Sighting:
+    """What of a board a picture shows.
+
+    Attributes:
+        numbers: (N,) of the corners that were found, by row of the board, from 0.
+        pixels: (N, 2) where they are, x and y; the centre of pixel (0, 0) is at (0.5, 0.5).
+        trouble: Why the picture cannot be used, in words; empty where it can.
+    """
+
+    numbers: NDArray[np.int64]
+    pixels: Floats
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class Board:
+    """A board as it was printed and measured. Its frame: origin at a corner, x along rows, y along columns, z into the board.
+
+    Attributes:
+        columns: Squares along x.
+        rows: Squares along y.
+        square_mm: Side of a square. Measure it: printers scale.
+        marker_mm: Side of a marker, its black border included.
+        dictionary: Which markers, as OpenCV calls them, such as DICT_4X4_50 or DICT_APRILTAG_36h11.
+        legacy: Whether the board begins as those that OpenCV made before 4.6.
+    """
+
+    columns: int = 7
+    rows: int = 5
+    square_mm: float = 30.0
+    marker_mm: float = 22.0
+    dictionary: str = "DICT_4X4_50"
+    legacy: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuses boards that there cannot be."""
+        if min(self.columns, self.rows) < _FEWEST_SQUARES or (self.columns - 1) * (self.rows - 1) < FEWEST_CORNERS:
+            raise ValueError(
+                f"A board of {self.columns}x{self.rows} squares; allowed: at least {_FEWEST_SQUARES} each way, and "
+                f"{FEWEST_CORNERS} corners between them."
+            )
+        if not 0 < self.marker_mm < self.square_mm:
+            raise ValueError(
+                f"Markers of {self.marker_mm} mm in squares of {self.square_mm} mm; allowed: above 0, and smaller."
+            )
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Self:
+        """Reads what a configuration says.
+
+        Raises:
+            ValueError: A setting is unknown or out of range.
+        """
+        known = [field.name for field in fields(cls)]
+        for name in plain:
+            if name not in known:
+                raise unknown_name("setting of a board", str(name), known)
+        board = cls(**plain)
+        _ = board.markers  # Refuses a dictionary that there is not, or that is too small.
+        return board
+
+    @property
+    def size_m(self) -> tuple[float, float]:
+        """Lengths along x and y, metres."""
+        return self.columns * self.square_mm / 1e3, self.rows * self.square_mm / 1e3
+
+    @cached_property
+    def corners(self) -> Floats:
+        """All inner corners (M, 3) in the board's frame, metres, in the order of their numbers."""
+        return np.asarray(self._charuco.getChessboardCorners(), dtype=np.float64)
+
+    @cached_property
+    def markers(self) -> int:
+        """How many markers it has; they are numbered from 0.
+
+        Raises:
+            ValueError: There is no such dictionary, or it has fewer.
+        """
+        needed, have = (self.columns * self.rows) // 2, len(self._markers.bytesList)
+        if needed > have:
+            raise ValueError(f"The board needs {needed} markers; {self.dictionary} has {have}.")
+        return len(self._charuco.getIds())
+
+    def drawn(self, square_px: int, margin_px: int = 0) -> Grey:
+        """Returns the board as it is printed, black 0 and white 255.
+
+        Args:
+            square_px: Pixels of a square.
+            margin_px: White pixels around it.
+        """
+        size = self.columns * square_px + 2 * margin_px, self.rows * square_px + 2 * margin_px
+        return np.asarray(self._charuco.generateImage(size, marginSize=margin_px, borderBits=1), dtype=np.uint8)
+
+    def find(self, picture: Picture) -> Sighting:
+        """Finds the corners in a picture (H, W, 3) or (H, W)."""
+        cv2 = opencv()
+        grey = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY) if picture.ndim == 3 else picture
+        times = _MAGNIFIED if max(grey.shape) <= _MAGNIFIED_PX else 1
+        large = grey if times == 1 else cv2.resize(grey, None, fx=times, fy=times, interpolation=cv2.INTER_CUBIC)
+        corners, numbers, _, _ = self._detector.detectBoard(large)
+        if corners is None or numbers is None or len(numbers) < FEWEST_CORNERS:
+            count = 0 if numbers is None else len(numbers)
+            return Sighting(np.zeros(0, np.int64), np.zeros((0, 2)), self._trouble(large, count))
+        found = np.asarray(numbers, dtype=np.int64).reshape(-1)
+        rough = (np.asarray(corners, dtype=np.float32).reshape(-1, 1, 2) + np.float32(0.5)) / np.float32(times) - np.float32(
+            0.5
+        )
+        half = self._window(found, rough.reshape(-1, 2))
+        # Versions differ by half a pixel in what detectBoard says of the centre of a pixel; cornerSubPix has it at (0, 0).
+        stop = (cv2.TERM_CRITERIA_EPS + cv2.TERM_CRITERIA_MAX_ITER, 60, 1e-4)
+        fine = cv2.cornerSubPix(grey, rough, (half, half), (-1, -1), stop)
+        return Sighting(found, np.asarray(fine, dtype=np.float64).reshape(-1, 2) + 0.5)
+
+    def _window(self, numbers: NDArray[np.int64], pixels: NDArray[np.float32]) -> int:
+        """Returns half of the window in which a corner is looked for: none of the markers around it may be in there."""
+        places = {int(number): pixel for number, pixel in zip(numbers, pixels, strict=True)}
+        across = self.columns - 1
+        steps = [
+            float(np.linalg.norm(pixel - places[number + step]))
+            for number, pixel in places.items()
+            for step in (1, across)
+            if number + step in places and (step == across or (number + 1) % across)
+        ]
+        square_px = min(steps, default=0.0)
+        gap = (self.square_mm - self.marker_mm) / (2 * self.square_mm)
+        return int(np.clip(min(_WINDOW_SHARE, gap) * square_px, _WINDOW_LEAST, _WINDOW_MOST))
+
+    def _trouble(self, grey: Grey, corners: int) -> str:
+        """Says why there are not enough corners."""
+        cv2 = opencv()
+        _, numbers, _ = cv2.aruco.ArucoDetector(self._markers, self._parameters()).detectMarkers(grey)
+        seen = [] if numbers is None else [int(number) for number in np.asarray(numbers).reshape(-1)]
+        if not seen:
+            return f"no marker of {self.dictionary} is seen"
+        if strange := sorted({number for number in seen if number >= self.markers}):
+            return (
+                f"markers {', '.join(map(str, strange[:5]))} are seen, and this board has 0 to {self.markers - 1}: "
+                "is it another board?"
+            )
+        return (
+            f"{len(seen)} of {self.markers} markers and {corners} corners are seen; needed: {FEWEST_CORNERS} corners. "
+            "Is it far, hidden, or another board?"
+        )
+
+    @cached_property
+    def _markers(self) -> Any:
+        aruco = opencv().aruco
+        known = sorted(name for name in dir(aruco) if name.startswith("DICT_"))
+        if self.dictionary not in known:
+            raise unknown_name("dictionary of markers", self.dictionary, known)
+        return aruco.getPredefinedDictionary(getattr(aruco, self.dictionary))
+
+    @cached_property
+    def _charuco(self) -> Any:
+        size, metres = (self.columns, self.rows), (self.square_mm / 1e3, self.marker_mm / 1e3)
+        board = opencv().aruco.CharucoBoard(size, *metres, self._markers)
+        board.setLegacyPattern(self.legacy)
+        return board
+
+    @cached_property
+    def _detector(self) -> Any:
+        aruco = opencv().aruco
+        return aruco.CharucoDetector(self._charuco, aruco.CharucoParameters(), self._parameters())
+
+    def _parameters(self) -> Any:
+        """Returns how markers are looked for: also small ones, a sixth of whose side is three pixels."""
+        parameters = opencv().aruco.DetectorParameters()
+        parameters.adaptiveThreshWinSizeMin, parameters.adaptiveThreshWinSizeMax = 5, 45
+        parameters.adaptiveThreshWinSizeStep = 10
+        parameters.minMarkerPerimeterRate = 0.02
+        return parameters

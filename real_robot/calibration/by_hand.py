@@ -1,0 +1,90 @@
+"""Poses to which a person brings the arms: they are only read, and a key says when to take pictures.
+
+The device process is made read-only, so that no command leaves it, whoever made it.
+"""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from stringline.datasets.contract import Array, Contract, Observation
+from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.real_robot.bridge import FrameSource, ObservationAssembler
+from stringline.real_robot.calibration.settings import CalibrationSettings
+from stringline.real_robot.device_process import DeviceProcess
+from stringline.real_robot.operator_keys import Key, Keys
+
+_STILL = 0.005  # rad; a hand is not as still as a motor.
+_WAIT_S = 4.0
+_LOOK_S = 0.02
+
+
+class ByHand:
+    """Takes pictures where a person says so.
+
+    Args:
+        device: Connected, armed and read-only.
+        frames: Of the cameras.
+        contract: Of the observations.
+        body: That is moved.
+        settings: How long the arms have to rest, and how many looks there are at each pose.
+        keys: Of the person.
+        say: Shows a line.
+    """
+
+    def __init__(
+        self,
+        device: DeviceProcess,
+        frames: FrameSource,
+        contract: Contract,
+        body: Embodiment,
+        settings: CalibrationSettings,
+        *,
+        keys: Keys,
+        say: Callable[[str], None],
+    ) -> None:
+        self._device, self._frames, self._settings, self._keys, self._say = device, frames, settings, keys, say
+        self._assembler = ObservationAssembler(contract, body)
+        self._hinges = np.concatenate([body.hinges[arm] for arm in body.arms])
+        self._seen_until = -np.inf
+
+    def run(self, take: Callable[[int, Observation], None]) -> int:
+        """Takes pictures until the person ends it; returns at how many poses.
+
+        Args:
+            take: Gets the number of the pose, from 1, and the observation, for each look.
+        """
+        self._device.begin()
+        self._say(
+            "Bring the arms to a pose from which the board is seen, and hold still. k: take the pictures; q: that was all."
+        )
+        number = 0
+        while self._keys.wait(Key.KEEP, Key.END) is Key.KEEP:
+            if self._pose(number + 1, take):
+                number += 1
+        return number
+
+    def _pose(self, number: int, take: Callable[[int, Observation], None]) -> bool:
+        """Takes the pictures of a pose once the arms rest; returns whether they did."""
+        deadline, looks = time.monotonic() + _WAIT_S + self._settings.settle_s, 0
+        since, at = np.inf, np.full(len(self._device.latest().arms.position), np.inf)
+        while time.monotonic() < deadline:
+            state, frames = self._device.latest(), self._frames.frames()
+            if np.abs(state.arms.position - at)[self._hinges].max() > _STILL:
+                since, at = state.arms.time, state.arms.position
+            oldest = self._oldest(frames)
+            if oldest >= since + self._settings.settle_s and oldest > self._seen_until:
+                history = [past.arms for past in self._device.recent()]
+                self._seen_until, looks = oldest, looks + 1
+                take(number, self._assembler.build(state.arms, history, frames))
+                if looks == self._settings.looks:
+                    return True
+            time.sleep(_LOOK_S)
+        self._say("Nothing was taken: hold the arms still. A camera that stands still would be the other reason.")
+        return looks > 0
+
+    def _oldest(self, frames: dict[str, Array]) -> float:
+        """Returns when the oldest of the pictures was taken; before all time if one is missing."""
+        times = [frames.get(f"time/{name}") for name in self._settings.needed]
+        return min((float(when) if when is not None else -np.inf for when in times), default=-np.inf)
