@@ -1,11 +1,10 @@
 """The kinds of arms that a configuration can name: which body they are, who emulates them, and which driver moves them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.datasets.names import unknown_name
 from stringline.real_robot.drivers.driver import ArmDriver
 from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
@@ -16,8 +15,9 @@ from stringline.real_robot.drivers.grippers.choice import FRI_OUTPUT, gripper_se
 from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.emulators.fri.client import FriEmulator
 from stringline.real_robot.emulators.fri.names import GRIPPER_INPUT, GRIPPER_OUTPUT
+from stringline.real_robot.kuka_bodies import KUKA_BODIES, kuka_body, ports_in_order
+from stringline.real_robot.lcm_arms import EMULATED, LcmArms
 
-KUKA_BODIES: Mapping[str, Embodiment] = {"one": IIWA14, "two": IIWA14_BIMANUAL}
 # A twin is no robot: it shares a machine with a policy, and its servos are patient.
 _TWIN_DRIVER: Mapping[str, Any] = {"bus_watchdog_s": 0.0, "answer_timeout_s": 0.1}
 _PATIENCE_S = 1.0  # In lock-step, where the world waits.
@@ -86,9 +86,7 @@ class FriArms:
     """
 
     def __init__(self, arms: str, settings: Mapping[str, Any]) -> None:
-        if arms not in KUKA_BODIES:
-            raise unknown_name("number of KUKA arms", arms, KUKA_BODIES)
-        self.arms, self.body = arms, KUKA_BODIES[arms]
+        self.arms, self.body = arms, kuka_body(arms)
         # YAML reads 1.15 without quotes as a number.
         self.version = str(settings.get("version", DEFAULT_VERSION))
         self._settings = {key: value for key, value in settings.items() if key not in ("gripper", "version")}
@@ -111,7 +109,7 @@ class FriArms:
             ValueError: There is no port for an arm, or one for an arm that there is not.
         """
         timeout_s = _PATIENCE_S if lock_step else None
-        chosen = self._in_order(ports)
+        chosen = ports_in_order(self.body, ports)
         grippers = {} if self._gripper is None else dict.fromkeys(chosen, self._gripper)
         return FriDriver(
             chosen,
@@ -126,18 +124,14 @@ class FriArms:
 
     def twin_driver(self, ports: Mapping[str, str], *, period_s: float) -> ArmDriver:
         """Returns the driver of an emulated twin, whose controllers are set as the emulator has them."""
-        chosen = self._in_order(ports)
+        chosen = ports_in_order(self.body, ports)
         grippers = dict.fromkeys(chosen, IoGripper(GRIPPER_OUTPUT, feedback=GRIPPER_INPUT))
         if not version_of(self.version).has_io:
             grippers = {}
         return FriDriver(chosen, version=self.version, grippers=grippers, period_s=period_s)
 
-    def _in_order(self, ports: Mapping[str, str]) -> dict[str, str]:
-        """Returns the ports in the order of the body's arms, which is that of commands."""
-        if set(ports) != set(self.body.arms):
-            found, needed = ", ".join(ports) or "none", ", ".join(self.body.arms)
-            raise ValueError(f"There are ports for the arms {found}; {self.body.name} has {needed}: robot.arms, robot.ports.")
-        return {arm: ports[arm] for arm in self.body.arms}
+
+KUKA_ARMS: Mapping[str, Callable[[str, Mapping[str, Any]], ArmKind]] = {"fri": FriArms, "lcm": LcmArms}
 
 
 def arm_kind(robot: Mapping[str, Any]) -> ArmKind:
@@ -146,21 +140,31 @@ def arm_kind(robot: Mapping[str, Any]) -> ArmKind:
     Raises:
         ValueError: It names one that there is not.
     """
-    return FriArms(str(robot["arms"]), robot["driver"]) if robot.get("transport") == "fri" else ServoArms(robot["driver"])
+    transport = robot.get("transport")
+    if transport is None:
+        return ServoArms(robot["driver"])
+    if transport not in KUKA_ARMS:
+        raise unknown_name("transport of KUKA arms", str(transport), KUKA_ARMS)
+    return KUKA_ARMS[transport](str(robot["arms"]), robot["driver"])
 
 
-def emulated_arms(body: str) -> ArmKind:
+def emulated_arms(body: str, transport: str | None = None) -> ArmKind:
     """Returns the emulated arms of a body, set so that they are patient: on a busy machine a late answer must not matter.
 
     Args:
         body: Its name, as in contracts.
+        transport: Of KUKA arms, `fri` or `lcm`; None: as is usual for the body.
 
     Raises:
         ValueError: There is no emulator of it.
     """
     if body == ALOHA.name:
         return ServoArms({"bus_watchdog_s": 0.0, "answer_timeout_s": _PATIENCE_S})
+    if transport not in (None, *KUKA_ARMS):
+        raise unknown_name("transport of KUKA arms", str(transport), KUKA_ARMS)
     for arms, one in KUKA_BODIES.items():
+        if one.name == body and transport == "lcm":
+            return LcmArms(arms, EMULATED)
         if one.name == body:
             outputs = {"output": GRIPPER_OUTPUT, "feedback": GRIPPER_INPUT}
             return FriArms(arms, {"gripper": {"transport": FRI_OUTPUT, FRI_OUTPUT: outputs}})

@@ -44,7 +44,12 @@ class WireComparison:
         )
         self._policy: Policy = Instructed(self._evaluation.policy, make_task(self._task["name"]).instruction)
         self._wire = WireEvaluation(
-            self._policy, self._task, execute_steps=self._steps, execution=self._execution, workers=workers
+            self._policy,
+            self._task,
+            execute_steps=self._steps,
+            execution=self._execution,
+            workers=workers,
+            transport=settings["robot"].get("transport"),
         )
 
     def demand_clock(self) -> None:

@@ -29,6 +29,7 @@ from stringline.sim.results import EpisodeResult, ResultsFile
 log = logging.getLogger(__name__)
 
 _PERIOD_S = 0.01
+_USUAL = (None, "fri")
 
 
 class WireEvaluation:
@@ -40,6 +41,7 @@ class WireEvaluation:
         execute_steps: Control periods between two plans; None: whole chunks.
         execution: What plans are blended with, and when they are in force; None: a receding horizon without delay.
         workers: Emulated robots at a time, each in two processes; they do not change the results.
+        transport: Of KUKA arms, `fri` or `lcm`; None: as is usual for the body.
 
     Raises:
         ValueError: The policy does not fit the robot, or the execution has no meaning here.
@@ -53,6 +55,7 @@ class WireEvaluation:
         execute_steps: int | None,
         execution: Execution | None = None,
         workers: int = 2,
+        transport: str | None = None,
     ) -> None:
         if (execute_steps is not None and execute_steps < 1) or workers < 1:
             raise ValueError(f"execute_steps is {execute_steps} and workers {workers}; allowed: 1 and above.")
@@ -60,8 +63,9 @@ class WireEvaluation:
         refuse_measured(self._execution)
         self._policy, self._task, self._execute_steps, self._workers = policy, dict(task), execute_steps, workers
         self._options: dict[str, float] = dict(task.get("options") or {})
+        self._transport = transport
         cameras = [Camera(camera.name, camera.height, camera.width, "simulated") for camera in policy.contract.cameras]
-        body = emulated_arms(policy.contract.embodiment).body
+        body = emulated_arms(policy.contract.embodiment, transport).body
         if misfits := policy.contract.misfits(body.contract(cameras, float(task["control_hz"]))):
             raise ValueError(f"The policy does not fit the emulated {body.name}. {' '.join(misfits)}")
 
@@ -85,7 +89,9 @@ class WireEvaluation:
         if len(set(seeds)) != len(seeds):
             raise ValueError("The seeds of an evaluation must differ from each other.")
         known = {"wire": True, "execute_steps": self._execute_steps, "options": self._options, **self._execution.about()}
-        settings = known | dict(about or {})
+        # What was measured before there was a choice was measured over the usual one.
+        other = {} if self._transport in _USUAL else {"transport": self._transport}
+        settings = known | other | dict(about or {})
         kept = None if file is None else ResultsFile(file, settings)
         results = dict(kept.results) if kept else {}
         pending = [seed for seed in seeds if seed not in results]
@@ -115,7 +121,7 @@ class WireEvaluation:
         with ExitStack() as stack:
             robots: queue.SimpleQueue[LockStepRobot] = queue.SimpleQueue()
             for _ in range(count):
-                robots.put(open_lock_step_robot(stack, self._policy.contract, self._task))
+                robots.put(open_lock_step_robot(stack, self._policy.contract, self._task, self._transport))
             pool = stack.enter_context(ThreadPoolExecutor(max(count, 1)))
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
             stack.callback(leaving.set)  # Whoever leaves early does not wait for the episodes to end.
@@ -189,20 +195,23 @@ class _Waiting:
             return chunk
 
 
-def open_lock_step_robot(stack: ExitStack, contract: Contract, task: Mapping[str, Any]) -> LockStepRobot:
+def open_lock_step_robot(
+    stack: ExitStack, contract: Contract, task: Mapping[str, Any], transport: str | None = None
+) -> LockStepRobot:
     """Starts the emulated arms of the contract's body and their device process, and arms them; `stack` ends both.
 
     Args:
         stack: Who cleans up.
         contract: Of the policy.
         task: As for `WireEvaluation`.
+        transport: As for `WireEvaluation`.
 
     Raises:
         RobotNotReadyError: The device process does not accept the robot.
         EmulatorError: The emulator does not start.
     """
     options = task.get("options") or {}
-    arms = emulated_arms(contract.embodiment)
+    arms = emulated_arms(contract.embodiment, transport)
     emulator = stack.enter_context(
         arms.emulator(
             lock_step=True,
