@@ -1,6 +1,7 @@
 """A model of a stereo depth camera: what it makes of the true depth."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,38 +68,52 @@ class StereoSensor:
         """
         height, width = depth.shape
         normal = rng.standard_normal((height + 1, width), dtype=np.float32)
-        fb = np.float32(self.focal_px * self.baseline_m)
-        with np.errstate(divide="ignore", invalid="ignore"):  # Depth 0 is disparity 0, and what comes of it is not kept.
-            inverse = np.where(depth > 0, np.float32(MILLIMETRES) / depth, np.float32(0.0))
-            across, down = np.diff(inverse, axis=1), np.diff(inverse, axis=0)
-            lost = self._grazing(inverse, across, down, intrinsics, strength)
-            lost |= self._hidden(inverse, across, down, normal[1:], strength)
-            disparity = fb * inverse + np.float32(self.spread_px * strength) * normal[:-1]
-            step = np.float32(self.step_px * strength)
-            disparity = step * np.rint(disparity / step)
-            lost |= (disparity < fb / self.farthest_m) | (disparity > fb / self.nearest_m) | (depth == 0)
-            found = np.rint(fb * np.float32(MILLIMETRES) / disparity)
-        found[lost] = 0.0
-        return found.astype(np.uint16)
+        fb, seen = np.float32(self.focal_px * self.baseline_m), depth > 0
+        inverse = np.float32(MILLIMETRES) / np.maximum(depth, 1).astype(np.float32)
+        inverse *= seen  # Depth 0 is disparity 0.
+        across, down = _Slopes.of(inverse, 1), _Slopes.of(inverse, 0)
+        lost = self._hidden(inverse, across, down, normal[1:], strength)
+        lost |= self._grazing(inverse, across.smaller(), down.smaller(), intrinsics, strength)
+        disparity = inverse
+        disparity *= fb
+        disparity += np.float32(self.spread_px * strength) * normal[:-1]
+        step = np.float32(self.step_px * strength)
+        disparity /= step
+        np.rint(disparity, out=disparity)
+        disparity *= step
+        lost |= disparity < fb / self.farthest_m
+        lost |= disparity > fb / self.nearest_m
+        seen &= ~lost
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # What comes of small disparities is not kept.
+            found: NDArray[np.uint16] = np.rint(fb * np.float32(MILLIMETRES) / disparity).astype(np.uint16)
+        found *= seen
+        return found
 
-    def _grazing(self, inverse: Map, across: Map, down: Map, intrinsics: Map, strength: float) -> NDArray[np.bool_]:
-        """Says where (H, W) a surface is seen at too flat an angle.
+    def _hidden(self, inverse: Map, across: "_Slopes", down: "_Slopes", flicker: Map, strength: float) -> NDArray[np.bool_]:
+        """Says where (H, W) a pixel is farther than one beside it, across an edge; `flicker` (H, W) is of a normal law."""
+        least = np.abs(flicker)
+        least *= np.float32(FLICKER * self.edge / strength)
+        least += np.float32(STEADY * self.edge / strength)
+        least += np.float32(ROUNDING_M) * inverse
+        least *= inverse
+        found: NDArray[np.bool_] = across.after - across.before > least
+        found |= down.after - down.before > least
+        return found
+
+    def _grazing(self, inverse: Map, i_x: Map, i_y: Map, intrinsics: Map, strength: float) -> NDArray[np.bool_]:
+        """Says where (H, W) a surface is seen at too flat an angle; overwrites `i_x` and `i_y`.
 
         With i = 1 / z, affine in the pixel (x, y) from the principal point on a plane, the normal is along
         (f i_x, f i_y, i - x i_x - y i_y), and its product with the ray (x / f, y / f, 1) is i.
         """
-        (height, width), focal = inverse.shape, intrinsics[0, 0]
-        x = np.arange(width, dtype=np.float32) + np.float32(0.5) - intrinsics[0, 2]
-        y = (np.arange(height, dtype=np.float32) + np.float32(0.5) - intrinsics[1, 2])[:, None]
-        i_x, i_y = np.empty_like(inverse), np.empty_like(inverse)
-        i_x[:, 0], i_x[:, -1], i_x[:, 1:-1] = across[:, 0], across[:, -1], _smaller(across[:, :-1], across[:, 1:])
-        i_y[0], i_y[-1], i_y[1:-1] = down[0], down[-1], _smaller(down[:-1], down[1:])
+        focal = intrinsics[0, 0]
+        rays = _rays(*inverse.shape, float(focal), float(intrinsics[0, 2]), float(intrinsics[1, 2]))
         flattest = np.cos(np.radians(90.0 - (90.0 - self.grazing_deg) * strength))
-        least = np.float32(1 / flattest**2) / (np.float32(1.0) + (x**2 + y**2) / focal**2)  # 1 / (cos^2 of the angle |ray|^2).
+        least = np.float32(1 / flattest**2) / rays.length2  # 1 / (cos^2 of the angle |ray|^2).
         least *= inverse
         least *= inverse
-        towards = inverse - x * i_x
-        towards -= y * i_y
+        towards = inverse - rays.x * i_x
+        towards -= rays.y * i_y
         towards *= towards
         i_x *= i_x
         i_y *= i_y
@@ -108,18 +123,47 @@ class StereoSensor:
         found: NDArray[np.bool_] = i_x > least
         return found
 
-    def _hidden(self, inverse: Map, across: Map, down: Map, flicker: Map, strength: float) -> NDArray[np.bool_]:
-        """Says where (H, W) a pixel is farther than one beside it, across an edge; `flicker` (H, W) is of a normal law."""
-        bent = np.zeros_like(inverse)
-        np.subtract(across[:, 1:], across[:, :-1], out=bent[:, 1:-1])
-        np.maximum(bent[1:-1], down[1:] - down[:-1], out=bent[1:-1])
-        least = np.abs(flicker) * np.float32(FLICKER * self.edge / strength)
-        least += np.float32(STEADY * self.edge / strength)
-        least += np.float32(ROUNDING_M) * inverse
-        found: NDArray[np.bool_] = bent > least * inverse
-        return found
+
+@dataclass(frozen=True)
+class _Rays:
+    """Through the pixels of a picture: x (W,) and y (H, 1) from the principal point, pixels, and |ray|^2 (H, W), z being 1."""
+
+    x: Map
+    y: Map
+    length2: Map
 
 
-def _smaller(before: Map, after: Map) -> Map:
-    """Returns the smaller ones of the differences to both sides: beside an edge, those that lie on the pixel's own surface."""
-    return np.where(np.abs(before) < np.abs(after), before, after)
+@lru_cache(maxsize=8)
+def _rays(height: int, width: int, focal: float, middle_x: float, middle_y: float) -> _Rays:
+    """They are the same for all pictures of a camera."""
+    x = np.arange(width, dtype=np.float32) + np.float32(0.5) - np.float32(middle_x)
+    y = (np.arange(height, dtype=np.float32) + np.float32(0.5) - np.float32(middle_y))[:, None]
+    return _Rays(x, y, (np.float32(1.0) + (x**2 + y**2) / np.float32(focal**2)).astype(np.float32))
+
+
+@dataclass(frozen=True)
+class _Slopes:
+    """How pixels (H, W) differ from the one before and from the one after along an axis.
+
+    At both ends of a row both are the only difference that there is; where there is a single pixel they are 0.
+    """
+
+    before: Map
+    after: Map
+
+    @classmethod
+    def of(cls, values: Map, axis: int) -> "_Slopes":
+        """Subtracts neighbours as they lie in memory, all rows at once: slices of rows would take longer."""
+        before, after = np.zeros(values.shape, dtype=np.float32), np.zeros(values.shape, dtype=np.float32)
+        if values.shape[axis] > 1:
+            stride, flat = 1 if axis else values.shape[1], values.ravel()
+            np.subtract(flat[stride:], flat[:-stride], out=before.ravel()[stride:])
+            after.ravel()[:-stride] = before.ravel()[stride:]
+            ends = before.swapaxes(0, axis), after.swapaxes(0, axis)
+            ends[0][0], ends[1][-1] = ends[0][1], ends[1][-2]
+        return cls(before, after)
+
+    def smaller(self) -> Map:
+        """Returns the smaller ones, in the place of `after`: beside an edge, those that lie on the pixel's own surface."""
+        np.copyto(self.after, self.before, where=np.abs(self.before) < np.abs(self.after))
+        return self.after

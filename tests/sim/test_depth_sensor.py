@@ -101,6 +101,27 @@ def test_weaker_ones_err_less_and_the_weakest_is_ideal() -> None:
     assert holes[-1] > 40
 
 
+@pytest.mark.parametrize("size", [(1, 1), (1, 9), (9, 1), (2, 2)])
+def test_pictures_may_be_of_a_row_a_column_or_a_pixel(size: tuple[int, int]) -> None:
+    """Along a single pixel nothing leans and nothing is hidden."""
+    depth, near = np.full(size, 700, dtype=np.uint16), intrinsics(*size, 42.0)
+    for strength in (0.5, 1.0):
+        found = StereoSensor().measure(depth, near, rng(), strength)
+        assert found.shape == size
+        assert np.abs(found.astype(int) - 700).max() < 20
+    depth[0, 0] = 0
+    assert StereoSensor().measure(depth, near, rng())[0, 0] == 0
+
+
+def test_no_camera_is_mistaken_for_another() -> None:
+    """The same picture leans less where it was taken through a wider lens, whichever was measured first."""
+    depth, wide = leaning(76.0, 0.8), intrinsics(SIZE, SIZE, 80.0)
+    first = [EXACT.measure(depth, lens, rng()) for lens in (K, wide)]
+    again = [EXACT.measure(depth, lens, rng()) for lens in (wide, K)]
+    np.testing.assert_array_equal(first, again[::-1])
+    assert (first[0] != first[1]).any()
+
+
 def test_it_depends_on_nothing_but_what_it_is_given() -> None:
     depth = leaning(40.0, 0.6)
     before = depth.copy()
