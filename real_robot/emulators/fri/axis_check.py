@@ -17,8 +17,8 @@ from stringline.real_robot.limits import SafetyLimits
 class FriLine:
     """The commands that moved an arm, out of a file that grows, held against limits.
 
-    Each time that the controller lets its arm go, a path begins, at rest. Where it lacked an answer the arm stood still, and
-    the next step is one from rest.
+    Its controller wants an answer to each message. Each time that it lets its arm go, a path begins, at rest. Where it lacked
+    an answer the arm stood still, and the next step is one from rest.
 
     Args:
         file: What the emulator captures, see its `--capture`.
