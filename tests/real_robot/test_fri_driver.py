@@ -388,6 +388,11 @@ def test_a_gripper_is_an_output_and_keeps_what_it_holds_when_the_motion_begins(m
     assert arm.gripper.state.opening == 0.2
     exchange(arm, controller, np.zeros(7), 0.9, inputs=closed)  # A command that is refused moves no gripper either.
     assert arm.gripper.wanted == 0.7
+    told = (*closed, IoValue("Close", IoType.ANALOG, IoDirection.OUTPUT, 0.6))
+    exchange(arm, controller, session=SessionState.MONITORING_READY, ipo=(), inputs=told)
+    command = exchange(arm, controller, inputs=told)
+    assert command is not None
+    assert (command.outputs, arm.gripper.wanted) == ((), 0.6)  # A motion begins anew with what the controller says.
     reader, controller = make(gripper=plan.gripper("arm", period_s=PERIOD, read_only=True), read_only=True)
     command = exchange(reader, controller, np.array(ELSEWHERE), 0.7, inputs=closed)
     assert command is not None

@@ -120,6 +120,12 @@ def test_what_holds_something_when_it_comes_up_is_not_let_go_by_that() -> None:
     fingers = OutputGripper(ANALOG, "arm", read_only=False)
     fingers.hear((IoValue(GRIPPER_INPUT, IoType.ANALOG, IoDirection.INPUT, 0.3), written(GRIPPER_OUTPUT, IoType.ANALOG, 0.1)))
     assert (fingers.wanted, fingers.read().opening) == (0.1, 0.3)  # They press on what they hold.
+    fingers.command(0.8)
+    fingers.enter()  # The motion begins anew,
+    assert fingers.outputs() == ()
+    for told in (0.8, 0.5):  # and so do commands, where the controller says the output is.
+        fingers.hear((written(GRIPPER_OUTPUT, IoType.ANALOG, told),))
+        assert fingers.wanted == told
 
 
 def test_an_input_that_says_nothing_is_missed_and_its_last_word_stays() -> None:

@@ -174,14 +174,17 @@ def test_old_states_and_those_of_somebody_else_are_left_out(make: Make, far: Far
     for later_us, position_mm in ((50_000, 11.0), (0, 99.0), (-40_000, 99.0)):
         far.tell(position_mm, later_us=later_us)
     assert (gripper.read().opening, gripper.stale) == (0.1, 2)
+    gripper.command(0.9)
     other.tell(99.0)
     assert (gripper.read().opening, gripper.strangers) == (0.1, 1)
-    far.tell(22.0, later_us=-2_000_000)  # Somebody has set its clock back.
-    assert gripper.read().opening == 0.2
+    assert gripper.wanted == 0.9
+    far.tell(22.0, later_us=-2_000_000)  # It was started anew, or somebody has set its clock back.
+    assert (gripper.read().opening, gripper.wanted) == (0.2, 0.2)
+    gripper.command(0.9)
     for _ in range(12):
         gripper.read()
     other.tell(33.0)  # The first one is silent: its driver was started anew.
-    assert gripper.read().opening == 0.3
+    assert (gripper.read().opening, gripper.wanted) == (0.3, 0.3)
     assert (gripper.stale, gripper.strangers, gripper.state.misses) == (2, 1, 0)
 
 
@@ -353,6 +356,16 @@ def test_fingers_follow_the_filters_commands_and_are_measured(rig: Rig, emulator
     report = emulator.gripper_report()["arm"]
     assert report.heard >= 150
     assert report.wrong == ()
+
+
+def test_a_new_world_begins_where_its_fingers_are(rig: Rig, emulator: FriEmulator) -> None:
+    rig.go(0.2, 60)
+    assert rig.fri._grippers["arm"].wanted == pytest.approx(0.2)
+    emulator.begin(1)
+    rig.before = rig.fri.writes
+    rig.begin()
+    assert rig.state.arms.position[7] == 1.0
+    assert rig.cycle().command[7] == 1.0
 
 
 def test_one_state_that_goes_astray_changes_nothing(rig: Rig, emulator: FriEmulator) -> None:

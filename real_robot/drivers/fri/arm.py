@@ -118,6 +118,8 @@ class FriArm:
             self._begin_at(np.array(message.ipo or message.measured))
             self._answers.begin(message.sequence, self._last)
             self._notice(Bar.ENTERED)
+            if isinstance(self.gripper, OutputGripper):
+                self.gripper.enter()
         elif missed is not None:
             self._begin_at(missed)
             self._notice(Bar.MISSED)

@@ -99,7 +99,7 @@ class OutputGripper:
 
     @property
     def wanted(self) -> float:
-        """The last command, and before the first what its output was found to be, or else where it stands."""
+        """The last command, and before the first of a motion what its output was found to be, or else where it stands."""
         known = (one for one in (self._wanted, self._start) if one is not None)
         return next(known, self.state.opening)
 
@@ -125,8 +125,12 @@ class OutputGripper:
             return f"{name} is an input of the controller, so it cannot move a gripper: output."
         return ""
 
+    def enter(self) -> None:
+        """Forgets what it was told: the arm's motion begins anew; commands begin where the controller says outputs are."""
+        self._wanted = self._is_open = None
+
     def hear(self, told: Sequence[IoValue]) -> None:
-        """Takes what the controller tells: the opening, and before the first command what its output is set to."""
+        """Takes what the controller tells: the opening, and before the first command of a motion what its output is set to."""
         settings = self._settings
         openings = {one.name: settings.opening(one.value) for one in told if math.isfinite(one.value)}
         if self._wanted is None and settings.output in openings:
@@ -158,7 +162,7 @@ class OutputGripper:
         return opening >= self._settings.open_above
 
     def outputs(self) -> tuple[IoValue, ...]:
-        """Returns what goes along with an answer: nothing before the first command."""
+        """Returns what goes along with an answer: nothing before the first command of a motion."""
         settings = self._settings
         if self._wanted is None or self._is_open is None:
             return ()

@@ -24,7 +24,7 @@ _STRONGEST_N = 120.0  # More than any WSG 50 is built for.
 
 _NEAR_MM, _MOVED_MM = 5.0, 1.0
 _BEYOND_MM = 5.0  # A position so far outside of the stroke is in another unit, or of another gripper.
-_OLD_US = 1_000_000  # A status that is older than the last by less is one that came late; by more, a clock was set back.
+_OLD_US = 1_000_000  # A status that is older than the last by less is one that came late; by more, its driver began anew.
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class SchunkWsg:
 
     @property
     def wanted(self) -> float:
-        """The last command, and before the first where it stands."""
+        """The last command, and before the first, or after its driver was started anew, where it stands."""
         return self.state.opening if self._wanted is None else self._wanted
 
     def connect(self, timeout_s: float) -> list[str]:
@@ -217,6 +217,8 @@ class SchunkWsg:
         if known and self._source is not None and 0 <= self._utime - utime < _OLD_US:
             self.stale += 1
             return False
+        if self._source is not None and (not known or utime < self._utime):
+            self._wanted = self._target_mm = None  # It was started anew, and has forgotten where it was sent.
         self._source, self._utime, self._reads = source, utime, 0
         return True
 

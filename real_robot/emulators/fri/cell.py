@@ -76,7 +76,8 @@ class EmulatedCell:
         self.plant.begin(seed, options)
         if self.bench is not None:
             self.bench.begin()
-        self._show_grippers()
+            self._show_grippers()
+            self.bench.tell()
         position, _, _ = self.plant.measure()
         return {
             arm: controller.begin(position[self._embodiment.hinges[arm]], self._opening(arm, position))

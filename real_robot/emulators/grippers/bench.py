@@ -45,15 +45,23 @@ class GripperBench:
         self.grippers = {arm: EmulatedWsg(period_s=self._period_s) for arm in self._arms}
 
     def begin(self) -> None:
-        """Forgets what was commanded: the world begins anew."""
+        """Starts all grippers anew in a new world."""
         for gripper in self.grippers.values():
             gripper.begin()
 
     def tick(self) -> None:
         """Goes on by a period, and tells what is to be told."""
         for arm, gripper in self.grippers.items():
-            for payload in gripper.tick():
-                self._link.publish(self._settings.channels(arm)[1], payload)
+            self._publish(arm, gripper.tick())
+
+    def tell(self) -> None:
+        """Tells the state of all, whether or not it is due."""
+        for arm, gripper in self.grippers.items():
+            self._publish(arm, gripper.tell())
+
+    def _publish(self, arm: str, payloads: list[bytes]) -> None:
+        for payload in payloads:
+            self._link.publish(self._settings.channels(arm)[1], payload)
 
     def fault(self, arm: str, kind: str, count: int) -> None:
         """Begins or ends a fault of one gripper; see `EmulatedWsg.fault`."""

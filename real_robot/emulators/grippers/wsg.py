@@ -24,6 +24,7 @@ _TASK_S = 0.05
 _STRONGEST_N = 120.0
 _MOVING_MM_S = 5.0
 _EPOCH_US = 1_700_000_000_000_000
+_WORLD_US = 10_000_000_000  # By which clocks go back with each new world: for whoever listens the program was started anew.
 
 
 class EmulatedWsg:
@@ -44,11 +45,12 @@ class EmulatedWsg:
         self._ticks = 0
         self.out, self.wrong = Road(), Counter[str]()
         self._heard = 0
-        self._nans, self._jammed = 0, False
+        self._nans, self._jammed, self._worlds = 0, False, 0
         self.begin()
 
     def begin(self) -> None:
-        """Forgets what it was told: the world has put the fingers elsewhere."""
+        """Is started anew: the world has put the fingers elsewhere."""
+        self._worlds += 1
         self._command: tuple[float, float] | None = None
         self._executing_mm, self._target_mm = 0.0, math.nan
         self.sense(1.0, 0.0, 0.0)
@@ -91,7 +93,11 @@ class EmulatedWsg:
             return []
         if self._command is not None:
             self._obey(*self._command)
-        return [*self.out.pass_period(), *self.out.carry(self._status())]
+        return [*self.out.pass_period(), *self.tell()]
+
+    def tell(self) -> list[bytes]:
+        """Returns what is told when it tells its state."""
+        return self.out.carry(self._status())
 
     def _obey(self, position_mm: float, force: float) -> None:
         # As C++'s `std::min` does: what is no number stays.
@@ -105,7 +111,7 @@ class EmulatedWsg:
         self._nans -= self._nans > 0
         position_mm = math.nan if self._nans else self._position_mm
         force = self._force if self._speed_mm_s > 0 else -self._force
-        utime = _EPOCH_US + round(self._ticks * self._period_s * 1e6)
+        utime = _EPOCH_US - self._worlds * _WORLD_US + round(self._ticks * self._period_s * 1e6)
         values = {"actual_position_mm": position_mm, "actual_force": force, "actual_speed_mm_per_s": self._speed_mm_s}
         return SCHUNK_STATUS.encode({"utime": utime, **values})
 
