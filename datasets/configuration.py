@@ -13,13 +13,13 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import OverrideParseException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 Result = TypeVar("Result")
 
-NUMBER_OR_WORD = ("execution.delay_s",)
-"""Options with a number as default that take words too, and say themselves which."""
+WORDS_TOO = ("execution.delay_s", "leave")
+"""Options with a number or a list as default that take words too, and say themselves which."""
 
 FLAGS = """\
 Flags:
@@ -88,7 +88,7 @@ class Configuration:
         return f"There is no option {key!r}.{hint}{listed} All options: {self.command} --help"
 
     def check_kinds(self, overrides: Sequence[str]) -> None:
-        """Refuses words in the place of numbers, and of true or false, before anything is begun with them.
+        """Refuses words in the place of numbers, of lists, and of true or false, before anything is begun with them.
 
         Args:
             overrides: The command line. What cannot be read in it, and options that do not exist, are for Hydra to refuse.
@@ -96,7 +96,7 @@ class Configuration:
         Raises:
             ValueError: It names the option, and its default value.
         """
-        given = {key: value for key, value in _values(overrides).items() if key not in NUMBER_OR_WORD}
+        given = {key: value for key, value in _values(overrides).items() if key not in WORDS_TOO}
         usual = self.composed(self.choices(overrides)) if given else OmegaConf.create()
         for key, value in given.items():
             default = _value_at(usual, key)
@@ -150,6 +150,8 @@ def _value_at(settings: DictConfig, key: str) -> object:
 
 def _as_typed(value: object) -> str:
     """Returns a value as it stands on a command line, words in quotation marks."""
+    if isinstance(value, ListConfig):
+        return f"[{','.join(map(str, value))}]"
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
@@ -165,6 +167,8 @@ def _allowed(default: object, value: object) -> str:
     """Returns what is allowed in the place of a value that is no number, given the option's default; empty: just that."""
     if isinstance(default, bool):
         return "" if isinstance(value, bool) else "true and false"
+    if isinstance(default, ListConfig):
+        return f"lists, such as [{value}]"
     return "numbers" if isinstance(default, (int, float)) else ""
 
 

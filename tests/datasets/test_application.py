@@ -21,6 +21,7 @@ PRIMARY = """\
 # Example: stringline-bake flour=rye oven.minutes=50
 defaults: [{flour: wheat}, {oven: stone}, _self_]
 loaves: 2
+seeds: [poppy, flax]
 name: ???
 """
 
@@ -95,6 +96,10 @@ def test_many_runs_take_one_value_each_and_keep_what_was_asked_for(attempt: Atte
         ("drink=tea", ["There is no option 'drink'."]),
         ("loaves=[", ["Cannot read 'loaves=['", "key=value"]),
         ("loaves=3", ["The option 'name' has no value", "stringline-bake name="]),
+        (
+            "seeds=sesame",
+            ["The option 'seeds' is 'sesame'; allowed: lists, such as [sesame]. It is [poppy,flax] if"],
+        ),
         ("loaves=many", ["The option 'loaves' is 'many'; allowed: numbers. It is 2 if it is not given."]),
         ("loaves=nan", ["The option 'loaves' is nan; allowed: numbers."]),
         ("oven.minutes=true", ["The option 'oven.minutes' is true; allowed: numbers. It is 40 if it is not given."]),
