@@ -8,14 +8,29 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract import Array
 from stringline.datasets.embodiments.embodiment import CameraMount
-from stringline.datasets.embodiments.rigid import Matrix
+from stringline.datasets.embodiments.mjcf_parts import CAMERA_FLIP
+from stringline.datasets.embodiments.rigid import Matrix, pose
 from stringline.datasets.names import unknown_name
 from stringline.sim.rendering import Renderer, Rendering, intrinsics
 from stringline.sim.segments import Segments
 from stringline.sim.shifts.catalogue import Shifts
-from stringline.sim.shifts.shift import View
+from stringline.sim.shifts.shift import Shot
 
-TO_CONTRACT = np.diag([1.0, -1.0, -1.0])  # MuJoCo's cameras look along -z with y up.
+
+def picture_size(image_size: int | Sequence[int]) -> tuple[int, int]:
+    """Returns rows and columns of pictures.
+
+    Args:
+        image_size: One number for both, or two.
+
+    Raises:
+        ValueError: There are neither one nor two.
+    """
+    if isinstance(image_size, int):
+        return image_size, image_size
+    if len(image_size) != 2:
+        raise ValueError(f"image_size is {image_size!r}; allowed: one number, or rows and columns.")
+    return image_size[0], image_size[1]
 
 
 class Cameras:
@@ -71,7 +86,7 @@ class Cameras:
             self._renderer.update(self._physics.data.ptr)
         for name, number in self._numbers.items():
             found[f"rgb/{name}"], depth = self._renderer.picture(number)
-            found[f"depth/{name}"] = self._shifts.measured(depth, View(name, time, self._intrinsics[name]))
+            found[f"depth/{name}"] = self._shifts.measured(depth, Shot(name, time, self._intrinsics[name]))
             if self._segmentation:
                 found[f"segmentation/{name}"] = self._renderer.segmentation(number)
             found[f"time/{name}"] = np.asarray(time)
@@ -89,10 +104,8 @@ class Cameras:
         self._renderer.close()
 
     def _pose(self, number: int) -> Matrix:
-        result = np.eye(4)
-        result[:3, :3] = self._physics.data.cam_xmat[number].reshape(3, 3) @ TO_CONTRACT
-        result[:3, 3] = self._physics.data.cam_xpos[number]
-        return result
+        data = self._physics.data
+        return pose(data.cam_xpos[number], data.cam_xmat[number].reshape(3, 3)) @ CAMERA_FLIP
 
 
 def _number(physics: mjcf.Physics, name: str) -> int:

@@ -1,7 +1,7 @@
 """Robot cells: which arms stand at which table, and how fast experts move them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from dm_control import mjcf
@@ -74,15 +74,11 @@ KUKA_CELL = Cell(
     distractor_zones=(Zone((0.25, 0.5), (-0.42, -0.34)), Zone((0.25, 0.5), (0.34, 0.42))),
     usual={"depth_noise": 1.0},
 )
-KUKA_BIMANUAL_CELL = Cell(
-    iiwa14.IIWA14_BIMANUAL,
-    partial(iiwa14_mjcf.bare_arms_mjcf, iiwa14.IIWA14_BIMANUAL),
-    iiwa14.FINGERS,
+KUKA_BIMANUAL_CELL = replace(
+    KUKA_CELL,
+    embodiment=iiwa14.IIWA14_BIMANUAL,
+    model=partial(iiwa14_mjcf.bare_arms_mjcf, iiwa14.IIWA14_BIMANUAL),
     table_centre=(0.0, 0.0),
     table_half=(0.5, 0.45),
-    table_heights=(-0.1, 0.1),
-    top_speed=2.0,
-    top_acceleration=11.0,
     distractor_zones=(Zone((-0.42, 0.42), (0.32, 0.4)), Zone((-0.4, 0.4), (0.6, 0.7), on_table=False)),
-    usual={"depth_noise": 1.0},
 )

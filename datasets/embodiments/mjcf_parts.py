@@ -7,7 +7,7 @@ import numpy as np
 from dm_control import mjcf
 
 from stringline.datasets.embodiments.embodiment import CameraMount
-from stringline.datasets.embodiments.rigid import Matrix, pose, quaternion
+from stringline.datasets.embodiments.rigid import Matrix, quaternion
 from stringline.datasets.names import unknown_name
 
 Numbers = Sequence[float]
@@ -15,6 +15,9 @@ Numbers = Sequence[float]
 # Collision bits. Two shapes meet when the type of one is in the affinity of the other.
 SCENERY, PROP = 1, 2
 ARM_BIT = {"left": 8, "right": 16, "arm": 8}  # One that is alone is called `arm`.
+
+# From MuJoCo's cameras, which look along -z with y up, to the contract's, along +z with y down; and back again.
+CAMERA_FLIP: Matrix = np.diag([1.0, -1.0, -1.0, 1.0])
 
 # Render groups: 0 is drawn, 3 only collides.
 DRAWN, HIDDEN = 0, 3
@@ -39,8 +42,8 @@ def add_inertia(body: mjcf.Element, inertia: Inertia) -> None:
 
 
 def add_camera(parent: mjcf.Element, mount: CameraMount, T_body_parent: Matrix) -> None:
-    """Adds a camera; MuJoCo's look along -z with y up, the contract's along +z with y down."""
-    T_body_camera = T_body_parent @ mount.T_parent_camera @ pose(rotation=np.diag([1.0, -1.0, -1.0]))
+    """Adds a camera."""
+    T_body_camera = T_body_parent @ mount.T_parent_camera @ CAMERA_FLIP
     quat = quaternion(T_body_camera[:3, :3])
     parent.add("camera", name=mount.name, pos=T_body_camera[:3, 3], quat=quat, fovy=mount.fovy_deg)
 

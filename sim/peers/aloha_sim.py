@@ -20,7 +20,7 @@ from stringline.datasets.embodiments.rigid import pose
 from stringline.datasets.names import unknown_name
 from stringline.sim.graphics import lead_dm_control
 from stringline.sim.peers.installed import require
-from stringline.sim.peers.peer import About, Measured, View
+from stringline.sim.peers.peer import About, Measured, PeerCamera
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ CAMERAS = {
     "wrist_right": "wrist_cam_right",
     "table": "worms_eye_cam",
 }
-VIEWS: Mapping[str, View] = {mount.name: View(CAMERAS[mount.name], mount.fovy_deg) for mount in ALOHA.cameras}
+VIEWS: Mapping[str, PeerCamera] = {mount.name: PeerCamera(CAMERAS[mount.name], mount.fovy_deg) for mount in ALOHA.cameras}
 GRIPPERS = np.array(list(ALOHA.grippers.values()))
 # Its gripper in rad of the follower's servo, which it takes to be linear in the fingers' travel: of what is measured over the
 # travel from closed to open pads, of commands over a wider one, so that a closed command squeezes.

@@ -7,10 +7,10 @@ import mujoco
 import numpy as np
 
 from stringline.datasets.contract import Array
+from stringline.datasets.embodiments.mjcf_parts import CAMERA_FLIP
 from stringline.datasets.embodiments.rigid import Matrix, pose
 from stringline.datasets.names import unknown_name
-from stringline.sim.cameras import TO_CONTRACT
-from stringline.sim.peers.peer import View
+from stringline.sim.peers.peer import PeerCamera
 from stringline.sim.rendering import FAR_M, NEAR_M, Renderer, intrinsics
 
 LARGEST_PICTURE = 1024
@@ -29,7 +29,9 @@ class PeerCameras:
         ValueError: There is no such camera, or the pictures have no pixels or too many.
     """
 
-    def __init__(self, names: Sequence[str], views: Mapping[str, View], size: tuple[int, int], T_base_world: Matrix) -> None:
+    def __init__(
+        self, names: Sequence[str], views: Mapping[str, PeerCamera], size: tuple[int, int], T_base_world: Matrix
+    ) -> None:
         for name in names:
             if name not in views:
                 raise unknown_name("camera", name, views)
@@ -70,7 +72,7 @@ class PeerCameras:
             found[f"rgb/{name}"], found[f"depth/{name}"] = self._renderer.picture(number)
             found[f"time/{name}"] = np.asarray(time)
             found[f"intrinsics/{name}"] = self._intrinsics[name]
-            T_world_camera = pose(physics.data.cam_xpos[number], physics.data.cam_xmat[number].reshape(3, 3) @ TO_CONTRACT)
+            T_world_camera = pose(physics.data.cam_xpos[number], physics.data.cam_xmat[number].reshape(3, 3)) @ CAMERA_FLIP
             found[f"T_base_camera/{name}"] = (self._T_base_world @ T_world_camera).astype(np.float32)
         return found
 

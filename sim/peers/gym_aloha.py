@@ -24,7 +24,7 @@ from stringline.datasets.embodiments.gym_aloha import (
     normalised_of_opening,
 )
 from stringline.sim.peers.installed import require
-from stringline.sim.peers.peer import About, Measured, View
+from stringline.sim.peers.peer import About, Measured, PeerCamera
 
 logger = logging.getLogger(__name__)
 
@@ -135,11 +135,11 @@ class GymAloha:
         self.physics.free()
 
 
-VIEWS: Mapping[str, View] = {
-    **{name: View("top" if name == "overhead" else name, FOVY_DEG) for name in STANDING},
-    "front_close": View("front_close", FOVY_DEG),
-    "wrist_left": View("left_wrist", WRIST_FOVY_DEG),
-    "wrist_right": View("right_wrist", WRIST_FOVY_DEG),
+VIEWS: Mapping[str, PeerCamera] = {
+    **{name: PeerCamera("top" if name == "overhead" else name, FOVY_DEG) for name in STANDING},
+    "front_close": PeerCamera("front_close", FOVY_DEG),
+    "wrist_left": PeerCamera("left_wrist", WRIST_FOVY_DEG),
+    "wrist_right": PeerCamera("right_wrist", WRIST_FOVY_DEG),
 }
 
 

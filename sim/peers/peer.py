@@ -9,7 +9,7 @@ from stringline.datasets.embodiments.rigid import Matrix
 
 
 @dataclass(frozen=True)
-class View:
+class PeerCamera:
     """A camera of a peer's.
 
     Attributes:
@@ -41,7 +41,7 @@ class About:
     instruction: str
     stages: tuple[str, ...]
     embodiment: Embodiment
-    views: Mapping[str, View]
+    views: Mapping[str, PeerCamera]
     T_base_world: Matrix
     control_hz: float = 50.0
     image_delay_s: float = 0.0

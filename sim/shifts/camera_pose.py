@@ -7,12 +7,12 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from stringline.datasets.embodiments.mjcf_parts import CAMERA_FLIP
 from stringline.datasets.embodiments.rigid import Matrix, inverse, pose, rotation_about
 from stringline.sim.shifts.shift import Scene, Shift, Start
 
 FARTHEST_M, LARGEST_DEG = 0.05, 5.0
 SMALLEST_SHARE = 0.5  # A drawn movement is at least this share of the largest one.
-TO_CONTRACT = np.diag([1.0, -1.0, -1.0, 1.0])  # MuJoCo's cameras look along -z with y up, the contract's along +z with y down.
 
 
 class _MovedCameras(Shift):
@@ -45,7 +45,7 @@ class _MovedCameras(Shift):
         mujoco.mju_mat2Quat(quat, (old @ own_turn).ravel())
         model.cam_pos[number] += way * metres
         model.cam_quat[number] = quat
-        return TO_CONTRACT @ pose(own_way, own_turn) @ TO_CONTRACT
+        return CAMERA_FLIP @ pose(own_way, own_turn) @ CAMERA_FLIP
 
 
 class CameraPose(_MovedCameras):

@@ -15,7 +15,7 @@ from stringline.sim.shifts.depth_noise import DepthNoise
 from stringline.sim.shifts.distractors import Distractors, Zone
 from stringline.sim.shifts.lighting import BrightLight, ColouredLight, DimLight, SideLight
 from stringline.sim.shifts.object_colour import ObjectColour
-from stringline.sim.shifts.shift import Scene, Shift, Start, View
+from stringline.sim.shifts.shift import Scene, Shift, Shot, Start
 
 # The options of every task that give the strength of a shift; `Shifts.of` makes them, in this order.
 NAMES = tuple(
@@ -79,10 +79,10 @@ class Shifts:
             rng = np.random.default_rng([*seed, zlib.crc32(shift.name.encode())])
             shift.apply(self._scene, start, strengths[shift.name], rng)
 
-    def measured(self, depth: NDArray[np.uint16], view: View) -> NDArray[np.uint16]:
+    def measured(self, depth: NDArray[np.uint16], shot: Shot) -> NDArray[np.uint16]:
         """Returns what a camera delivers in place of the true depth (H, W)."""
         for shift in self._active:
-            depth = shift.measured(depth, view)
+            depth = shift.measured(depth, shot)
         return depth
 
     def reported(self, T_base_camera: Matrix, camera: int) -> Matrix:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.sim.depth_sensor import StereoSensor
-from stringline.sim.shifts.shift import Scene, Shift, Start, View
+from stringline.sim.shifts.shift import Scene, Shift, Shot, Start
 
 
 class DepthNoise(Shift):
@@ -28,8 +28,8 @@ class DepthNoise(Shift):
         """Keeps the strength for the episode's pictures."""
         self._strength, self._seed = strength, int(rng.integers(2**32))
 
-    def measured(self, depth: NDArray[np.uint16], view: View) -> NDArray[np.uint16]:
+    def measured(self, depth: NDArray[np.uint16], shot: Shot) -> NDArray[np.uint16]:
         """Returns what the sensor makes of it."""
-        moment = round(1e6 * view.time), zlib.crc32(view.camera.encode())
+        moment = round(1e6 * shot.time), zlib.crc32(shot.camera.encode())
         rng = np.random.Generator(np.random.SFC64([self._seed, *moment]))
-        return self._sensor.measure(depth, view.intrinsics, rng, self._strength)
+        return self._sensor.measure(depth, shot.intrinsics, rng, self._strength)

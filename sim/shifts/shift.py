@@ -39,8 +39,8 @@ class Start:
 
 
 @dataclass(frozen=True)
-class View:
-    """What a depth picture was taken with.
+class Shot:
+    """What a depth picture was taken with, and when.
 
     Attributes:
         camera: Its name.
@@ -80,9 +80,9 @@ class Shift(ABC):
             rng: The shift's own source of randomness, the same for the same seed of the episode.
         """
 
-    def measured(self, depth: NDArray[np.uint16], view: View) -> NDArray[np.uint16]:
+    def measured(self, depth: NDArray[np.uint16], shot: Shot) -> NDArray[np.uint16]:
         """Returns what a camera delivers in place of the true depth (H, W), which it does not change."""
-        del view
+        del shot
         return depth
 
     def reported(self, T_base_camera: Matrix, camera: int) -> Matrix:

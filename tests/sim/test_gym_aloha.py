@@ -29,7 +29,7 @@ from stringline.sim.evaluation import Evaluation
 from stringline.sim.peers.cameras import PeerCameras
 from stringline.sim.peers.catalogue import make_peer_expert, open_peer
 from stringline.sim.peers.gym_aloha import GRIPPERS, KINDS, VIEWS
-from stringline.sim.peers.peer import View
+from stringline.sim.peers.peer import PeerCamera
 from stringline.sim.peers.world import PeerWorld
 from stringline.sim.record import record_episode
 from stringline.sim.world import World
@@ -257,6 +257,6 @@ def test_without_it_or_in_another_version_it_says_how_to_install_it(monkeypatch:
 
 
 def test_a_camera_that_the_peer_does_not_have_is_named(world: PeerWorld) -> None:
-    cameras = PeerCameras(["overhead"], {"overhead": View("topp", 45.0)}, (32, 32), np.eye(4))
+    cameras = PeerCameras(["overhead"], {"overhead": PeerCamera("topp", 45.0)}, (32, 32), np.eye(4))
     with pytest.raises(ValueError, match=r"camera of the peer's model.*'topp'.*'top'"):
         cameras.look_at(world.physics)
