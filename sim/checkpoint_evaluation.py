@@ -1,5 +1,6 @@
 """A checkpoint that is measured on tasks: what it was trained with decides what it sees there."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -7,14 +8,18 @@ from typing import Any
 
 import torch
 
+from stringline.encoders.training.checkpoint import load_description
 from stringline.policies.chunk import Policy
 from stringline.policies.execution import Execution
 from stringline.policies.instructed import Instructed
-from stringline.policies.load import open_policy
+from stringline.policies.load import find_checkpoint, is_address, open_policy
 from stringline.sim.cluster import Cluster
 from stringline.sim.evaluation import Evaluation
 from stringline.sim.results import RESULTS, EpisodeResult
+from stringline.sim.robot_model import PRIMITIVES, ROBOT_MODEL, RobotModel, demand_robot_model
 from stringline.sim.worlds import instruction_of, open_any_world
+
+logger = logging.getLogger(__name__)
 
 
 class CheckpointEvaluation:
@@ -27,6 +32,7 @@ class CheckpointEvaluation:
         workers: Worlds at a time; 0 takes one per processor.
         films: Whether to film every episode.
         cluster: Where the worlds run; by default in processes of this machine.
+        robot_model: What the arms are drawn with.
 
     Attributes:
         policy: What is measured.
@@ -46,11 +52,21 @@ class CheckpointEvaluation:
         workers: int = 2,
         films: bool = True,
         cluster: Cluster | None = None,
+        robot_model: RobotModel = PRIMITIVES,
     ) -> None:
         torch.set_num_threads(1)  # The simulations beside it want the other processors.
         self.policy, self.digest = open_policy(checkpoint)
         self._execute_steps, self._execution = execute_steps, execution or Execution()
-        self._workers, self._films, self._cluster = workers, films, cluster
+        self._workers, self._films, self._cluster, self._robot_model = workers, films, cluster, robot_model
+        demand_robot_model(robot_model)
+        trained = trained_robot_models(checkpoint)
+        if trained and robot_model not in trained:
+            logger.warning(
+                "%s was trained on pictures with robot.model=%s; it is measured with %s.",
+                checkpoint,
+                " and ".join(trained),
+                robot_model,
+            )
 
     def run(self, task: Mapping[str, Any], seeds: Sequence[int], folder: Path) -> list[EpisodeResult]:
         """Runs what is not yet done of one task; a policy that has to be told what to do is told the task's instruction.
@@ -66,7 +82,7 @@ class CheckpointEvaluation:
         Raises:
             ValueError: The checkpoint, the task and the settings do not fit together.
         """
-        settings = {"time_limit_s": task["time_limit_s"], "frame_hz": task["frame_hz"]}
+        settings = {"time_limit_s": task["time_limit_s"], "frame_hz": task["frame_hz"], "robot_model": self._robot_model}
         evaluation = Evaluation(
             Instructed(self.policy, instruction_of(task["name"], task["options"])),
             partial(open_any_world, task["name"], **settings, **_as_trained(self.policy)),
@@ -89,7 +105,16 @@ class CheckpointEvaluation:
             "checkpoint": self.digest,
             "time_limit_s": task["time_limit_s"],
             "frame_hz": task["frame_hz"],
+            **({} if self._robot_model == PRIMITIVES else {ROBOT_MODEL: self._robot_model}),
         }
+
+
+def trained_robot_models(checkpoint: str | Path) -> tuple[str, ...]:
+    """Returns what arms were drawn with in the pictures that a checkpoint was trained on; nothing where it does not say so."""
+    if is_address(str(checkpoint)):
+        return ()
+    record = load_description(find_checkpoint(checkpoint)).get("training") or {}
+    return tuple(str(name) for name in record.get("robot_models", ()))
 
 
 def _as_trained(policy: Policy) -> dict[str, Any]:

@@ -8,7 +8,7 @@ workers import torch.
 import logging
 from collections.abc import Generator
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -65,7 +65,9 @@ def collect(
     if episodes < 1 or workers < 0 or first_seed < 0:
         raise ValueError(f"Got episodes={episodes}, workers={workers}, first_seed={first_seed}; allowed: at least 1, 0 and 0.")
     make_any_expert(recipe.task, varied=recipe.varied)
-    open_world(recipe).close()  # Unknown names and values are complained about here, before anything is written.
+    world = open_world(recipe)  # Unknown names and values are complained about here, before anything is written.
+    recipe = replace(recipe, cameras=tuple(camera.name for camera in world.contract.cameras))
+    world.close()
     store = EpisodeStore.create(path)
     store.remove_leftovers()
     collection = Collection(store, recipe, first_seed)
@@ -101,6 +103,7 @@ def open_world(recipe: Recipe) -> World:
         control_hz=recipe.control_hz,
         frame_hz=recipe.frame_hz,
         time_limit_s=recipe.time_limit_s,
+        robot_model=recipe.robot_model,
     )
     try:
         world.check_options(recipe.options)
@@ -167,6 +170,7 @@ def _collect(config: DictConfig) -> None:
         keep_failures=config.keep_failures,
         varied=config.varied,
         options={str(key): value for key, value in task.options.items()},
+        robot_model=config.robot.model,
     )
     collect(
         recipe,

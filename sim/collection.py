@@ -9,7 +9,7 @@ from stringline.datasets.disk import write_file
 from stringline.datasets.edit import delete
 from stringline.datasets.episode import StoredEpisode
 from stringline.datasets.store import EpisodeStore, episode_name
-from stringline.sim.environment import ALL_CAMERAS
+from stringline.sim.robot_model import PRIMITIVES, RobotModel
 
 COLLECTION_FILE = "collection.json"
 SOURCE = "expert"
@@ -22,7 +22,7 @@ class Recipe:
     Attributes:
         task: Name of the task, and of its expert.
         varied: Whether the expert is the one that varies and recovers, where the task has a plain one too.
-        cameras: Recorded cameras.
+        cameras: Recorded cameras; None: all of the world.
         image_size: Rows and columns of the pictures.
         control_hz: Actions per second.
         frame_hz: Pictures per second.
@@ -30,11 +30,12 @@ class Recipe:
         noise_rad: Largest standard deviation of the disturbance of executed joint targets.
         keep_failures: Whether failed episodes are stored too.
         options: Of the task, such as `table_height`.
+        robot_model: What the arms are drawn with.
     """
 
     task: str = "hand_over_banana"
     varied: bool = True
-    cameras: tuple[str, ...] = ALL_CAMERAS
+    cameras: tuple[str, ...] | None = None
     image_size: int = 128
     control_hz: float = 50.0
     frame_hz: float = 12.5
@@ -42,6 +43,7 @@ class Recipe:
     noise_rad: float = 0.0
     keep_failures: bool = False
     options: dict[str, float] = field(default_factory=dict)
+    robot_model: RobotModel = PRIMITIVES
 
 
 @dataclass(frozen=True)
@@ -189,5 +191,5 @@ def _plain(recipe: Recipe) -> dict[str, Any]:
 
 
 def _full(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a stored recipe with what it lacks if it is from when all experts were plain."""
-    return {"varied": False, **recipe}
+    """Returns a stored recipe with what it lacks if it is from when all experts were plain, and all arms of primitives."""
+    return {"varied": False, "robot_model": PRIMITIVES, **recipe}

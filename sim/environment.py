@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 from stringline.datasets.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.validation import validate_action
-from stringline.sim.cameras import Cameras
-from stringline.sim.delays import Delayed, delay_steps
+from stringline.sim.cameras import Cameras, picture_size
+from stringline.sim.frame_schedule import FrameSchedule, joint_state
 from stringline.sim.rendering import Rendering
+from stringline.sim.robot_model import PRIMITIVES, RobotModel, dress
 from stringline.sim.segments import segments
 from stringline.sim.spaces import action_space, observation_space
 from stringline.sim.tasks.tabletop import TabletopTask
 
 logger = logging.getLogger(__name__)
 
-ALL_CAMERAS = ("overhead", "wrist_left", "wrist_right", "table")  # Of ALOHA.
 PROBLEMS = tuple(mujoco.mjtWarning.__members__)[:-1]  # In the order of MuJoCo's counters; the last counts the others.
 
 
@@ -72,6 +72,8 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         rendering: `fast`, or `pretty` for films: two by two samples per pixel, and things cast shadows. It takes ten times
             longer and changes colours only.
         render_mode: `rgb_array`, or None where `render` is not to draw.
+        robot_model: What the arms are drawn with: `primitives`, or `menagerie` for the meshes of MuJoCo Menagerie. It changes
+            colours and depth; how everything moves stays the same.
 
     Attributes:
         segments: What the numbers of segmentations mean: `nothing`, `table`, `left` and `right` for the arms, then the things
@@ -97,23 +99,28 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         segmentation: bool = False,
         rendering: Rendering = "fast",
         render_mode: str | None = "rgb_array",
+        robot_model: RobotModel = PRIMITIVES,
     ) -> None:
-        every = control_hz / frame_hz
-        if every < 1 or abs(every - round(every)) > 1e-9:
-            raise ValueError(f"frame_hz is {frame_hz}; it must divide control_hz ({control_hz}).")
+        self._schedule = FrameSchedule(
+            control_hz,
+            frame_hz,
+            look=lambda time: self._cameras.frame(time),
+            measure=self._measure,
+            image_delay_s=image_delay_s,
+            joint_delay_s=joint_delay_s,
+        )
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode is {render_mode!r}; allowed: 'rgb_array' and None.")
-        size = _size(image_size)
+        size = picture_size(image_size)
         self.task, self.time_limit_s, self.render_mode = task, time_limit_s, render_mode
         self.metadata = self.metadata | {"render_fps": control_hz}
         task.control_timestep = 1.0 / control_hz
         body = task.embodiment
         cameras = [mount.name for mount in body.cameras] if cameras is None else cameras
         self.contract: Contract = body.contract([Camera(name, *size, "simulated") for name in cameras], control_hz)
-        self._frame_every, self._substeps = round(every), task.physics_steps_per_control_step
-        self._frames = Delayed[dict[str, Array]](delay_steps("image_delay_s", image_delay_s, control_hz))
-        self._measured = Delayed[dict[str, Array]](delay_steps("joint_delay_s", joint_delay_s, control_hz))
+        self._substeps = task.physics_steps_per_control_step
         self._random = np.random.RandomState(0)
+        dress(task.robot, robot_model)
         self.physics = mjcf.Physics.from_mjcf_model(task.root_entity.mjcf_model)
         for entity in task.root_entity.iter_entities():
             entity.after_compile(self.physics, self._random)
@@ -124,7 +131,7 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
             self.physics, body.cameras, cameras, size, parts, segmentation=segmentation, rendering=rendering, shifts=task.shifts
         )
         self._problems: NDArray[np.int32] = self.physics.data.warning.number  # MuJoCo's counters themselves.
-        self._step, self._unstable = 0, False
+        self._unstable = False
         self.observation_space = observation_space(self.contract, len(parts.names) if segmentation else None)
         self.action_space = action_space(body)
 
@@ -152,9 +159,8 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         with self.physics.reset_context():
             self.task.initialize_episode(self.physics, self._random)
         self._problems[:] = 0
-        self._step, self._unstable = 0, False
-        self._frames.clear()
-        self._measured.clear()
+        self._unstable = False
+        self._schedule.begin()
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Looks whether an episode can begin with them.
@@ -175,8 +181,7 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         """
         targets: Vector = np.asarray(action, dtype=np.float64)
         validate_action(targets, self.contract)
-        self._capture()
-        self._step += 1
+        self._schedule.advance()
         if not self._unstable:
             self.task.before_step(self.physics, targets, self._random)
             self._move()
@@ -192,13 +197,12 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
     @property
     def frame_due(self) -> bool:
         """Whether the cameras deliver a new frame at this step."""
-        captured = self._step - self._frames.steps
-        return self._step == 0 or (captured > 0 and captured % self._frame_every == 0)
+        return self._schedule.frame_due
 
     @property
     def time(self) -> float:
         """Seconds since the episode began."""
-        return self._step / self.contract.control_hz
+        return self._schedule.time
 
     def observe(self, cameras: bool = True) -> dict[str, Array]:
         """Returns what the contract says about now; pictures are those of the latest frame, and not to be changed.
@@ -206,18 +210,11 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         Args:
             cameras: False leaves all pictures and their geometry out.
         """
-        observation = self.state()
-        if cameras:
-            since_due = self._step % self._frame_every
-            if not since_due or self._frames.captured is None or self._frames.captured < self._step - since_due:
-                self._frames.put(self._step, self._cameras.frame(self.time))
-            observation |= self._frames.at(self._step)
-        return observation
+        return self._schedule.observe(cameras)
 
     def state(self) -> dict[str, Array]:
         """Returns time, joints and gripper poses of one observation, not to be changed."""
-        self._measured.put(self._step, self._measure())
-        return {"time": np.asarray(self.time), **self._measured.at(self._step)}
+        return self._schedule.observe(cameras=False)
 
     def render(self) -> NDArray[np.uint8] | None:
         """Returns what the first camera, or the overhead one where there is none, sees now (H, W, 3)."""
@@ -232,21 +229,9 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         """Returns one that its receiver may change, as gymnasium wants it."""
         return {key: value.copy() for key, value in self.observe().items()}
 
-    def _capture(self) -> None:
-        """Keeps what will arrive later; without delays nobody asks for what has not been looked at."""
-        if self._measured.steps:
-            self._measured.put(self._step, self._measure())
-        if self._frames.steps and self._step % self._frame_every == 0 and self._frames.captured != self._step:
-            self._frames.put(self._step, self._cameras.frame(self.time))
-
     def _measure(self) -> dict[str, Array]:
-        robot, q = self.task.robot, self.task.robot.positions(self.physics)
-        return {
-            "joints/position": q.astype(np.float32),
-            "joints/velocity": robot.velocities(self.physics).astype(np.float32),
-            "joints/effort": robot.efforts(self.physics).astype(np.float32),
-            **{f"T_base_gripper/{arm}": T.astype(np.float32) for arm, T in self.embodiment.forward_kinematics(q).items()},
-        }
+        robot, physics = self.task.robot, self.physics
+        return joint_state(self.embodiment, robot.positions(physics), robot.velocities(physics), robot.efforts(physics))
 
     def _move(self) -> None:
         """Moves the physics by one control period, and back to a sound state if it does not survive that."""
@@ -279,12 +264,3 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
             "time": result.time,
             "unstable": result.unstable,
         }
-
-
-def _size(image_size: int | Sequence[int]) -> tuple[int, int]:
-    """Returns rows and columns."""
-    if isinstance(image_size, int):
-        return image_size, image_size
-    if len(image_size) != 2:
-        raise ValueError(f"image_size is {image_size!r}; allowed: one number, or rows and columns.")
-    return image_size[0], image_size[1]

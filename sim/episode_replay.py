@@ -19,6 +19,7 @@ from stringline.datasets.episode import StoredEpisode
 from stringline.datasets.store import EpisodeStore
 from stringline.sim.collect import open_world
 from stringline.sim.collection import Recipe
+from stringline.sim.robot_model import PRIMITIVES
 from stringline.sim.world import World
 
 STATE = "sim/state"
@@ -58,18 +59,19 @@ def recorded_world(episode: StoredEpisode) -> Recipe:
     known = {field.name for field in fields(Recipe)}
     if unknown := sorted(set(recipe) - known):
         raise ValueError(f"The world of episode {episode.name} has {', '.join(unknown)}, which this version does not know.")
-    plain: dict[str, Any] = {**recipe, "cameras": tuple(recipe["cameras"])}
+    cameras = recipe.get("cameras")
+    plain: dict[str, Any] = {**recipe, "cameras": None if cameras is None else tuple(cameras)}
     return Recipe(**plain)
 
 
 def replay_episode(episode: StoredEpisode) -> EpisodeReplay:
-    """Does an episode again in a world of its own, without pictures.
+    """Does an episode again in a world of its own, without pictures; so what the arms were drawn with is not needed.
 
     Raises:
         ValueError: It does not say in which world it happened.
     """
     recipe = recorded_world(episode)
-    world = open_world(replace(recipe, cameras=()))
+    world = open_world(replace(recipe, cameras=(), robot_model=PRIMITIVES))
     try:
         return _replay(world, episode, recipe.options)
     finally:

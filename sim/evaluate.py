@@ -21,6 +21,7 @@ from stringline.sim.evaluation import EVALUATION_SEED, evaluation_seeds
 from stringline.sim.evaluation_report import suite_report, task_report
 from stringline.sim.report import Report, write_report
 from stringline.sim.results import EpisodeResult, Summary
+from stringline.sim.robot_model import PRIMITIVES
 from stringline.sim.suite_run import run_suite
 from stringline.sim.suites import Suite
 from stringline.sim.tables import summaries_table
@@ -105,6 +106,7 @@ def checkpoint_evaluation(settings: Mapping[str, Any]) -> CheckpointEvaluation:
         workers=settings["workers"],
         films=settings["films"],
         cluster=instantiate(settings["cluster"]) if settings.get("cluster") else None,
+        robot_model=settings.get("robot", {}).get("model", PRIMITIVES),
     )
 
 

@@ -29,6 +29,7 @@ from stringline.sim.losses import Losses
 from stringline.sim.measures import limit_hits
 from stringline.sim.messages import Asked, Ended, Job, Lost, MakeWorld, Ready
 from stringline.sim.results import EpisodeResult, ResultsFile
+from stringline.sim.robot_model import PRIMITIVES, RobotModel
 from stringline.sim.rollout import Arrival, Rollout
 from stringline.sim.tasks.catalogue import make_task
 from stringline.sim.trace import Trace, trace_of_film, write_trace
@@ -51,6 +52,7 @@ def open_world(
     control_hz: float = 50.0,
     frame_hz: float = 12.5,
     time_limit_s: float = 15.0,
+    robot_model: RobotModel = PRIMITIVES,
 ) -> TaskEnvironment:
     """Builds the world of a task; see `TaskEnvironment`. Bound with `functools.partial`, it can be sent to workers.
 
@@ -64,6 +66,7 @@ def open_world(
         control_hz=control_hz,
         frame_hz=frame_hz,
         time_limit_s=time_limit_s,
+        robot_model=robot_model,
     )
 
 

@@ -14,6 +14,7 @@ from stringline.sim.machine import machine_kind, versions
 from stringline.sim.replay import Replay, eval_line
 from stringline.sim.report import Clip, Report, choose_clips
 from stringline.sim.results import EpisodeResult, Summary
+from stringline.sim.robot_model import PRIMITIVES
 from stringline.sim.scene_cloud import scene_cloud
 from stringline.sim.suite_run import CellOutcome
 from stringline.sim.trace import read_first_observation, trace_of_film
@@ -93,18 +94,25 @@ def with_clouds(clips: Sequence[Clip], policy: Policy) -> list[Clip]:
 
 
 def _replay(settings: Mapping[str, Any], task: Mapping[str, Any], output: Path) -> Replay:
-    return Replay(str(settings["checkpoint"]), task, settings["execute_steps"], output, _execution(settings).overrides())
+    how = _execution(settings).overrides() | _robot(settings)
+    return Replay(str(settings["checkpoint"]), task, settings["execute_steps"], output, how)
 
 
 def _suite_command(name: str, settings: Mapping[str, Any]) -> str:
     chosen = {key: settings[key] for key in ("seeds", "first_seed") if settings[key] is not None}
     rest = {"checkpoint": settings["checkpoint"], "execute_steps": settings["execute_steps"]}
-    how = _execution(settings).overrides()
+    how = _execution(settings).overrides() | _robot(settings)
     return eval_line({"suite": settings["suite_file"] or name, **chosen, **rest, **how, "output": settings["output"]})
 
 
 def _execution(settings: Mapping[str, Any]) -> Execution:
     return Execution.of(settings.get("execution"))
+
+
+def _robot(settings: Mapping[str, Any]) -> dict[str, object]:
+    """Returns overrides that say what arms are drawn with; none where it is the usual."""
+    model = settings.get("robot", {}).get("model", PRIMITIVES)
+    return {} if model == PRIMITIVES else {"robot.model": model}
 
 
 def _learning_curve(settings: Mapping[str, Any]) -> LearningCurve:
@@ -119,6 +127,7 @@ def _facts(settings: Mapping[str, Any], digest: str, results: Sequence[EpisodeRe
         "its digest": digest,
         "seeds": f"{min(seeds)} to {max(seeds)}",
         "execution": _execution(settings).described(settings["execute_steps"]),
+        **{name: str(value) for name, value in _robot(settings).items()},
         "machine": machine_kind(),
         "versions": ", ".join(f"{name} {number}" for name, number in versions().items()),
     }

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stringline.sim.results import RESULTS, EpisodeResult, read_results
+from stringline.sim.robot_model import PRIMITIVES, ROBOT_MODEL
 
 # What is measured, rather than what it is measured on.
 MEASURED = ("checkpoint", "execute_steps", "execution", "wire")
@@ -87,7 +88,7 @@ def read_run(name: str, path: Path) -> FinishedRun:
     for file in _files(path):
         about, results = read_results(file)
         if results:
-            tasks.append(FinishedTask(file, about, results))
+            tasks.append(FinishedTask(file, {ROBOT_MODEL: PRIMITIVES, **about}, results))
     if not tasks:
         raise ValueError(f"{path} holds no results of an evaluation ({RESULTS} with at least one episode).")
     return FinishedRun(name, tuple(tasks))

@@ -58,7 +58,7 @@ def make_environment(task: str, *, control_hz: float = 50.0, **settings: Any) ->
         task: Its name in the catalogue.
         control_hz: Actions per second.
         settings: The other arguments of `TaskEnvironment`: cameras, image_size, frame_hz, time_limit_s, image_delay_s,
-            joint_delay_s, segmentation, rendering and render_mode.
+            joint_delay_s, segmentation, rendering, render_mode and robot_model.
 
     Raises:
         ValueError: There is no such task, or a setting is out of range.

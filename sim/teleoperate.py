@@ -94,6 +94,7 @@ def _recipe(config: DictConfig) -> Recipe:
         frame_hz=task.frame_hz,
         time_limit_s=config.longest_s,
         options={str(key): value for key, value in task.options.items()},
+        robot_model=config.robot.model,
     )
 
 

@@ -106,7 +106,8 @@ def _record(trainer: Trainer, data: TrainingData, windows: int, start: Start | N
         "batch_size": trainer.batch_size,
         "seed": trainer.seed,
     }
-    return record | ({"start": start.describe()} if start else {})
+    drawn = {"robot_models": models} if (models := data.robot_models()) else {}
+    return record | drawn | ({"start": start.describe()} if start else {})
 
 
 def _asides(data: TrainingData, policy: ChunkPolicy, trainer: Trainer, settings: TrainingSettings) -> Asides:
@@ -160,7 +161,9 @@ def _train(config: DictConfig) -> None:
         augmentation=settings["augmentation"],
         validation_windows=settings["validation_windows"],
         start=start_of(settings),
-        evaluate=training_evaluation(output, output / LATEST, settings.get("task"), settings["evaluation"]),
+        evaluate=training_evaluation(
+            output, output / LATEST, settings.get("task"), settings["evaluation"], settings["robot"]["model"]
+        ),
         log=build(settings.get("logger")),
         **dataset,
     )

@@ -11,6 +11,7 @@ from stringline.datasets.statistics import Statistics
 from stringline.datasets.store import EpisodeStore
 from stringline.datasets.windows import Windows
 from stringline.policies.chunk_policy import ChunkPolicy
+from stringline.sim.robot_model import PRIMITIVES, ROBOT_MODEL
 
 FIELDS = ("path", "weight", "cameras")
 
@@ -114,6 +115,11 @@ class TrainingData:
 
     def _episodes(self, names: Sequence[Sequence[str]]) -> list[StoredEpisode]:
         return [store.episode(name) for store, chosen in zip(self._stores, names, strict=True) for name in chosen]
+
+    def robot_models(self) -> list[str]:
+        """Returns what arms are drawn with in the episodes that are trained on, as far as they are of our simulation."""
+        recipes = (episode.attributes.extra.get("recipe") for episode in self._episodes(self.training))
+        return sorted({str(recipe.get(ROBOT_MODEL, PRIMITIVES)) for recipe in recipes if isinstance(recipe, Mapping)})
 
     def describe(self) -> dict[str, Any]:
         """Returns, as plain data, what decides which examples there are."""

@@ -12,6 +12,7 @@ from stringline.datasets.names import unknown_name
 from stringline.sim.checkpoint_evaluation import CheckpointEvaluation
 from stringline.sim.evaluation import evaluation_seeds
 from stringline.sim.results import OtherEvaluationError, Summary
+from stringline.sim.robot_model import PRIMITIVES, RobotModel
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class TrainingEvaluation:
         first_seed: int = CHOOSING_SEED,
         execute_steps: int = 24,
         workers: int = 2,
+        robot_model: RobotModel = PRIMITIVES,
     ) -> None:
         """Chooses what to run.
 
@@ -47,6 +49,7 @@ class TrainingEvaluation:
             first_seed: Counted from here.
             execute_steps: Control periods between two plans.
             workers: Worlds at a time; they do not change the results.
+            robot_model: What the arms are drawn with.
 
         Raises:
             ValueError: A number is out of range.
@@ -56,7 +59,7 @@ class TrainingEvaluation:
                 raise ValueError(f"evaluation.{name} is {value}; it must be at least {least}.")
         self._checkpoint, self._folder, self._task = checkpoint, folder, task
         self._seeds = evaluation_seeds(seeds, first_seed)
-        self._execute_steps, self._workers = execute_steps, workers
+        self._execute_steps, self._workers, self._robot_model = execute_steps, workers, robot_model
 
     def __call__(self, steps_done: int) -> dict[str, float]:
         """Returns `success`, the rate, its Wilson 95 % interval `low` to `high`, and the counts `successes` of `trials`."""
@@ -70,7 +73,11 @@ class TrainingEvaluation:
 
     def _summary(self, folder: Path) -> Summary:
         evaluation = CheckpointEvaluation(
-            self._checkpoint, execute_steps=self._execute_steps, workers=self._workers, films=False
+            self._checkpoint,
+            execute_steps=self._execute_steps,
+            workers=self._workers,
+            films=False,
+            robot_model=self._robot_model,
         )
         try:
             results = evaluation.run(self._task, self._seeds, folder)
@@ -81,7 +88,11 @@ class TrainingEvaluation:
 
 
 def training_evaluation(
-    directory: Path, checkpoint: Path, task: Mapping[str, Any] | None, settings: Mapping[str, Any]
+    directory: Path,
+    checkpoint: Path,
+    task: Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
+    robot_model: RobotModel = PRIMITIVES,
 ) -> TrainingEvaluation | None:
     """Returns the evaluation that a configuration asks for; None without a task.
 
@@ -90,6 +101,7 @@ def training_evaluation(
         checkpoint: To be evaluated.
         task: As in `configs/task`.
         settings: See `TrainingEvaluation`.
+        robot_model: What the arms are drawn with.
 
     Raises:
         ValueError: There is no such setting, or it is out of range.
@@ -97,4 +109,6 @@ def training_evaluation(
     for name in settings:
         if name not in SETTINGS:
             raise unknown_name("setting of evaluation", name, SETTINGS)
-    return None if task is None else TrainingEvaluation(checkpoint, directory / "evaluations", task, **settings)
+    if task is None:
+        return None
+    return TrainingEvaluation(checkpoint, directory / "evaluations", task, **settings, robot_model=robot_model)

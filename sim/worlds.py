@@ -18,7 +18,8 @@ def open_any_world(task: str, **settings: Any) -> World:
 
     Args:
         task: Its name: one of ours, a peer's, or `module:Class` of the user's own.
-        settings: The other arguments of `evaluation.open_world`: cameras, image_size, control_hz, frame_hz and time_limit_s.
+        settings: The other arguments of `evaluation.open_world`: cameras, image_size, control_hz, frame_hz, time_limit_s and
+            robot_model.
 
     Raises:
         ValueError: There is no such task, a setting is out of range, or a peer is not installed.

@@ -24,7 +24,7 @@ from stringline.datasets.embodiments.mjcf_parts import (
 )
 from stringline.datasets.embodiments.rigid import Matrix, pose, quaternion
 
-FOOT = "base_link"
+FOOT, STAND = "base_link", "stand"
 SILVER, ORANGE = (0.80, 0.81, 0.83, 1.0), (0.96, 0.44, 0.10, 1.0)
 DARK, METAL, PAD = (0.16, 0.16, 0.18, 1.0), (0.55, 0.56, 0.58, 1.0), (0.05, 0.05, 0.06, 1.0)
 # Of each axis, Nm/rad and Nm s/rad. The published 2000 and 200 chatter where the wrist is at the limit of its torque.
@@ -76,7 +76,7 @@ def _arm(body: Embodiment, chain: Chain) -> mjcf.RootElement:
     link = model.worldbody.add("body", name=FOOT)
     add_inertia(link, INERTIAS[0])
     stand = {"contype": 0, "conaffinity": 0, "group": DRAWN, "mass": 0}
-    link.add("geom", type="cylinder", size=(0.11, 0.25), pos=(0, 0, -0.25), rgba=DARK, **stand)
+    link.add("geom", name=STAND, type="cylinder", size=(0.11, 0.25), pos=(0, 0, -0.25), rgba=DARK, **stand)
     hinges = [body.joints[place] for place in body.hinges[chain.arm]]
     for part, hinge, inertia, (kp, kv) in zip(chain.links, hinges, INERTIAS[1:], GAINS, strict=True):
         T = part.T_parent_link

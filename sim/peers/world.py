@@ -11,10 +11,12 @@ from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.rigid import Matrix, pose
 from stringline.datasets.names import unknown_name
 from stringline.datasets.validation import validate_action
-from stringline.sim.delays import Delayed, delay_steps
+from stringline.sim.cameras import picture_size
 from stringline.sim.environment import StepResult
+from stringline.sim.frame_schedule import FrameSchedule, joint_state
 from stringline.sim.peers.cameras import PeerCameras
 from stringline.sim.peers.peer import Peer
+from stringline.sim.robot_model import PRIMITIVES
 
 MOST_SEED = 2**32 - 1
 
@@ -35,10 +37,11 @@ class PeerWorld:
     Args:
         peer: The world; closing this one closes it.
         cameras: Which ones `observe` draws; None: all that the peer has.
-        image_size: Rows and columns of the pictures.
+        image_size: Rows and columns of the pictures: one number for both, or two.
         control_hz: Actions per second; as many as the peer's.
         frame_hz: Pictures per second.
         time_limit_s: When an episode is cut off.
+        robot_model: `primitives`, the default elsewhere, which has no meaning here: peers draw their own arms.
 
     Raises:
         ValueError: An argument is unknown or out of range.
@@ -49,27 +52,33 @@ class PeerWorld:
         peer: Peer,
         *,
         cameras: Sequence[str] | None = None,
-        image_size: int = 128,
+        image_size: int | Sequence[int] = 128,
         control_hz: float = 50.0,
         frame_hz: float = 12.5,
         time_limit_s: float = 15.0,
+        robot_model: str = PRIMITIVES,
     ) -> None:
-        about, every = peer.about, control_hz / frame_hz
+        about, size = peer.about, picture_size(image_size)
+        if robot_model != PRIMITIVES:
+            raise ValueError(f"robot.model is {robot_model!r}; {about.name} draws its own arms, so leave robot.model away.")
         if control_hz != about.control_hz:
             raise ValueError(f"control_hz is {control_hz}; {about.name} has {about.control_hz} actions per second.")
-        if every < 1 or abs(every - round(every)) > 1e-9:
-            raise ValueError(f"frame_hz is {frame_hz}; it must divide control_hz ({control_hz}).")
+        self._schedule = FrameSchedule(
+            control_hz,
+            frame_hz,
+            look=lambda time: self._cameras.frame(self.physics, time),
+            measure=self._measure,
+            image_delay_s=about.image_delay_s,
+            joint_delay_s=about.joint_delay_s,
+        )
         names = list(about.views) if cameras is None else cameras
         self.peer, self.time_limit_s = peer, time_limit_s
         self.embodiment: Embodiment = about.embodiment
         self.task = PeerTask(about.name, about.instruction, about.stages)
-        self._cameras = PeerCameras(names, about.views, (image_size, image_size), about.T_base_world)
-        seen = [Camera(name, image_size, image_size, "simulated") for name in names]
+        self._cameras = PeerCameras(names, about.views, size, about.T_base_world)
+        seen = [Camera(name, *size, "simulated") for name in names]
         self.contract: Contract = about.embodiment.contract([], control_hz).with_cameras(*seen)
-        self._frame_every = round(every)
-        self._frames = Delayed[dict[str, Array]](delay_steps("image_delay_s", about.image_delay_s, control_hz))
-        self._measured = Delayed[dict[str, Array]](delay_steps("joint_delay_s", about.joint_delay_s, control_hz))
-        self._step, self._success = 0, False
+        self._success = False
 
     @property
     def physics(self) -> Any:
@@ -79,13 +88,12 @@ class PeerWorld:
     @property
     def frame_due(self) -> bool:
         """Whether the cameras deliver a new frame at this step."""
-        captured = self._step - self._frames.steps
-        return self._step == 0 or (captured > 0 and captured % self._frame_every == 0)
+        return self._schedule.frame_due
 
     @property
     def time(self) -> float:
         """Seconds since the episode began."""
-        return self._step / self.contract.control_hz
+        return self._schedule.time
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Looks whether an episode can begin with them.
@@ -106,9 +114,8 @@ class PeerWorld:
         if not 0 <= seed <= MOST_SEED:
             raise ValueError(f"The seed is {seed}; {self.task.name} takes 0 to {MOST_SEED}.")
         self.peer.begin(seed)
-        self.task.stage, self._step, self._success = 0, 0, False
-        self._frames.clear()
-        self._measured.clear()
+        self.task.stage, self._success = 0, False
+        self._schedule.begin()
 
     def advance(self, action: Array) -> StepResult:
         """Applies one action (J,), absolute joint targets in rad and openings; after success or a blow-up nothing moves.
@@ -118,8 +125,7 @@ class PeerWorld:
         """
         targets: Vector = np.asarray(action, dtype=np.float64)
         validate_action(targets, self.contract)
-        self._capture()
-        self._step += 1
+        self._schedule.advance()
         if not self._success and not self.peer.unstable:
             self.peer.advance(targets)
             self.task.stage = max(self.task.stage, self.peer.stage)
@@ -133,12 +139,7 @@ class PeerWorld:
         Args:
             cameras: False leaves all pictures and their geometry out.
         """
-        self._measured.put(self._step, self._measure())
-        observation = {"time": np.asarray(self.time), **self._measured.at(self._step)}
-        if cameras:
-            self._look()
-            observation |= self._frames.at(self._step)
-        return observation
+        return self._schedule.observe(cameras)
 
     def pose(self, body: str) -> Matrix:
         """Returns the true pose (4, 4) of a body of the peer's model in the base frame."""
@@ -155,28 +156,9 @@ class PeerWorld:
         self._cameras.close()
         self.peer.close()
 
-    def _capture(self) -> None:
-        """Keeps what will arrive later; without delays nobody asks for what has not been looked at."""
-        if self._measured.steps:
-            self._measured.put(self._step, self._measure())
-        if self._frames.steps:
-            self._look()
-
-    def _look(self) -> None:
-        """Draws the latest frame that is due, unless that has been done."""
-        due = self._step - self._step % self._frame_every
-        if self._frames.captured is None or self._frames.captured < due:
-            self._frames.put(self._step, self._cameras.frame(self.physics, self.time))
-
     def _measure(self) -> dict[str, Array]:
         now = self.peer.measure()
-        grippers = self.embodiment.forward_kinematics(now.position)
-        return {
-            "joints/position": now.position.astype(np.float32),
-            "joints/velocity": now.velocity.astype(np.float32),
-            "joints/effort": now.effort.astype(np.float32),
-            **{f"T_base_gripper/{arm}": T.astype(np.float32) for arm, T in grippers.items()},
-        }
+        return joint_state(self.embodiment, now.position, now.velocity, now.effort)
 
 
 def refuse_options(task: str, options: Mapping[str, Any]) -> None:

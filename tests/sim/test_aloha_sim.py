@@ -37,7 +37,7 @@ def world() -> Iterator[PeerWorld]:
     """One world for all."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(STAND_IN)
-        world = open_peer(TASK, cameras=CAMERAS, image_size=48, time_limit_s=4.0)
+        world = open_peer(TASK, cameras=CAMERAS, image_size=[40, 48], time_limit_s=4.0)
     yield world
     world.close()
 
@@ -83,7 +83,7 @@ def test_depth_is_that_of_its_physics(world: PeerWorld) -> None:
     model, data, hit = world.physics.model.ptr, world.physics.data.ptr, np.zeros(1, np.int32)
     measured = 0
     for camera in CAMERAS:
-        for row, column in ((24, 24), (8, 40), (44, 3)):
+        for row, column in ((20, 24), (4, 40), (36, 3)):
             K = seen[f"intrinsics/{camera}"].astype(np.float64)
             ray = np.array([(column + 0.5 - K[0, 2]) / K[0, 0], (row + 0.5 - K[1, 2]) / K[1, 1], 1.0])
             T_world_camera = inverse(T_BASE_WORLD) @ seen[f"T_base_camera/{camera}"].astype(np.float64)
@@ -168,11 +168,15 @@ def test_a_blow_up_is_a_failure(world: PeerWorld, caplog: pytest.LogCaptureFixtu
     assert not world.advance(ALOHA.home).unstable
 
 
-def test_what_it_lacks_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_lacks_is_answered(world: PeerWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=f"no task of aloha_sim '{PREFIX}turn_awry'. Did you mean '{TASK}'"):
         open_any_world(f"{PREFIX}turn_awry")
     with pytest.raises(ValueError, match="control_hz is 25.0; .* has 50.0 actions per second"):
         open_any_world(TASK, control_hz=25.0)
+    with pytest.raises(ValueError, match=r"image_size is \[1, 2, 3\]; allowed: one number, or rows and columns"):
+        PeerWorld(world.peer, image_size=[1, 2, 3])
+    with pytest.raises(ValueError, match=f"robot.model is 'menagerie'; {TASK} draws its own arms, so leave robot.model away"):
+        PeerWorld(world.peer, robot_model="menagerie")
     assert instruction_of(TASK, {}) == "turn the right arm away"
     from aloha_sim import task_suite  # type: ignore[import-not-found]
 

@@ -104,6 +104,7 @@ def test_several_policies_and_tasks(tmp_path: Path) -> None:
         ({"time_limit_s": 15.0}, r"time_limit_s is 20\.0 in .*a\.jsonl and 15\.0 in .*b\.jsonl"),
         ({"options": {"table_height": 0.02}}, r"options is \{\} in .*a\.jsonl and \{'table_height': 0\.02\} in .*b\.jsonl"),
         ({"frame_hz": 25.0}, r"frame_hz is 12\.5 in .* and 25\.0 in"),
+        ({"robot_model": "menagerie"}, r"robot_model is 'primitives' in .*a\.jsonl and 'menagerie' in .*b\.jsonl"),
         ({"task": "push"}, r"a and b were not measured on any common task\. reach: b has no results there\. push: a has none"),
         ({"first_seed": 5}, r"different seeds: 30 from 1000000 to 1000029 in .*a\.jsonl, 30 from 5 to 34 in .*b\.jsonl\.$"),
     ],

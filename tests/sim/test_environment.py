@@ -14,13 +14,14 @@ from stringline.datasets.contract import Array
 from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
 from stringline.datasets.validation import validate_observation
 from stringline.policies.chunk import ActionChunk
-from stringline.sim.environment import ALL_CAMERAS, TaskEnvironment
+from stringline.sim.environment import TaskEnvironment
 from stringline.sim.rendering import RENDERINGS, Rendering
 from stringline.sim.rollout import roll_out
 from stringline.sim.tasks.catalogue import make_task
 from stringline.sim.tasks.hand_over_banana import HandOverBanana
 
 TASK = "hand_over_banana"
+ALL_CAMERAS = tuple(mount.name for mount in ALOHA.cameras)
 
 
 @pytest.fixture(scope="module")

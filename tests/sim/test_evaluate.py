@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,8 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
+from tests.sim.menagerie_files import write_aloha
 
 import stringline.sim.results
 from stringline.datasets.application import MISTAKE
@@ -26,6 +29,7 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.statistics import Statistics, statistics_of
 from stringline.policies.load import build_policy, checkpoint_digest, save_policy
 from stringline.sim import compare, evaluate
+from stringline.sim.checkpoint_evaluation import CheckpointEvaluation
 from stringline.sim.evaluate import evaluate_checkpoint
 
 ROOT = Path(__file__).parents[2]
@@ -70,9 +74,14 @@ def command(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]"
     )
 
 
-def test_from_the_command_line(checkpoint: Path, tmp_path: Path) -> None:
-    """It measures, films, reports, says the rate with its interval, and does nothing twice."""
-    arguments = [f"checkpoint={checkpoint}", "output=out", *QUICK]
+def test_from_the_command_line(
+    checkpoint: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It measures, films, reports, says the rate with its interval, and does nothing twice; arms can wear others' meshes."""
+    menagerie = tmp_path_factory.mktemp("menagerie")
+    write_aloha(menagerie / "aloha")
+    monkeypatch.setenv("MENAGERIE_ROOT", str(menagerie))
+    arguments = [f"checkpoint={checkpoint}", "output=out", "robot.model=menagerie", *QUICK]
     first = command(*arguments, folder=tmp_path)
     assert first.returncode == 0, first.stderr
     assert "Success 0/2 = 0 % [0, 66]" in first.stderr
@@ -85,11 +94,29 @@ def test_from_the_command_line(checkpoint: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["summary"]["rate"]["trials"] == 2
     report = (tmp_path / "out" / "report.html").read_text()
     assert f"<pre>stringline-eval checkpoint={checkpoint} task=hand_over_banana task.time_limit_s=0.4" in report
-    assert "execute_steps=8 seeds=2 first_seed=1000000 output=out</pre>" in report
+    assert "execute_steps=8 robot.model=menagerie seeds=2 first_seed=1000000 output=out</pre>" in report
     task: dict[str, object] = {"name": "hand_over_banana", "time_limit_s": 0.4, "frame_hz": 12.5, "options": {}}
-    again = evaluate_checkpoint(settings(checkpoint, task, tmp_path / "out") | {"seeds": 2, "first_seed": 1_000_000})
+    chosen = {"seeds": 2, "first_seed": 1_000_000, "robot": {"model": "menagerie"}}
+    again = evaluate_checkpoint(settings(checkpoint, task, tmp_path / "out") | chosen)
     assert [json.loads(line) for line in lines.splitlines()[1:]] == [asdict(result) for result in again]
     assert (tmp_path / "out" / "results.jsonl").read_text() == lines
+    assert json.loads(lines.splitlines()[0])["about"]["robot_model"] == "menagerie"
+    with pytest.raises(ValueError, match=r"another evaluation \(robot_model: 'menagerie' there, None here\)"):
+        evaluate_checkpoint(settings(checkpoint, task, tmp_path / "out"))
+
+
+def test_other_arms_than_it_was_trained_on_are_told(checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trained = shutil.copytree(checkpoint, tmp_path / "trained")
+    description = yaml.safe_load((trained / "checkpoint.yaml").read_text())
+    description["training"]["robot_models"] = ["menagerie"]
+    (trained / "checkpoint.yaml").write_text(yaml.safe_dump(description))
+    CheckpointEvaluation(trained, execute_steps=8, robot_model="menagerie")
+    CheckpointEvaluation(checkpoint, execute_steps=8, robot_model="menagerie")  # It does not say.
+    assert not caplog.records
+    CheckpointEvaluation(trained, execute_steps=8)
+    assert f"{trained} was trained on pictures with robot.model=menagerie; it is measured with primitives." in caplog.text
+    with pytest.raises(ValueError, match=r"There is no robot.model 'menagery'. Did you mean 'menagerie'"):
+        evaluate_checkpoint(settings(checkpoint, {}, tmp_path / "wrong") | {"robot": {"model": "menagery"}})
 
 
 def test_options_change_the_world(checkpoint: Path, tmp_path: Path) -> None:

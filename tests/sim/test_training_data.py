@@ -14,6 +14,7 @@ from tests.policies.demonstrations import CONTRACT, TEXTS, episode, make_store, 
 from stringline.datasets.episode import EpisodeAttributes
 from stringline.datasets.mixture import Source
 from stringline.datasets.store import EpisodeStore
+from stringline.encoders.training.checkpoint import load_description
 from stringline.encoders.training.loop import Trainer
 from stringline.policies.chunk_policy import ChunkPolicy
 from stringline.policies.instructed import Instructed
@@ -124,3 +125,16 @@ def test_all_of_it_is_trained_and_told(store: EpisodeStore, tmp_path: Path) -> N
         plans.append(plan.action)
     assert plans[0].shape == (8, 14)
     assert not np.array_equal(plans[0], plans[1])
+
+
+def test_it_knows_what_arms_were_drawn_with(store: EpisodeStore, tmp_path: Path) -> None:
+    """Where simulation says it; recordings from when there was no choice are of primitives. The checkpoint keeps it."""
+    assert TrainingData(store, 1).robot_models() == []
+    drawn = EpisodeStore.create(tmp_path / "drawn")
+    for seed, recipe in enumerate(({"task": "move"}, {"task": "move", "robot_model": "menagerie"})):
+        drawn.write(episode(seed), EpisodeAttributes(CONTRACT, "move", seed, True, extra={"recipe": recipe}))
+    assert TrainingData(drawn, 0).robot_models() == ["menagerie", "primitives"]
+    trainer = Trainer(steps=1, batch_size=2, probe_every=100, precision="no", warmup_steps=1)
+    train_policy(model_configuration(), drawn, trainer, tmp_path / "run")
+    record = load_description(tmp_path / "run" / "checkpoint")["training"]
+    assert record["robot_models"] == ["menagerie", "primitives"]

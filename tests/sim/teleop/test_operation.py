@@ -95,6 +95,9 @@ def test_the_command_that_replays(
         other = store.write(episode.arrays, replace(episode.attributes, extra=extra))
         with pytest.raises(ValueError, match=complaint):
             recorded_world(store.episode(other))
+    without = {"recipe": {key: value for key, value in recipe.items() if key not in ("cameras", "robot_model")}}
+    old = store.write(episode.arrays, replace(episode.attributes, extra=without))
+    assert recorded_world(store.episode(old)) == replace(RECIPE, cameras=None)
 
 
 def test_success_ends_a_take_and_is_written_down(operation: Operation, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,96 @@
+"""When the cameras of a world take frames, and what an observation shows of them and of the joints: now, or some time ago."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from stringline.datasets.contract import Array
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.sim.delays import Delayed, delay_steps
+
+
+class FrameSchedule:
+    """The clock of an episode, in steps of the control period, and what has been captured in it.
+
+    Args:
+        control_hz: Steps per second.
+        frame_hz: Frames per second.
+        look: Draws a frame of all cameras, captured now, which is that many seconds after the episode began.
+        measure: Returns joints and gripper poses of now.
+        image_delay_s: How long a frame takes from its capture until `observe` shows it.
+        joint_delay_s: The same for what is measured.
+
+    Attributes:
+        step: How many control periods the episode is old.
+
+    Raises:
+        ValueError: The rates do not divide, or a delay is no multiple of the control period.
+    """
+
+    def __init__(
+        self,
+        control_hz: float,
+        frame_hz: float,
+        *,
+        look: Callable[[float], Mapping[str, Array]],
+        measure: Callable[[], Mapping[str, Array]],
+        image_delay_s: float = 0.0,
+        joint_delay_s: float = 0.0,
+    ) -> None:
+        every = control_hz / frame_hz
+        if every < 1 or abs(every - round(every)) > 1e-9:
+            raise ValueError(f"frame_hz is {frame_hz}; it must divide control_hz ({control_hz}).")
+        self.step, self._control_hz, self._every = 0, control_hz, round(every)
+        self._look, self._measure = look, measure
+        self._frames = Delayed[Mapping[str, Array]](delay_steps("image_delay_s", image_delay_s, control_hz))
+        self._measured = Delayed[Mapping[str, Array]](delay_steps("joint_delay_s", joint_delay_s, control_hz))
+
+    @property
+    def time(self) -> float:
+        """Seconds since the episode began."""
+        return self.step / self._control_hz
+
+    @property
+    def frame_due(self) -> bool:
+        """Whether the cameras deliver a new frame at this step."""
+        captured = self.step - self._frames.steps
+        return self.step == 0 or (captured > 0 and captured % self._every == 0)
+
+    def begin(self) -> None:
+        """Begins an episode, in which nothing has been captured yet."""
+        self.step = 0
+        self._frames.clear()
+        self._measured.clear()
+
+    def advance(self) -> None:
+        """Counts a period, and keeps what will arrive later; without delays nobody asks for what has not been looked at."""
+        if self._measured.steps:
+            self._measured.put(self.step, self._measure())
+        if self._frames.steps and self.step % self._every == 0 and self._frames.captured != self.step:
+            self._frames.put(self.step, self._look(self.time))
+        self.step += 1
+
+    def observe(self, cameras: bool = True) -> dict[str, Array]:
+        """Returns time, joints, gripper poses and the latest frame, each as late as its delay says; not to be changed.
+
+        Args:
+            cameras: False leaves the frame out.
+        """
+        self._measured.put(self.step, self._measure())
+        observation = {"time": np.asarray(self.time), **self._measured.at(self.step)}
+        if cameras:
+            since_due = self.step % self._every
+            if not since_due or self._frames.captured is None or self._frames.captured < self.step - since_due:
+                self._frames.put(self.step, self._look(self.time))
+            observation |= self._frames.at(self.step)
+        return observation
+
+
+def joint_state(body: Embodiment, position: Vector, velocity: Vector, effort: Vector) -> dict[str, Array]:
+    """Returns joints (J,) and the gripper poses that belong to them, as the contract has them: rad and openings, Nm and N."""
+    return {
+        "joints/position": position.astype(np.float32),
+        "joints/velocity": velocity.astype(np.float32),
+        "joints/effort": effort.astype(np.float32),
+        **{f"T_base_gripper/{arm}": T.astype(np.float32) for arm, T in body.forward_kinematics(position).items()},
+    }
