@@ -8,12 +8,12 @@ from stringline.real_robot.drivers.driver import ArmDriver
 from stringline.real_robot.drivers.grippers.choice import WSG_LCM, gripper_settings
 from stringline.real_robot.drivers.grippers.wsg import COMMAND_CHANNEL, STATUS_CHANNEL, WsgGripper
 from stringline.real_robot.drivers.lcm.driver import LcmDriver
-from stringline.real_robot.drivers.lcm.link import LOOPBACK
 from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.emulators.lcm.client import LcmEmulator
 from stringline.real_robot.kuka_bodies import kuka_body, ports_in_order
 
 _PATIENCE_S = 1.0  # In lock-step, where the world waits.
+_USUAL = WsgGripper()
 # Settings of a driver whose arms, however many, have emulated grippers.
 EMULATED: Mapping[str, Any] = {
     "gripper": {
@@ -38,7 +38,7 @@ class LcmArms:
     def __init__(self, arms: str, settings: Mapping[str, Any]) -> None:
         self.body = kuka_body(arms)
         self._settings = {key: value for key, value in settings.items() if key != "gripper"}
-        self._network = {"interface": settings.get("interface", LOOPBACK), "ttl": settings.get("ttl", 0)}
+        self._network: dict[str, Any] = {key: settings[key] for key in ("interface", "ttl") if key in settings}
         gripper = settings.get("gripper")
         found = gripper_settings(gripper, self.body.arms, (WSG_LCM,))
         self._gripper = found if isinstance(found, WsgGripper) else None
@@ -69,8 +69,8 @@ class LcmArms:
     def twin_driver(self, ports: Mapping[str, str], *, period_s: float) -> ArmDriver:
         """Returns the driver of an emulated twin, whose program speaks on the usual channels of a group of its own."""
         chosen = ports_in_order(self.body, ports)
-        beside = None if self._gripper is None else replace(self._gripper, interface=LOOPBACK, ttl=0)
-        grippers = {} if beside is None else {arm: replace(beside, address=port) for arm, port in chosen.items()}
+        here: dict[str, Any] = {"interface": _USUAL.interface, "ttl": _USUAL.ttl}
+        grippers = {} if self._gripper is None else {arm: replace(self._gripper, address=chosen[arm], **here) for arm in chosen}
         return LcmDriver(chosen, grippers=grippers, period_s=period_s)
 
     def _grippers(self, ports: Mapping[str, str]) -> dict[str, WsgGripper]:
@@ -78,6 +78,6 @@ class LcmArms:
             return {}
         found = {}
         for arm, port in ports.items():
-            usual = {"address": port, **self._network}
+            usual: dict[str, Any] = {"address": port, **self._network}
             found[arm] = replace(self._gripper, **{name: usual[name] for name in usual if name not in self._gripper_given})
         return found

@@ -3,16 +3,14 @@
 import argparse
 
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.emulators.plant import FirstOrderPlant, Plant
-
-BODIES = {"one": IIWA14, "two": IIWA14_BIMANUAL}
+from stringline.real_robot.kuka_bodies import KUKA_BODIES, kuka_body
 
 
 def add_world_arguments(parser: argparse.ArgumentParser) -> None:
     """Lets a program be told what its arms move."""
     parser.add_argument("--task", default="", help="of the simulation, with KUKA arms; empty: arms without a world")
-    parser.add_argument("--arms", choices=tuple(BODIES), default="one", help="how many, if there is no task")
+    parser.add_argument("--arms", choices=tuple(KUKA_BODIES), default="one", help="how many, if there is no task")
     parser.add_argument("--cameras", default="", help="of the task, comma-separated; empty for none")
     parser.add_argument("--image-size", type=int, default=128, help="rows and columns of the pictures")
     parser.add_argument("--frame-hz", type=float, default=12.5, help="pictures per second")
@@ -27,7 +25,7 @@ def kuka_world(settings: argparse.Namespace) -> tuple[Embodiment, Plant]:
         ValueError: There is no such task or camera.
     """
     if not settings.task:
-        body = BODIES[settings.arms]
+        body = kuka_body(settings.arms)
         return body, FirstOrderPlant(body, period_s=1.0 / settings.device_hz, time_limit_s=settings.time_limit)
     # MuJoCo takes a second to load; the first-order plant does without.
     from stringline.real_robot.emulators.task_plant import TaskPlant

@@ -2,8 +2,11 @@
 
 from contextlib import ExitStack
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tests.real_robot.demonstrations import Replay, demonstrate
+from tests.real_robot.network_namespace import own_network
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
@@ -51,15 +54,26 @@ def test_a_configuration_names_the_arms() -> None:
         arm_kind({"transport": "fri", "arms": "tow", "driver": {}})
 
 
-def test_what_an_expert_does_in_simulation_succeeds_over_fri_as_well() -> None:
-    actions, joints = demonstrate("kuka_pick", make_expert("kuka_pick"), SEED)
+@pytest.fixture(scope="module")
+def demonstration() -> tuple[NDArray[np.float32], list[NDArray[np.float64]]]:
+    return demonstrate("kuka_pick", make_expert("kuka_pick"), SEED)
+
+
+@pytest.mark.parametrize(("transport", "apart"), [("fri", 0.03), ("lcm", 0.05)])
+def test_what_an_expert_does_in_simulation_succeeds_over_each_transport_as_well(
+    demonstration: tuple[NDArray[np.float32], list[NDArray[np.float64]]], transport: str, apart: float
+) -> None:
+    actions, joints = demonstration
     task = {"name": "kuka_pick", "control_hz": 50.0, "frame_hz": 12.5, "time_limit_s": 12.0}
     with ExitStack() as stack:
-        robot = open_lock_step_robot(stack, IIWA14.contract([], 50.0), task)
+        if transport == "lcm":  # Multicast reaches nobody else.
+            stack.enter_context(own_network())
+        robot = open_lock_step_robot(stack, IIWA14.contract([], 50.0), task, transport)
         episode = robot.run(Replay(actions), SEED, execute_steps=24)
     assert episode.fault == []
     assert episode.success
     assert episode.counts.get(Reason.BARRED, 0) == 0
     difference = largest_difference(joints, episode.positions[:: robot.cycles_per_action])
-    # Targets are interpolated on the wire and steps in the direct run: half an action's time.
-    assert difference[IIWA14.hinges["arm"]].max() < 0.03
+    # Targets are interpolated on the wire and steps in the direct run: half an action's time. drake-iiwa-driver passes commands
+    # on a period later.
+    assert difference[IIWA14.hinges["arm"]].max() < apart

@@ -14,6 +14,7 @@ ROOM = Path(__file__).parents[2] / "real_robot"
 LIGHT = [
     "drivers.dynamixel.aloha",
     "drivers.fri.driver",
+    "drivers.lcm.driver",
     "safety",
     "sampler",
     "device_process",
@@ -93,15 +94,18 @@ def test_only_the_bus_and_the_far_end_write_to_descriptors() -> None:
     assert uses(ROOM, lambda node: calls(node, *writers)) == {"drivers/dynamixel/bus.py", "emulators/server.py"}
 
 
-def test_only_the_link_of_fri_and_its_far_end_speak_udp() -> None:
+def test_only_links_and_their_far_ends_speak_udp() -> None:
     wanted = ("socket.SOCK_DGRAM", "socket.SOCK_RAW")
     assert uses(ROOM, lambda node: calls(node, *wanted)) == {
         "drivers/fri/link.py",
-        "emulators/fri/__main__.py",
+        "drivers/lcm/link.py",
+        "emulators/free_ports.py",
         "emulators/fri/server.py",
     }
     users = uses(ROOM, lambda node: imports(node, "stringline.real_robot.drivers.fri.link"))
     assert users == {"drivers/fri/arm.py", "drivers/fri/driver.py", "emulators/fri/replay.py"}
+    users = uses(ROOM, lambda node: imports(node, "stringline.real_robot.drivers.lcm.link"))
+    assert all(name.startswith(("drivers/lcm/", "drivers/grippers/", "emulators/")) for name in users)
 
 
 def test_a_device_process_knows_one_clock_that_nobody_sets() -> None:

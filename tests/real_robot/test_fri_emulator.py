@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.real_robot.drivers.fri.command import Command
 from stringline.real_robot.drivers.fri.enums import Quality, SafetyState, SessionState
 from stringline.real_robot.drivers.fri.monitoring import Monitoring
@@ -180,4 +180,3 @@ def test_what_an_emulator_cannot_be_is_refused() -> None:
         EmulatedCell(IIWA14, FirstOrderPlant(IIWA14, period_s=0.0105), VERSION)
     with pytest.raises(SystemExit, match="is not a number for each of left, right"):
         program.main(["--arms", "two", "--ports", "30200"])
-    assert program.BODIES["two"] is IIWA14_BIMANUAL

@@ -1,4 +1,4 @@
-"""The command on emulated KUKA arms, over FRI."""
+"""The command on emulated KUKA arms, over FRI and over LCM."""
 
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ import pytest
 import torch
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
+from tests.real_robot.network_namespace import own_network
 
 from stringline.datasets.contract import Camera
 from stringline.datasets.embodiments.iiwa14 import IIWA14
@@ -27,8 +28,8 @@ SMALL = (
 )
 
 
-def settings(*overrides: str) -> dict[str, Any]:
-    chosen = ["task=kuka_pick", "robot=kuka_emulated", "record=null", "log.folder=null", *overrides]
+def settings(*overrides: str, robot: str = "kuka_emulated") -> dict[str, Any]:
+    chosen = ["task=kuka_pick", f"robot={robot}", "record=null", "log.folder=null", *overrides]
     with initialize_config_module("stringline.configs", version_base="1.3"):
         composed = OmegaConf.to_container(compose("deploy", overrides=chosen), resolve=True)
     assert isinstance(composed, dict)
@@ -77,6 +78,19 @@ def test_an_episode_on_an_emulated_kuka_arm(
     assert "The safety filter" in said
     assert "a controller has stopped its arm" not in said
     assert "Incident logs" not in said  # A new world is none.
+
+
+def test_an_episode_on_an_emulated_kuka_arm_behind_drake_iiwa_driver_by_the_clock(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overrides = (f"checkpoint={checkpoint}", "task.time_limit_s=0.6", "robot.lock_step=false", "execute_steps=24")
+    with own_network():
+        Deployment(settings(*overrides, robot="kuka_lcm_emulated")).run()
+    said = capsys.readouterr().out
+    assert "Deploying to kuka_lcm_emulated" in said
+    assert "ok      ports and servos" in said
+    assert "The safety filter" in said
+    assert "its driver program" not in said
 
 
 def test_a_version_without_a_gripper_is_refused_before_anything_is_started() -> None:

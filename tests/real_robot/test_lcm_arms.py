@@ -1,32 +1,15 @@
-"""KUKA arms over LCM by configuration, and the MuJoCo world of a task behind them, with a gripper in the same group."""
+"""KUKA arms over LCM by configuration."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
-from tests.real_robot.demonstrations import Replay, demonstrate
-from tests.real_robot.network_namespace import own_network
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.arm_kinds import arm_kind, emulated_arms
 from stringline.real_robot.drivers.lcm.link import DEFAULT_ADDRESS
 from stringline.real_robot.lcm_arms import LcmArms
-from stringline.real_robot.lock_step import largest_difference
-from stringline.real_robot.reasons import Reason
-from stringline.real_robot.wire_evaluation import open_lock_step_robot
-from stringline.sim.experts.expert import make_expert
-
-SEED = 3
-
-
-@pytest.fixture(scope="module", autouse=True)
-def network() -> Iterator[None]:
-    """Multicast of these tests reaches nobody else."""
-    with own_network():
-        yield
 
 
 def robot(*overrides: str) -> dict[str, Any]:
@@ -63,17 +46,3 @@ def test_what_a_configuration_cannot_name_is_refused() -> None:
             arm_kind(robot("robot=kuka_lcm") | wrong)
     with pytest.raises(ValueError, match="no transport of KUKA arms 'ros'"):
         emulated_arms(IIWA14.name, "ros")
-
-
-def test_what_an_expert_does_in_simulation_succeeds_over_lcm_as_well() -> None:
-    actions, joints = demonstrate("kuka_pick", make_expert("kuka_pick"), SEED)
-    task = {"name": "kuka_pick", "control_hz": 50.0, "frame_hz": 12.5, "time_limit_s": 12.0}
-    with ExitStack() as stack:
-        arms = open_lock_step_robot(stack, IIWA14.contract([], 50.0), task, "lcm")
-        episode = arms.run(Replay(actions), SEED, execute_steps=24)
-    assert episode.fault == []
-    assert episode.success
-    assert episode.counts.get(Reason.BARRED, 0) == 0
-    difference = largest_difference(joints, episode.positions[:: arms.cycles_per_action])
-    # As over FRI, and the program passes commands on one period later.
-    assert difference[IIWA14.hinges["arm"]].max() < 0.05

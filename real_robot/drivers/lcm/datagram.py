@@ -43,7 +43,7 @@ class Fragment(NamedTuple):
         size: Of the whole message, bytes.
         offset: Where the piece belongs.
         number: Of the piece, from 0.
-        count: Of all pieces.
+        total: How many pieces there are.
         channel: Of the message; only the first piece says it.
         piece: Its bytes.
     """
@@ -52,7 +52,7 @@ class Fragment(NamedTuple):
     size: int
     offset: int
     number: int
-    count: int
+    total: int
     channel: str
     piece: bytes
 
@@ -96,15 +96,15 @@ def unpack_datagram(data: bytes) -> Whole | Fragment:
 
 
 def _fragment(data: bytes) -> Fragment:
-    _, sequence, size, offset, number, count = _FRAGMENT_HEAD.unpack_from(data)
+    _, sequence, size, offset, number, total = _FRAGMENT_HEAD.unpack_from(data)
     channel, piece = "", data[_FRAGMENT_HEAD.size :]
     if number == 0:
         channel, piece = _split(piece)
-    if number >= count or offset + len(piece) > size:
+    if number >= total or offset + len(piece) > size:
         raise LcmDecodeError(
-            f"Piece {number} of {count} with {len(piece)} bytes at {offset} is none of a message of {size} bytes."
+            f"Piece {number} of {total} with {len(piece)} bytes at {offset} is none of a message of {size} bytes."
         )
-    return Fragment(sequence, size, offset, number, count, channel, piece)
+    return Fragment(sequence, size, offset, number, total, channel, piece)
 
 
 def _split(body: bytes) -> tuple[str, bytes]:

@@ -56,13 +56,13 @@ class Reassembly:
             return None
         key = (source, fragment.sequence)
         partial = self._partial.get(key)
-        if partial is not None and (partial.size, partial.count) != (fragment.size, fragment.count):
+        if partial is not None and (partial.size, partial.count) != (fragment.size, fragment.total):
             self._give_up(key)  # The counter has gone round, or the publisher was started anew.
             partial = None
         if partial is None:
             if len(self._partial) >= self._most:
                 self._give_up(next(iter(self._partial)))
-            partial = self._partial[key] = _Partial(fragment.size, fragment.count)
+            partial = self._partial[key] = _Partial(fragment.size, fragment.total)
         if fragment.number in partial.pieces:
             self.refused += 1
             return None

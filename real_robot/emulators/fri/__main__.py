@@ -7,23 +7,19 @@ the socket leaves. Any FRI client of the same version can be moved by it.
 
 import argparse
 import logging
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION, VERSIONS, version_of
 from stringline.real_robot.emulators.control import announce, local_sockets
+from stringline.real_robot.emulators.free_ports import free_udp_ports
 from stringline.real_robot.emulators.fri.cell import EmulatedCell
 from stringline.real_robot.emulators.fri.quality import QualityRule
 from stringline.real_robot.emulators.fri.server import FriServer
 from stringline.real_robot.emulators.grippers.arguments import add_gripper_arguments, bench_of
+from stringline.real_robot.emulators.kuka_world import add_world_arguments, kuka_world
 from stringline.real_robot.emulators.pictures import PictureServer
-from stringline.real_robot.emulators.plant import FirstOrderPlant, Plant
-
-BODIES = {"one": IIWA14, "two": IIWA14_BIMANUAL}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -51,19 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", default="", help="of the simulation, with KUKA arms; empty: arms without a world")
-    parser.add_argument("--arms", choices=tuple(BODIES), default="one", help="how many, if there is no task")
-    parser.add_argument("--cameras", default="", help="of the task, comma-separated; empty for none")
-    parser.add_argument("--image-size", type=int, default=128, help="rows and columns of the pictures")
-    parser.add_argument("--frame-hz", type=float, default=12.5, help="pictures per second")
+    add_world_arguments(parser)
     parser.add_argument("--version", choices=tuple(VERSIONS), default=DEFAULT_VERSION, help="of FRI")
-    parser.add_argument("--device-hz", type=float, default=100.0, help="messages per second")
     parser.add_argument("--receive-multiplier", type=int, default=1, help="messages for each answer")
     parser.add_argument("--ports", default="", help="of the drivers, comma-separated; empty: any that are free")
     parser.add_argument("--phase", type=float, default=0.4, help="share of a period between the beats of two controllers")
     parser.add_argument("--most-missed", type=int, default=4, help="answers in a row that may be missing")
     parser.add_argument("--good", type=float, default=0.8, help="share of answers in time from which commands are taken")
-    parser.add_argument("--time-limit", type=float, default=15.0, help="seconds until an episode expires")
     parser.add_argument("--lock-step", action="store_true", help="go on only when told to, instead of in real time")
     parser.add_argument("--no-restart", action="store_true", help="the application gives up when its motion is broken off")
     add_gripper_arguments(parser)
@@ -72,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _cell(settings: argparse.Namespace) -> EmulatedCell:
-    body, plant = _world(settings)
+    body, plant = kuka_world(settings)
     return EmulatedCell(
         body,
         plant,
@@ -84,38 +74,13 @@ def _cell(settings: argparse.Namespace) -> EmulatedCell:
     )
 
 
-def _world(settings: argparse.Namespace) -> tuple[Embodiment, Plant]:
-    if not settings.task:
-        body = BODIES[settings.arms]
-        return body, FirstOrderPlant(body, period_s=1.0 / settings.device_hz, time_limit_s=settings.time_limit)
-    # MuJoCo takes a second to load; the first-order plant does without.
-    from stringline.real_robot.emulators.task_plant import TaskPlant
-
-    plant = TaskPlant(
-        settings.task,
-        cameras=tuple(name for name in settings.cameras.split(",") if name),
-        image_size=settings.image_size,
-        device_hz=settings.device_hz,
-        frame_hz=settings.frame_hz,
-        time_limit_s=settings.time_limit,
-    )
-    return plant.embodiment, plant
-
-
 def _ports(arms: tuple[str, ...], given: str) -> dict[str, int]:
     if given:
         numbers = given.split(",")
         if len(numbers) != len(arms) or not all(number.isdigit() and 0 < int(number) < 1 << 16 for number in numbers):
             raise ValueError(f"--ports {given!r} is not a number for each of {', '.join(arms)}.")
         return dict(zip(arms, map(int, numbers), strict=True))
-    # All at once, so that they differ. They are free again when the driver comes.
-    taken = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in arms]
-    for one in taken:
-        one.bind(("127.0.0.1", 0))
-    found = {arm: int(one.getsockname()[1]) for arm, one in zip(arms, taken, strict=True)}
-    for one in taken:
-        one.close()
-    return found
+    return dict(zip(arms, free_udp_ports(len(arms)), strict=True))
 
 
 if __name__ == "__main__":

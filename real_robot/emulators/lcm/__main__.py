@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         group_of(address)
         body, plant = kuka_world(settings)
         settings.gripper_address = settings.gripper_address or address
-        bench = bench_of(settings, body.arms, plant.period_s)
+        bench = bench_of(settings, tuple(body.grippers), plant.period_s)
         cell = EmulatedCell(body, plant, VERSION, bench=bench)
         stations = _stations(cell, address, settings)
     except ValueError as error:

@@ -30,6 +30,15 @@ _STRONGEST_NM = 60.0 * np.array([1.0, 1.0, 1.0, 0.5, 0.2, 0.2, 0.1])
 _CUTOFF_HZ = 40.0
 _NO_NUMBERS = (math.nan,) * JOINTS
 _NOTHING = (0.0,) * JOINTS
+_ROWS = (
+    "joint_position_measured",
+    "joint_velocity_estimated",
+    "joint_position_commanded",
+    "joint_position_ipo",
+    "joint_torque_measured",
+    "joint_torque_commanded",
+    "joint_torque_external",
+)
 
 
 @dataclass(frozen=True)
@@ -59,17 +68,6 @@ class _Robot:
     answers: int = 0
     stepped_us: int = -1
     rows: dict[str, Joints] = field(default_factory=lambda: dict.fromkeys(_ROWS, _NOTHING))
-
-
-_ROWS = (
-    "joint_position_measured",
-    "joint_velocity_estimated",
-    "joint_position_commanded",
-    "joint_position_ipo",
-    "joint_torque_measured",
-    "joint_torque_commanded",
-    "joint_torque_external",
-)
 
 
 class EmulatedProgram:
