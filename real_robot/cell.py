@@ -162,7 +162,7 @@ class Cell:
                 note(self._read_calibration(measured))
         if self.emulated:
             return
-        if self._robot.get("transport") == "fri":
+        if self._robot.get("transport") is not None:
             return  # There are no serial adapters.
         ports = [*self._robot["ports"].values(), *(self._robot["leaders"]["ports"].values() if led else ())]
         with checklist.check("latency timers of the adapters") as note:
