@@ -49,6 +49,8 @@ class Deployment:
         self._mode = DeploymentMode.named(str(settings["mode"]))
         if self._mode is DeploymentMode.TELEOP:
             raise ValueError("A deployment of a policy is not led by hand; see LedDeployment.")
+        if self._mode is DeploymentMode.CALIBRATE:
+            raise ValueError("A deployment of a policy calibrates nothing; see CalibrationDeployment.")
         self._settings, self._robot, self._cell = settings, settings["robot"], Cell(settings["robot"])
         self._execution, self._steps = Execution.of(settings.get("execution")), settings["execute_steps"]
         self._dry, self._shadow = self._mode is DeploymentMode.DRY_RUN, self._mode is DeploymentMode.SHADOW

@@ -13,10 +13,11 @@ from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.bridge import FrameSource, ObservationAssembler
 from stringline.real_robot.calibration.settings import CalibrationSettings
 from stringline.real_robot.device_process import DeviceProcess
+from stringline.real_robot.lock_step import explain_fault
 from stringline.real_robot.operator_keys import Key, Keys
+from stringline.real_robot.reasons import Mode
 
 _STILL = 0.005  # rad; a hand is not as still as a motor.
-_WAIT_S = 4.0
 _LOOK_S = 0.02
 
 
@@ -54,6 +55,9 @@ class ByHand:
 
         Args:
             take: Gets the number of the pose, from 1, and the observation, for each look.
+
+        Raises:
+            RuntimeError: Arms are not measured any more.
         """
         self._device.begin()
         self._say(
@@ -67,11 +71,15 @@ class ByHand:
 
     def _pose(self, number: int, take: Callable[[int, Observation], None]) -> bool:
         """Takes the pictures of a pose once the arms rest; returns whether they did."""
-        deadline, looks = time.monotonic() + _WAIT_S + self._settings.settle_s, 0
+        deadline, looks = time.monotonic() + self._settings.patience_s + self._settings.settle_s, 0
         since, at = np.inf, np.full(len(self._device.latest().arms.position), np.inf)
         while time.monotonic() < deadline:
             state, frames = self._device.latest(), self._frames.frames()
-            if np.abs(state.arms.position - at)[self._hinges].max() > _STILL:
+            if state.mode is Mode.FAULT:  # What is not measured is not where the arms are.
+                raise RuntimeError(" ".join(explain_fault(state, self._device)))
+            if state.arms.servo_misses.any():
+                since = np.inf
+            elif np.abs(state.arms.position - at)[self._hinges].max() > _STILL or since == np.inf:
                 since, at = state.arms.time, state.arms.position
             oldest = self._oldest(frames)
             if oldest >= since + self._settings.settle_s and oldest > self._seen_until:

@@ -31,6 +31,7 @@ from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.incident_recorder import LogPlan
 from stringline.real_robot.live_status import LiveStatus, say, say_fault
 from stringline.real_robot.lock_step import LockStepRobot
+from stringline.real_robot.new_world import begin_world
 from stringline.real_robot.operator_keys import TerminalKeys
 from stringline.real_robot.real_time import RealTimeRobot
 from stringline.real_robot.supervised_run import SupervisedRun, Supervision
@@ -195,7 +196,7 @@ class CalibrationDeployment:
     ) -> Sequence[str]:
         body = self._cell.body
         if emulator is not None:
-            emulator.begin(self._settings["seed"], self._settings["options"])
+            begin_world(emulator, device, self._settings["seed"], self._settings["options"])
         elif self._robot["approach_s"]:
             say("The arms move to their home pose.")
             Approach(device, body).to(body.home, float(self._robot["approach_s"]), "their home pose")

@@ -68,20 +68,12 @@ def solve(shots: Sequence[Shot]) -> Fit:
     """
     X, Y, result, _ = _refined(shots, closed_form(shots))
     scale = _refined(shots, (X, Y), scaled=True)[3]
-    held = [away for fold in range(_FOLDS) for away in _held_out(shots, fold, (X, Y))]
+    held = np.array([away for fold in range(_FOLDS) for away in _held_out(shots, fold, (X, Y))])
+    held_mm, held_deg = (float(value) for value in np.sqrt((held**2).mean(axis=0)))
     each = _errors(X, Y, shots)
     counts = np.array([len(shot.points) for shot in shots])
-    unsure_mm, unsure_deg = _unsure(result)
-    return Fit(
-        X,
-        Y,
-        float(np.sqrt((each**2 * counts).sum() / counts.sum())),
-        each,
-        *(float(np.sqrt(np.mean(np.square(values)))) for values in zip(*held, strict=True)),
-        unsure_mm,
-        unsure_deg,
-        scale,
-    )
+    rms_px = float(np.sqrt((each**2 * counts).sum() / counts.sum()))
+    return Fit(X, Y, rms_px, each, held_mm, held_deg, *_unsure(result), scale)
 
 
 def closed_form(shots: Sequence[Shot]) -> Pair:

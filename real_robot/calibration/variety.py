@@ -50,4 +50,5 @@ def demand_varied(frames: Sequence[Matrix], fewest: int = FEWEST_POSES) -> str:
 
 def _turn_deg(a: Matrix, b: Matrix) -> NDArray[np.float64]:
     """Returns axis times angle (3,) in degrees of what takes the directions of one frame to those of the other."""
-    return np.degrees(np.asarray(opencv().Rodrigues(a[:3, :3] @ b[:3, :3].T)[0]).reshape(3))
+    vector: NDArray[np.float64] = np.asarray(opencv().Rodrigues(a[:3, :3] @ b[:3, :3].T)[0]).reshape(3)
+    return np.rad2deg(vector)

@@ -158,6 +158,7 @@ def test_a_shadow_goes_beside_the_arms_and_all_is_recorded(
     [
         (("mode=dryrun",), "There is no mode of deployment 'dryrun'. Did you mean 'dry_run'"),
         (("mode=teleop",), "A deployment of a policy is not led by hand"),
+        (("mode=calibrate",), "A deployment of a policy calibrates nothing"),
         (("mode=shadow",), "A twin and a hand go by the clock: robot.lock_step=false"),
         (("take_over=true",), "A twin and a hand go by the clock: robot.lock_step=false"),
         (("view=here",), "view is 'here'; allowed: null, spawn, FILE.rrd, or rerun.http://HOST:PORT/proxy"),
