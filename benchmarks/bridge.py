@@ -1,4 +1,4 @@
-"""What a cycle on the servo bus costs, ours and the vendor's, and how steadily the device process keeps its time.
+"""What the bridges to arms cost beside others' libraries, and how steadily the device process keeps its time.
 
     python benchmarks/bridge.py --json bridge.json
 
@@ -9,6 +9,8 @@ Names:
     cycle_wall/dynamixel/<ours|dynamixel_sdk>  the same by the clock, in which the emulator answers too.
     loop/aloha/<cycle|jitter|late>  of the device process over two emulated arms that move: median time from one cycle to the
         next (ms), the 99th percentile of its distance from the period (ms), and cycles that were skipped; peer `none`.
+    decode|encode|answered/<fri|lcm>/...  of KUKA's arms, by `benchmarks/fri.py` and `benchmarks/lcm.py`, each in a process of
+        its own; `--only` leaves parts out.
 The servos are emulated in a process of their own, without line time: a real line at 1 Mbit/s adds 2.8 ms per cycle. Rounds of
 both drivers are interleaved in one run, each driver on an arm of its own; the median over rounds counts.
 """
@@ -17,13 +19,16 @@ import argparse
 import json
 import statistics
 import struct
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import dynamixel_sdk
 import numpy as np
+from bridge_parts import Entry, tell
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunk import ActionChunk
@@ -36,16 +41,17 @@ from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
 from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.limits import SafetyLimits
 
-# This folder holds a file named like Python's own package `encodings`, which a child process would import instead.
-sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
+# This folder holds files named like packages, `encodings` of Python and `lcm`, so it is looked at last.
+FOLDER = Path(__file__).resolve().parent
+sys.path = [*(entry for entry in sys.path if Path(entry).resolve() != FOLDER), str(FOLDER)]
 
 IDENTS = [servo.ident for servo in VIPERX]
 MASTERS = [servo.ident for servo in VIPERX if servo.master is None]
 FIRST, SIZE = table.PRESENT_CURRENT.address, 10
 MOTION = struct.Struct("<hii")
 PERIOD_S = 0.01
+PARTS = ("dynamixel", "fri", "lcm")
 Motions = list[tuple[int, int, int]]
-Entry = dict[str, object]
 
 
 class Ours:
@@ -157,15 +163,9 @@ def measure_loop(seconds: float) -> tuple[float, float, int]:
     return statistics.median(between), jitter, late
 
 
-def main() -> None:
-    """Prints the table and, if asked, writes it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="where to write the figures")
-    parser.add_argument("--rounds", type=int, default=20, help="of each driver")
-    parser.add_argument("--cycles", type=int, default=200, help="per round")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of the device process")
-    given = parser.parse_args()
-    found = measure_cycles(given.rounds, given.cycles)
+def measure_dynamixel(rounds: int, cycles: int, seconds: float) -> list[Entry]:
+    """Returns what the servo bus costs, and how the device process over it keeps its time."""
+    found = measure_cycles(rounds, cycles)
     entries: list[Entry] = []
     for index, kind in enumerate(("cycle", "cycle_wall")):
         for name, values in found.items():
@@ -179,14 +179,39 @@ def main() -> None:
                     "ratio": ratio,
                 }
             )
-    for name, value in zip(("cycle", "jitter", "late"), measure_loop(given.seconds), strict=True):
+    for name, value in zip(("cycle", "jitter", "late"), measure_loop(seconds), strict=True):
         unit = "cycles" if name == "late" else "ms"
         entries.append({"name": f"loop/aloha/{name}", "value": value, "unit": unit, "peer": "none", "ratio": None})
-    for entry in entries:
-        beside = f"   {entry['ratio']:.3f} x {entry['peer']}" if entry["ratio"] else ""
-        print(f"{entry['name']:34s} {entry['value']:8.3f} {entry['unit']}{beside}", flush=True)
-    if given.json is not None:
-        given.json.write_text(json.dumps(entries, indent=2) + "\n")
+    return entries
+
+
+def measure_kuka(part: str, rounds: int, seconds: float) -> list[Entry]:
+    """Returns what a script beside this one measures, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"{part}.json"
+        settings = ["--rounds", str(rounds), "--seconds", str(seconds), "--json", str(file)]
+        command = [sys.executable, str(Path(__file__).with_name(f"{part}.py")), *settings]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        found: list[Entry] = json.loads(file.read_text())
+    return found
+
+
+def main() -> None:
+    """Prints the table and, if asked, writes it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--rounds", type=int, default=20, help="of each driver and codec")
+    parser.add_argument("--cycles", type=int, default=200, help="of the bus, per round")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each device process")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts that are measured")
+    given = parser.parse_args()
+    entries: list[Entry] = []
+    for part in given.only:
+        if part == "dynamixel":
+            entries += measure_dynamixel(given.rounds, given.cycles, given.seconds)
+        else:
+            entries += measure_kuka(part, given.rounds, given.seconds)
+    tell(entries, given.json)
 
 
 if __name__ == "__main__":

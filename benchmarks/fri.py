@@ -14,30 +14,25 @@ Rounds of both codecs are interleaved in one run; the median over rounds counts.
 """
 
 import argparse
-import json
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from bridge_parts import Entry, measure_answers, measure_codec, tell
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
-from stringline.policies.chunk import ActionChunk
-from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.drivers.fri import enums
 from stringline.real_robot.drivers.fri.command import COMMAND_ID, Command
 from stringline.real_robot.drivers.fri.driver import FriDriver
 from stringline.real_robot.drivers.fri.monitoring import Monitoring
 from stringline.real_robot.drivers.fri.versions import FriVersion, version_of
 from stringline.real_robot.emulators.fri.client import FriEmulator
-from stringline.real_robot.limits import SafetyLimits
 
-# This folder holds a file named like Python's own package `encodings`, which a child process would import instead.
-sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
+# This folder holds files named like packages, `encodings` of Python and `lcm`, so it is looked at last.
+FOLDER = Path(__file__).resolve().parent
+sys.path = [*(entry for entry in sys.path if Path(entry).resolve() != FOLDER), str(FOLDER)]
 
 # The parts of 1.15 that are used here: name, and per field number, name, type (1 double, 13 uint32, 14 enum as int32), label.
 FIELDS = {
@@ -61,7 +56,6 @@ FIELDS = {
     ),
     "Command": ((1, "header", "MessageHeader", 2), (2, "data", "CommandData", 1)),
 }
-Entry = dict[str, object]
 
 
 def google(name: str) -> Any:
@@ -132,56 +126,13 @@ def jobs(version: FriVersion) -> dict[str, Callable[[], object]]:
     return found | {"encode/fri/ours": encode_ours, "encode/fri/protobuf": encode_google}
 
 
-def measure_codec(rounds: int, calls: int) -> list[Entry]:
-    """Returns microseconds per message."""
-    work = jobs(version_of("1.15"))
-    took: dict[str, list[float]] = {name: [] for name in work}
-    for _ in range(rounds):
-        for name, job in work.items():
-            start = time.process_time()
-            for _ in range(calls):
-                job()
-            took[name].append(1e6 * (time.process_time() - start) / calls)
-    found = {name: statistics.median(times) for name, times in took.items()}
-    return [
-        {
-            "name": name,
-            "value": value,
-            "unit": "us",
-            "peer": "protobuf",
-            "ratio": value / found[f"{name.rpartition('/')[0]}/protobuf"],
-        }
-        for name, value in found.items()
-    ]
-
-
-def measure_answers(arms: str, period_ms: int, seconds: float) -> Entry:
+def answers(arms: str, period_ms: int, seconds: float) -> Entry:
     """Returns the share of messages that were answered in time."""
     body = {"one": IIWA14, "two": IIWA14_BIMANUAL}[arms]
     arguments = ["--arms", arms, "--device-hz", str(1000 / period_ms), "--most-missed", "100000", "--good", "0.0"]
     with FriEmulator(arguments) as emulator:
         driver = FriDriver(emulator.ports, period_s=1e-3 * period_ms)
-        with DeviceProcess(driver, body, SafetyLimits.of(body), period_s=1e-3 * period_ms) as device:
-            device.connect()
-            device.arm()
-            device.begin()
-            before, end = emulator.report(), time.monotonic() + seconds
-            while time.monotonic() < end:
-                due = time.monotonic() + 0.02 * np.arange(50, dtype=np.float64)
-                way = np.tile(body.home, (50, 1))
-                way[:, 0] += 0.2 * np.sin(due)
-                device.send(ActionChunk(due, way.astype(np.float32)))
-                time.sleep(0.2)
-            after = emulator.report()
-    asked = sum(after[arm].periods - before[arm].periods for arm in after)
-    answered = sum(after[arm].in_time - before[arm].in_time for arm in after)
-    return {
-        "name": f"answered/fri/{arms}/{period_ms}ms",
-        "value": 100.0 * answered / asked,
-        "unit": "%",
-        "peer": "none",
-        "ratio": None,
-    }
+        return measure_answers(f"answered/fri/{arms}/{period_ms}ms", driver, body, period_ms, seconds, emulator.report)
 
 
 def main() -> None:
@@ -192,13 +143,9 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=2000, help="per round")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each answered share")
     given = parser.parse_args()
-    entries = measure_codec(given.rounds, given.calls)
-    entries += [measure_answers(arms, period, given.seconds) for arms in ("one", "two") for period in (10, 5)]
-    for entry in entries:
-        beside = f"   {entry['ratio']:.2f} x {entry['peer']}" if entry["ratio"] else ""
-        print(f"{entry['name']:26s} {entry['value']:9.3f} {entry['unit']}{beside}", flush=True)
-    if given.json is not None:
-        given.json.write_text(json.dumps(entries, indent=2) + "\n")
+    entries = measure_codec(jobs(version_of("1.15")), "protobuf", given.rounds, given.calls)
+    entries += [answers(arms, period, given.seconds) for arms in ("one", "two") for period in (10, 5)]
+    tell(entries, given.json)
 
 
 if __name__ == "__main__":
