@@ -1,0 +1,105 @@
+"""What the measurements of the bridges to arms have in common: codecs side by side, and answers of a device process in time."""
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.policies.chunk import ActionChunk
+from stringline.real_robot.device_process import DeviceProcess
+from stringline.real_robot.drivers.driver import ArmDriver
+from stringline.real_robot.limits import SafetyLimits
+
+Entry = dict[str, object]
+
+
+class Report(Protocol):
+    """How an arm fared."""
+
+    @property
+    def periods(self) -> int:
+        """Of its controller."""
+        ...
+
+    @property
+    def in_time(self) -> int:
+        """Of these, how many were answered before the next."""
+        ...
+
+
+def measure_codec(work: Mapping[str, Callable[[], object]], peer: str, rounds: int, calls: int) -> list[Entry]:
+    """Returns microseconds of processor time per message.
+
+    Args:
+        work: What is timed, by the names of entries; those of the peer end with its name.
+        peer: With whom the others are compared.
+        rounds: Of each, interleaved; their median counts.
+        calls: Per round.
+    """
+    took: dict[str, list[float]] = {name: [] for name in work}
+    for _ in range(rounds):
+        for name, job in work.items():
+            start = time.process_time()
+            for _ in range(calls):
+                job()
+            took[name].append(1e6 * (time.process_time() - start) / calls)
+    found = {name: statistics.median(times) for name, times in took.items()}
+    return [
+        {
+            "name": name,
+            "value": value,
+            "unit": "us",
+            "peer": peer,
+            "ratio": value / found[f"{name.rpartition('/')[0]}/{peer}"],
+        }
+        for name, value in found.items()
+    ]
+
+
+def measure_answers(
+    name: str,
+    driver: ArmDriver,
+    body: Embodiment,
+    period_ms: int,
+    seconds: float,
+    report: Callable[[], Mapping[str, Report]],
+) -> Entry:
+    """Returns the share of periods that a device process answered in time while the arms moved.
+
+    Args:
+        name: Of the entry.
+        driver: Not connected.
+        body: Of the arms.
+        period_ms: Of the device process.
+        seconds: How long.
+        report: Of the emulator, by arm.
+    """
+    with DeviceProcess(driver, body, SafetyLimits.of(body, margin_rad=0.02), period_s=1e-3 * period_ms) as device:
+        device.connect()
+        device.arm()
+        device.begin()
+        before, end = report(), time.monotonic() + seconds
+        while time.monotonic() < end:
+            due = time.monotonic() + 0.02 * np.arange(50, dtype=np.float64)
+            way = np.tile(body.home, (50, 1))
+            way[:, 0] += 0.2 * np.sin(due)
+            device.send(ActionChunk(due, way.astype(np.float32)))
+            time.sleep(0.2)
+        after = report()
+    asked = sum(after[arm].periods - before[arm].periods for arm in after)
+    answered = sum(after[arm].in_time - before[arm].in_time for arm in after)
+    return {"name": name, "value": 100.0 * answered / asked, "unit": "%", "peer": "none", "ratio": None}
+
+
+def tell(entries: Sequence[Entry], file: Path | None) -> None:
+    """Prints a table and, if asked, writes it."""
+    for entry in entries:
+        beside = f"   {entry['ratio']:.3f} x {entry['peer']}" if entry["ratio"] else ""
+        print(f"{entry['name']:34s} {entry['value']:9.3f} {entry['unit']}{beside}", flush=True)
+    if file is not None:
+        file.write_text(json.dumps(entries, indent=2) + "\n")

@@ -1,0 +1,105 @@
+"""What drake-iiwa-driver's messages cost, ours and as lcm-gen writes them, and which share of its steps gets a command in time.
+
+    python benchmarks/lcm.py --json lcm.json
+
+Names:
+    decode/lcm/<ours|lcm_gen>  microseconds of processor time to take a status of seven joints apart, with the measured
+        positions looked at; peer `lcm_gen`, ratio of times. Both are Python; ours also refuses what is no number, or
+        about other arms.
+    encode/lcm/<ours|lcm_gen>  the same to make a command of seven joints.
+    answered/lcm/<one|two>/<10|5>ms  share of the steps of the program that a new command of the device process preceded, in the
+        emulator's own count over multicast on the loopback, while arms move; peer `none`. With two arms of one program the
+        steps of the first count. The emulator is a Python process too, and late itself on a busy machine.
+Rounds of both codecs are interleaved in one run; the median over rounds counts.
+"""
+
+import argparse
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bridge_parts import Entry, measure_answers, measure_codec, tell
+
+from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline.real_robot.drivers.lcm.drake_types import IIWA_COMMAND, IIWA_STATUS
+from stringline.real_robot.drivers.lcm.driver import LcmDriver
+from stringline.real_robot.drivers.lcm.schema import LcmType
+from stringline.real_robot.drivers.lcm.status import IiwaStatus
+from stringline.real_robot.emulators.lcm.client import LcmEmulator
+
+# This folder holds files named like packages, `encodings` of Python and `lcm`, so it is looked at last.
+FOLDER = Path(__file__).resolve().parent
+sys.path = [*(entry for entry in sys.path if Path(entry).resolve() != FOLDER), str(FOLDER)]
+
+JOINTS = tuple(0.1 * index for index in range(7))
+
+
+def generated(kind: LcmType, folder: Path) -> Any:
+    """Returns lcm-gen's class of a type."""
+    sizes = [f"{member.kind} {member.name}{f'[{member.size}]' if member.size else ''};" for member in kind.members]
+    file = folder / f"{kind.name}.lcm"
+    file.write_text(f"package drake;\nstruct {kind.name} {{ {' '.join(sizes)} }}\n")
+    program = Path(sys.executable).with_name("lcm-gen")
+    subprocess.run([program, "--python", "--ppath", str(folder), str(file)], check=True, capture_output=True, timeout=60)
+    spec = importlib.util.spec_from_file_location(f"made_{kind.name}", folder / "drake" / f"{kind.name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, kind.name)
+
+
+def jobs() -> dict[str, Callable[[], object]]:
+    """Returns what is timed, by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        status, command = (generated(kind, Path(folder)) for kind in (IIWA_STATUS, IIWA_COMMAND))
+    data = IIWA_STATUS.encode({"utime": 5, **{member.name: JOINTS for member in IIWA_STATUS.members if member.size}})
+
+    def decode_ours() -> object:
+        return tuple(IiwaStatus.of(data, 1).arms[0].measured.tolist())
+
+    def decode_theirs() -> object:
+        return tuple(status.decode(data).joint_position_measured)
+
+    def encode_ours() -> object:
+        return IIWA_COMMAND.encode({"utime": 7, "joint_position": JOINTS})
+
+    def encode_theirs() -> object:
+        made = command()
+        made.utime, made.num_joints, made.joint_position = 7, len(JOINTS), JOINTS
+        return made.encode()
+
+    if decode_ours() != decode_theirs() or encode_ours() != encode_theirs():
+        raise SystemExit("Both codecs were to say the same, and did not.")
+    found = {"decode/lcm/ours": decode_ours, "decode/lcm/lcm_gen": decode_theirs}
+    return found | {"encode/lcm/ours": encode_ours, "encode/lcm/lcm_gen": encode_theirs}
+
+
+def answers(arms: str, period_ms: int, seconds: float) -> Entry:
+    """Returns the share of steps that a new command preceded."""
+    body = {"one": IIWA14, "two": IIWA14_BIMANUAL}[arms]
+    settings = ["--arms", arms, "--device-hz", str(1000 / period_ms), "--gripper", "of_the_arms"]
+    with LcmEmulator(settings) as emulator:
+        driver = LcmDriver(emulator.ports, period_s=1e-3 * period_ms)
+        return measure_answers(f"answered/lcm/{arms}/{period_ms}ms", driver, body, period_ms, seconds, emulator.report)
+
+
+def main() -> None:
+    """Prints the table and, if asked, writes it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--rounds", type=int, default=20, help="of each codec")
+    parser.add_argument("--calls", type=int, default=2000, help="per round")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each answered share")
+    given = parser.parse_args()
+    entries = measure_codec(jobs(), "lcm_gen", given.rounds, given.calls)
+    entries += [answers(arms, period, given.seconds) for arms in ("one", "two") for period in (10, 5)]
+    tell(entries, given.json)
+
+
+if __name__ == "__main__":
+    main()
