@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from stringline.datasets.contract import Array, Camera, Contract
+from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.arm_kinds import arm_kind
 from stringline.real_robot.cameras.calibration import Calibration
@@ -150,9 +151,10 @@ class Cell:
         with checklist.check("limits file") as note:
             file = self._robot.get("limits_file")
             if file is None and moving and not self.emulated:
+                page = "hardware-aloha" if self._kind.body is ALOHA else "hardware-kuka"
                 raise ValueError(
                     "real arms need one, with the measured height of the table: robot.limits_file=limits.yaml. See "
-                    "docs/hardware-aloha.md."
+                    f"docs/{page}.md."
                 )
             self.limits()
             note("none" if file is None else str(Path(file)))
