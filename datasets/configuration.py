@@ -77,7 +77,12 @@ class Configuration:
             key: The option as the user wrote it.
             overrides: The command line that it came with.
         """
-        known = [*self.groups(), *self.options(overrides)]
+        groups, options = self.groups(), self.options(overrides)
+        if key in options:
+            return f"The option {key!r} is there already; leave the + away: {key}=... All options: {self.command} --help"
+        if key in groups:
+            return self._no_options_below(key, groups[key], options, overrides)
+        known = [*groups, *options]
         alike = difflib.get_close_matches(_last(key), {_last(name) for name in known}, n=2, cutoff=0.75)
         moved = [name for word in alike for name in known if _last(name) == word]
         near = list(dict.fromkeys([*difflib.get_close_matches(key, known, n=2, cutoff=0.6), *moved]))[:3]
@@ -86,6 +91,14 @@ class Configuration:
         hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
         listed = f" Allowed there: {', '.join(beside)}." if beside else ""
         return f"There is no option {key!r}.{hint}{listed} All options: {self.command} --help"
+
+    def _no_options_below(self, group: str, names: Sequence[str], options: Sequence[str], overrides: Sequence[str]) -> str:
+        """Returns what to answer to an option of a group whose files set options elsewhere."""
+        asked = {_last(one.partition("=")[0]) for one in overrides if one.startswith(f"{group}.")}
+        near = [name for name in options if _last(name) in asked][:3]
+        hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+        choices = f"It is a choice, {group}=NAME: {', '.join(names)}."
+        return f"There are no options below {group!r}.{hint} {choices} All options: {self.command} --help"
 
     def check_kinds(self, overrides: Sequence[str]) -> None:
         """Refuses words in the place of numbers, of lists, and of true or false, before anything is begun with them.

@@ -19,7 +19,7 @@ from stringline.datasets.contract import Camera
 PRIMARY = """\
 # Bakes bread.
 # Example: stringline-bake flour=rye oven.minutes=50
-defaults: [{flour: wheat}, {oven: stone}, _self_]
+defaults: [{flour: wheat}, {oven: stone}, {yeast: fresh}, _self_]
 loaves: 2
 seeds: [poppy, flax]
 name: ???
@@ -36,6 +36,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         "flour/wheat": "dark: false",
         "flour/rye": "dark: true",
         "oven/stone": "minutes: 40\ndegrees: 230",
+        "yeast/fresh": "# @package dough\ngrams: 20",
         "drink/tea": "hot: true",
     }
     for name, text in {"bake": PRIMARY, **files}.items():
@@ -94,6 +95,8 @@ def test_many_runs_take_one_value_each_and_keep_what_was_asked_for(attempt: Atte
         ("loafs=3", ["There is no option 'loafs'. Did you mean 'loaves'"]),
         ("flower=rye", ["There is no option 'flower'. Did you mean 'flour'"]),
         ("drink=tea", ["There is no option 'drink'."]),
+        ("+loaves=3", ["The option 'loaves' is there already; leave the + away: loaves=..."]),
+        ("yeast.grams=3", ["no options below 'yeast'. Did you mean 'dough.grams'? It is a choice, yeast=NAME: fresh."]),
         ("loaves=[", ["Cannot read 'loaves=['", "key=value"]),
         ("loaves=3", ["The option 'name' has no value", "stringline-bake name="]),
         (
