@@ -17,6 +17,7 @@ from websockets.asyncio.server import serve as listen
 from websockets.exceptions import ConnectionClosed
 
 from stringline.datasets.names import unknown_name
+from stringline.datasets.ranges import COUNT, Range
 from stringline.policies.chunk import Policy, Session
 from stringline.policies.commitment import Commitment, can_commit, plan_with
 from stringline.policies.remote.arrays import pack, unpack
@@ -53,8 +54,7 @@ class PolicyServer:
         largest_message: int = LARGEST_MESSAGE,
         worker: Executor | None = None,
     ) -> None:
-        if queue < 1:
-            raise ValueError(f"queue is {queue}; allowed: 1 and above.")
+        COUNT.check(queue=queue)
         self._policy, self._digest, self._queue, self._largest = policy, digest, queue, largest_message
         self._waiting = 0
         self._worker = worker or ThreadPoolExecutor(1, thread_name_prefix="policy")
@@ -145,8 +145,10 @@ def serve(
         started: Called with the port when clients can come.
 
     Raises:
+        ValueError: The port is none, or the queue has no room.
         OSError: The address is taken or does not exist.
     """
+    Range(least=0, most=65535, whole=True).check(port=port)
     worker, leaving = CallersThread(), Event()
 
     async def talk() -> None:

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 from tests.policies.demonstrations import CONTRACT
+from tests.policies.scripted import Scripted
 
 import stringline.policies
 from stringline.datasets.statistics import statistics_of
@@ -86,7 +87,7 @@ OTHERS = (
     partial(TrainerSettings, steps=1, batch_size=1),
     partial(History, ages_s=[0.5]),
     partial(Execution, "temporal_ensembling"),
-    partial(TemporalEnsemble, None, CONTRACT),
+    partial(TemporalEnsemble, Scripted(8).session(0), CONTRACT),
     *(partial(normaliser, STATISTICS) for normaliser in (MinMaxNormaliser, MeanStdNormaliser, QuantileNormaliser)),
     partial(GripperPoses, contract=CONTRACT),
 )

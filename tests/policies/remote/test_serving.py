@@ -381,3 +381,10 @@ def test_the_policy_of_ones_own_that_the_page_shows_is_served() -> None:
         server.terminate()
         server.wait(10)
         server.stdout.close()
+
+
+def test_a_port_or_a_queue_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^port is 99999; allowed: whole numbers 0 to 65535\.$"):
+        serve(Drift(), port=99999)
+    with pytest.raises(ValueError, match=r"^queue is 0; allowed: whole numbers 1 and above\.$"):
+        PolicyServer(Drift(), queue=0)
