@@ -101,7 +101,7 @@ class EnergyPolicy(FlowPolicy):
         level = 1 - torch.rand(len(action), 1, device=action.device)
         noisy = torch.lerp(chunks, torch.randn_like(chunks), level[..., None, None])
         log_odds = self._log_odds(noisy, level.expand(chunks.shape[:2]), self.energy.remember(memory.tokens), memory.present)
-        return ranking_loss(log_odds, mask.any(dim=1))
+        return ranking_loss(log_odds, mask.sum(dim=1))
 
     def generate(self, memory: Memory, generator: torch.Generator, committed: Committed | None = None) -> Tensor:
         """Proposes, chooses, refines and lands; see `ChunkPolicy.generate`.

@@ -15,10 +15,11 @@ def ranking_loss(log_odds: Tensor, counts: Tensor) -> Tensor:
 
     Args:
         log_odds: (B, 1 + N) of the expert's chunk, first, and of N draws of the proposal for the same observation.
-        counts: (B,) False for observations whose expert chunk is empty.
+        counts: (B,) how many actions of the expert's chunk lie within its episode; 0 leaves the observation out.
 
     Returns:
-        The mean over the observations that count, a scalar; log(1 + N) is what one reaches who cannot tell them apart.
+        The mean over those actions, a scalar, each with the surprise of its observation. So parts of a batch, and processes, add
+        up to the whole in the weights that the other losses have too. log(1 + N) is what one reaches who cannot tell them apart.
     """
     surprise = -torch.log_softmax(log_odds, dim=1)[:, 0]
     weight = counts.to(surprise.dtype)

@@ -118,7 +118,7 @@ def _asides(data: TrainingData, policy: ChunkPolicy, trainer: Trainer, settings:
         validate=validate,
         evaluate=settings.evaluate,
         prepare=_prepare(augment, policy) if augment else None,
-        weigh=_actions,
+        weigh=actions_within,
         logger=settings.log,
     )
 
@@ -129,10 +129,10 @@ def _looks(data: TrainingData, policy: ChunkPolicy, windows: int, batch_size: in
         return None, None
     held = data.windows_for(policy, data.probing)
     probe = LocalisationProbe(tensors(held, np.flatnonzero(held.step == 0))) if data.can_probe else None
-    return probe, ValidationLoss(HeldOutBatches(held, batch_size, windows), weigh=_actions) if windows else None
+    return probe, ValidationLoss(HeldOutBatches(held, batch_size, windows), weigh=actions_within) if windows else None
 
 
-def _actions(batch: Mapping[str, Tensor]) -> Tensor:
+def actions_within(batch: Mapping[str, Tensor]) -> Tensor:
     """Returns how many actions of a batch lie within their episodes: what the losses of our policies are means of."""
     return batch["action_mask"].sum()
 

@@ -73,7 +73,7 @@ def test_ranking_finds_the_log_odds() -> None:
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        loss = ranking_loss(slope * draws + bend * draws**2, torch.ones(4000, dtype=torch.bool))
+        loss = ranking_loss(slope * draws + bend * draws**2, torch.full((4000,), 48))
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
@@ -82,13 +82,16 @@ def test_ranking_finds_the_log_odds() -> None:
     assert bend.item() == pytest.approx(0, abs=0.04)
 
 
-def test_ranking_leaves_out_what_does_not_count() -> None:
+def test_the_actions_within_the_episode_say_how_much_an_observation_counts() -> None:
     log_odds = torch.tensor([[2.0, 0.0, 0.0], [0.0, 9.0, 9.0]])
-    both, one, none = (ranking_loss(log_odds, torch.tensor(counts)) for counts in ([True, True], [True, False], [False, False]))
-    assert one.item() == pytest.approx(math.log(math.exp(2) + 2) - 2)
-    assert both > one
+    both, one, other, none = (
+        ranking_loss(log_odds, torch.tensor(counts)).item() for counts in ([6, 2], [6, 0], [0, 2], [0, 0])
+    )
+    assert one == pytest.approx(math.log(math.exp(2) + 2) - 2)
+    assert both == pytest.approx((6 * one + 2 * other) / 8)
+    assert other > one
     assert none == 0
-    assert ranking_loss(torch.zeros(7, 5), torch.ones(7, dtype=torch.bool)).item() == pytest.approx(math.log(5))
+    assert ranking_loss(torch.zeros(7, 5), torch.arange(7)).item() == pytest.approx(math.log(5))
     assert sum_of_evidence(torch.ones(2, 3, 4, 4)).tolist() == [[4.0] * 3] * 2
 
 
