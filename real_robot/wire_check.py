@@ -12,6 +12,9 @@ from stringline.real_robot.drivers.fri.versions import version_of
 from stringline.real_robot.emulators.arm_check import ArmCheck
 from stringline.real_robot.emulators.captured import JOINTS, CapturedGoals, servo_check
 from stringline.real_robot.emulators.fri.axis_check import FriLine, axis_check
+from stringline.real_robot.emulators.lcm.line import LcmLine, lcm_check
+from stringline.real_robot.emulators.lcm.names import USUAL
+from stringline.real_robot.lcm_arms import LcmArms
 from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.loop_watch import LoopWatch
 
@@ -87,7 +90,10 @@ def wire_lines(kind: ArmKind, folder: Path, limits: SafetyLimits, period_s: floa
         return {arm: FriLine(file, version, axis_check(kind.body, arm, limits, period_s)) for arm, file in files.items()}
     if isinstance(kind, ServoArms):
         return {arm: ServoLine(file, servo_check(arm, limits, period_s)) for arm, file in files.items()}
-    raise ValueError("By the clock arms on serial lines and arms over FRI are watched on the wire; these are neither.")
+    if isinstance(kind, LcmArms):
+        body, file = kind.body, folder / f"{USUAL}.bin"
+        return {arm: LcmLine(file, place, lcm_check(body, arm, limits, period_s)) for place, arm in enumerate(body.arms)}
+    raise ValueError("By the clock arms on serial lines, over FRI and over LCM are watched on the wire; these are none.")
 
 
 class ServoLine:

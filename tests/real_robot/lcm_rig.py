@@ -1,7 +1,6 @@
 """A device loop in the process of a test, in lock-step with an emulated drake-iiwa-driver: from mailbox to wire all is real."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +10,10 @@ from tests.real_robot.device_rig import PERIOD, DeviceRig
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.policies.chunk import ActionChunk
 from stringline.real_robot.device_state import DeviceState
-from stringline.real_robot.drivers.lcm.drake_types import IIWA_COMMAND
 from stringline.real_robot.drivers.lcm.driver import LcmDriver
-from stringline.real_robot.drivers.lcm.schema import LcmDecodeError
 from stringline.real_robot.emulators.lcm.client import LcmEmulator
+from stringline.real_robot.emulators.lcm.line import commands_in
 from stringline.real_robot.emulators.lcm.names import USUAL
-from stringline.real_robot.emulators.lcm.station import CAPTURED
 from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.reasons import Mode, describe
 
@@ -99,15 +96,9 @@ class LcmRig(DeviceRig):
 
     def sent(self, prefix: str = USUAL) -> list[tuple[int, bool, Vector]]:
         """Returns period, whether the program passes it on, and positions of all commands that arrived at a program."""
-        data, at, found = (self._folder / f"{prefix}.bin").read_bytes(), 0, []
-        while at < len(data):
-            period, passed_on, size = CAPTURED.unpack_from(data, at)
-            at += CAPTURED.size
-            with suppress(LcmDecodeError):  # Some are damaged by script.
-                row = IIWA_COMMAND.decode(data[at : at + size])["joint_position"]
-                found.append((period, bool(passed_on), np.array(row)))
-            at += size
-        return found
+        data = (self._folder / f"{prefix}.bin").read_bytes()
+        # Some are damaged by script.
+        return [(one.period, one.passed_on, np.array(one.row())) for one in commands_in(data) if one.row()]
 
     def assert_within_limits(self, prefix: str = USUAL) -> None:
         """Holds all commands that moved the first arm of a program against the limits: positions, and steps between them."""

@@ -184,9 +184,8 @@ def test_pieces_that_are_missing_doubled_or_foreign_make_no_message_and_take_no_
     assert reassembly.refused == 1
     there = ("127.0.0.1", 40001)  # Another publisher counts for itself.
     assert [reassembly.take(there, piece) is not None for piece in pieces] == [False] * (len(pieces) - 1) + [True]
-    for piece in pieces_of(LONG[:-1]):  # The same number, but another message: the first one is given up.
-        found = reassembly.take(HERE, piece)
-    assert found == ("PICTURES", LONG[:-1])
+    # The same number, but another message: the first one is given up.
+    assert [reassembly.take(HERE, piece) for piece in pieces_of(LONG[:-1])][-1] == ("PICTURES", LONG[:-1])
     assert reassembly.given_up == 1
     for sequence in range(3):
         reassembly.take(HERE, pieces_of(LONG, sequence)[0])

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.drivers.bars import FIRST_STOP, Bar, describe_bar
 from stringline.real_robot.drivers.lcm.arm import LcmArm
 from stringline.real_robot.drivers.lcm.channels import Channels
@@ -19,8 +20,10 @@ from stringline.real_robot.emulators.fri.cell import EmulatedCell
 from stringline.real_robot.emulators.lcm import __main__ as program
 from stringline.real_robot.emulators.lcm.clock import ClockFilter
 from stringline.real_robot.emulators.lcm.lies import Lies
+from stringline.real_robot.emulators.lcm.line import CapturedCommand, LcmLine, commands_in, lcm_check
 from stringline.real_robot.emulators.lcm.program import VERSION, EmulatedProgram, ProgramSettings
 from stringline.real_robot.emulators.plant import FirstOrderPlant
+from stringline.real_robot.limits import SafetyLimits
 
 HOME = IIWA14.home[:7]
 PERIOD = 0.01
@@ -35,12 +38,13 @@ class Robot:
         self.program = EmulatedProgram(self.cell.controllers, ProgramSettings(**settings))
 
     def period(self, count: int = 1) -> Mapping[str, Any]:
+        told: dict[str, Any] = {}
         for _ in range(count):
             self.cell.advance()
             for data in self.controller.tick():
                 self.program.step("arm", data, None)
-            told = IIWA_STATUS.encode(self.program.status())
-        return IIWA_STATUS.decode(told)
+            told = dict(self.program.status())
+        return IIWA_STATUS.decode(IIWA_STATUS.encode(told))
 
     def command(self, *rows: float) -> None:
         self.program.obey(IIWA_COMMAND.encode({"utime": 0, "joint_position": rows}))
@@ -95,8 +99,8 @@ def test_the_estimated_speed_is_that_of_the_arm() -> None:
     start = robot.measured()
     for step in range(60):
         robot.command(*(start + 0.005 * step))
-        told = robot.period()
-    assert np.allclose(told["joint_velocity_estimated"], 0.5, atol=0.02)
+        robot.period()
+    assert np.allclose(robot.program.status()["joint_velocity_estimated"], 0.5, atol=0.02)
 
 
 @pytest.mark.parametrize(("rows", "words"), [((0.1,) * 6, "a command of 6 joints"), ((), "a command of 0 joints")])
@@ -223,7 +227,8 @@ def test_only_what_is_new_and_usable_comes_out_of_the_inbox() -> None:
     assert inbox.event is Bar.RESTARTED
     assert take(2**32 - 1, 20, THERE, lost=True)
     assert take(0, 30, THERE)  # The counter goes round.
-    for wrong in ({"joints": 6}, {"joint_torque_external": (math.nan,) * 7}):
+    for name, value in (("joints", 6), ("joint_torque_external", (math.nan,) * 7)):
+        wrong: dict[str, Any] = {name: value}
         assert not take(1, 40, THERE, **wrong)
     assert inbox.broken == 2
     assert "joint_torque_external" in inbox.complaint
@@ -322,3 +327,37 @@ def test_after_a_stop_commands_begin_where_the_arm_is_and_never_at_the_old_targe
 def test_channels_are_those_of_the_program_unless_others_are_named() -> None:
     assert Channels.of(None).names == ("IIWA_COMMAND", "IIWA_STATUS", "IIWA_STATUS_TELEMETRY")
     assert Channels.of({"status": "LEFT"}).status == "LEFT"
+
+
+def test_what_was_captured_is_held_against_the_limits_arm_by_arm(tmp_path: Path) -> None:
+    limits, file = SafetyLimits.of(IIWA14_BIMANUAL, speed_share=0.5), tmp_path / "IIWA.bin"
+    lines = [
+        LcmLine(file, place, lcm_check(IIWA14_BIMANUAL, arm, limits, PERIOD)) for place, arm in enumerate(("left", "right"))
+    ]
+    step = limits.acceleration[0] * PERIOD**2
+    goes = np.cumsum([0.0, *np.linspace(step, limits.velocity[0] * PERIOD, 4)])
+
+    def capture(place: float, *, passed_on: bool = True) -> None:
+        row = (place, *HOME[1:], *HOME)
+        data = IIWA_COMMAND.encode({"utime": 0, "joint_position": row})
+        with file.open("ab") as stream:
+            stream.write(CapturedCommand(7, passed_on, data).to_bytes())
+
+    def found() -> list[tuple[int, int]]:
+        for line in lines:
+            line.take(0)
+        return [(line.check.goals, line.check.violations) for line in lines]
+
+    for place in goes:
+        capture(place)
+    assert found() == [(5, 0), (5, 0)]
+    capture(1.0, passed_on=False)
+    capture(1.0)  # Another path.
+    with file.open("ab") as stream:
+        stream.write(b"\x01")  # Not all of it is there yet.
+    assert found() == [(6, 0), (6, 0)]
+    file.write_bytes(file.read_bytes()[:-1])
+    capture(1.0 + 3 * step)
+    assert found() == [(7, 1), (7, 0)]
+    (other,) = commands_in(CapturedCommand(1, True, b"none").to_bytes())
+    assert other.row() == ()

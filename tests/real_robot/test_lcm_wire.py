@@ -83,15 +83,7 @@ def test_what_is_published_stays_on_the_interface_and_a_lost_one_is_noticed() ->
 class Program:
     """Speaks as drake-iiwa-driver, faster than the clock, in a thread."""
 
-    def __init__(
-        self,
-        *,
-        joints: int = 7,
-        step_us: int = 50_000,
-        utime: int = 1_000_000,
-        foreign: bool = False,
-        **rows: tuple[float, ...],
-    ) -> None:
+    def __init__(self, *, joints: int = 7, step_us: int = 50_000, foreign: bool = False, **rows: Any) -> None:
         self._link, self._stop = LcmLink(), threading.Event()
         self._other = LcmLink()
         self._joints, self._step_us, self._foreign, self._rows = joints, step_us, foreign, rows

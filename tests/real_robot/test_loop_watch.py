@@ -215,7 +215,7 @@ def test_arms_that_nobody_watches_are_named(tmp_path: Path) -> None:
     class Others:
         body = ALOHA
 
-    with pytest.raises(ValueError, match="arms on serial lines and arms over FRI are watched on the wire; these are neither"):
+    with pytest.raises(ValueError, match="arms on serial lines, over FRI and over LCM are watched on the wire; these are none"):
         wire_lines(Others(), tmp_path, LIMITS, PERIOD)  # type: ignore[arg-type]
 
 

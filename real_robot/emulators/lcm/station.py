@@ -1,6 +1,5 @@
 """One emulated drake-iiwa-driver in its multicast group: what reaches it, what it publishes, and others who do the same."""
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,9 @@ from stringline.real_robot.emulators.fri.controller import EVENTS as CONTROLLER_
 from stringline.real_robot.emulators.fri.controller import EmulatedController
 from stringline.real_robot.emulators.fri.network import KINDS, Road
 from stringline.real_robot.emulators.lcm.lies import LIES, Lies
+from stringline.real_robot.emulators.lcm.line import CapturedCommand
 from stringline.real_robot.emulators.lcm.program import EmulatedProgram, ProgramSettings
 from stringline.real_robot.emulators.messages import Json
-
-# Of a captured command: period, whether the program passes it on, length.
-CAPTURED = struct.Struct("<IBH")
 
 EVENTS = ("cut", "mend", "foreign", "twin", "crash", "revive")
 _OF_CONTROLLER = tuple(name for name in CONTROLLER_EVENTS if name not in EVENTS)
@@ -123,7 +120,7 @@ class Station:
         """Hands on what has reached the program."""
         if self._capture is not None:
             passed_on = any(self._passed_on(arm) for arm in self.arms)
-            self._capture.write(CAPTURED.pack(self._periods, passed_on, len(payload)) + payload)
+            self._capture.write(CapturedCommand(self._periods, passed_on, payload).to_bytes())
         self.program.obey(payload)
 
     def _passed_on(self, arm: str) -> bool:
