@@ -110,9 +110,8 @@ def _take_meshes(spec: Any) -> list[tuple[str, str, Numbers]]:
 
 
 def _colour(spec: Any, geom: Any) -> Numbers:
-    material: Any = spec.material(geom.material) if geom.material else None
-    own = material is None or not np.allclose(geom.rgba, PLAIN)
-    return tuple(float(value) for value in (geom.rgba if own else material.rgba))
+    bare = geom.material and np.allclose(geom.rgba, PLAIN)
+    return tuple(float(value) for value in (spec.material(geom.material).rgba if bare else geom.rgba))
 
 
 def _described(mesh: Any, folder: Path) -> dict[str, Any]:
