@@ -7,6 +7,7 @@ import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.policies.chunk import ActionChunk
+from stringline.real_robot.braking import brake, braked_on_error
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.device_state import DeviceState
 from stringline.real_robot.lock_step import explain_fault
@@ -17,6 +18,10 @@ _WAYPOINT_S = 0.02
 _STEPS = 25
 _ARRIVED = 0.1  # rad or opening; less than gravity and a gripper's play may keep real arms from.
 _SETTLE_S = 5.0
+
+
+class _StoppedError(Exception):
+    """Somebody said stop."""
 
 
 class Approach:
@@ -33,17 +38,30 @@ class Approach:
     ) -> None:
         self._device, self._embodiment, self._watch = device, embodiment, watch
 
-    def to(self, pose: Vector, seconds: float, what: str) -> None:
+    def to(self, pose: Vector, seconds: float, what: str, stop: Callable[[], bool] = lambda: False) -> bool:
         """Begins a new episode of the device, moves the arms and waits until they are there.
 
         Args:
             pose: (J,).
             seconds: How long the way takes; the safety filter may make it longer.
             what: Words for the pose.
+            stop: Asked all the way; the arms brake as soon as it says so, as they do at Ctrl-C and at an error.
+
+        Returns:
+            Whether they are there; not, if they were stopped.
 
         Raises:
             RuntimeError: The safety filter reports a fault, or the arms do not arrive.
         """
+        with braked_on_error(self._device):
+            try:
+                self._move(pose, seconds, what, stop)
+            except _StoppedError:
+                brake(self._device)
+                return False
+        return True
+
+    def _move(self, pose: Vector, seconds: float, what: str, stop: Callable[[], bool]) -> None:
         self._device.begin()
         state = self._device.latest()
         share = np.linspace(0.0, 1.0, max(round(seconds / _WAYPOINT_S), 1) + 1)
@@ -54,10 +72,10 @@ class Approach:
             # Twice as far as is waited for, so that there always is a target.
             part = slice(first, first + 2 * _STEPS)
             self._device.send(ActionChunk(due[part], way[part].astype(np.float32)))
-            self._wait(float(due[min(first + _STEPS, len(way) - 1)]), what)
-        self._settle(pose, time.monotonic() + seconds + _SETTLE_S, what)
+            self._wait(float(due[min(first + _STEPS, len(way) - 1)]), what, stop)
+        self._settle(pose, time.monotonic() + seconds + _SETTLE_S, what, stop)
 
-    def _settle(self, pose: Vector, deadline: float, what: str) -> None:
+    def _settle(self, pose: Vector, deadline: float, what: str, stop: Callable[[], bool]) -> None:
         """Keeps the pose due until the arms have come near it."""
         while True:
             state = self._device.latest()
@@ -69,14 +87,16 @@ class Approach:
                 raise RuntimeError(f"The arms did not reach {what}: {joint} is {off.max():.2f} away. Is something in the way?")
             due = state.arms.time + _WAYPOINT_S * np.arange(2 * _STEPS, dtype=np.float64)
             self._device.send(ActionChunk(due, np.tile(pose, (len(due), 1)).astype(np.float32)))
-            self._wait(time.monotonic() + _STEPS * _WAYPOINT_S, what)
+            self._wait(time.monotonic() + _STEPS * _WAYPOINT_S, what, stop)
 
-    def _wait(self, until: float, what: str) -> None:
+    def _wait(self, until: float, what: str, stop: Callable[[], bool]) -> None:
         while True:
             state = self._device.latest()
             self._watch(state)
             if state.mode is Mode.FAULT:
                 raise RuntimeError(f"On the way to {what}: " + " ".join(explain_fault(state, self._device)))
+            if stop():
+                raise _StoppedError
             if time.monotonic() >= until:
                 return
             time.sleep(_LOOK_S)

@@ -3,6 +3,7 @@
 from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.application import run
+from stringline.real_robot.group_signals import end_as_by_ctrl_c
 from stringline.real_robot.modes import DeploymentMode
 
 NOT_DONE = 3
@@ -17,6 +18,7 @@ def _deploy(config: DictConfig) -> None:
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
     settings = {str(key): value for key, value in plain.items()}
+    end_as_by_ctrl_c()
     # Imported here: the device process, when it is spawned, imports this module, and torch has no place beside its loop.
     mode = DeploymentMode.named(str(settings["mode"]))
     if settings.get("calibration") is not None and mode is not DeploymentMode.CALIBRATE:

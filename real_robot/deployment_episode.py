@@ -5,7 +5,6 @@ if this process dies, an open folder is left that readers of the store do not se
 """
 
 import json
-import signal
 import time
 from array import array
 from collections import deque
@@ -26,6 +25,7 @@ from stringline.real_robot.bridge import ObservationAssembler
 from stringline.real_robot.device_state import DeviceState
 from stringline.real_robot.drivers.driver import ArmState
 from stringline.real_robot.frame_box import FrameBox
+from stringline.real_robot.group_signals import leave_to_owner
 from stringline.real_robot.incident_format import Entry, Kind, scan
 from stringline.real_robot.incident_ring import Ring
 from stringline.real_robot.mailbox import Memory
@@ -66,7 +66,7 @@ class EpisodeSetup:
 
 def run_episode(setup: EpisodeSetup, connection: Connection) -> None:
     """Runs in the spawned process until the owner says how the episode ended, or is gone; answers with JSON."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_to_owner()
     try:
         with EpisodeStore.open(setup.store).writer(setup.attributes) as writer:
             answer = _record(DeploymentEpisode(setup, writer), connection)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import multiprocessing
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +88,7 @@ class DeploymentRecorder:
         self._box, self._seeing = FrameBox(frames, attributes.contract), bool(attributes.contract.cameras)
         self._interval_s, self._looked_at = 1.0 / frame_hz, -1.0
         self._connection, self._far_end = context.Pipe()
+        weakref.finalize(self, self._connection.close)  # At the owner's exit the process learns that it is gone.
         self._process = context.Process(
             target=run_episode, args=(setup, self._far_end), name="stringline deployment recorder", daemon=True
         )

@@ -94,7 +94,7 @@ class DeviceLoop:
         ages = () if self._picture_ages_s is None else self._picture_ages_s()
         self._old_cameras = sum(1 << place for place, age in enumerate(ages) if age > self._filter.limits.oldest_picture_s)
         silence = 0.0 if self._silence_s is None else self._silence_s()
-        return Signs(self._sampler.overdue_s(now), silence, ages)
+        return Signs(self._sampler.overdue_s(now), silence, ages, self._sampler.plan_age_s(now))
 
     @property
     def at_rest(self) -> bool:
@@ -112,8 +112,9 @@ class DeviceLoop:
             if chunk is None:
                 self._filter.reject()
                 continue
-            if admitted := self._filter.admit(chunk, session, now, float(record["picture_age"])):
-                self._sampler.replace(chunk)
+            observed_s = float(record["observed"])
+            if admitted := self._filter.admit(chunk, session, now, float(record["picture_age"]), observed_s):
+                self._sampler.replace(chunk, observed_s)
             if self._log is not None:
                 self._log.chunk(chunk, session, self._sampler.taken if admitted else 0)
 

@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 import multiprocessing
+import weakref
 from types import TracebackType
 from typing import Self
 
@@ -88,6 +89,7 @@ class DeviceProcess:
         )
         self._chunks, self._states = Mailbox(setup.chunks, chunks), Mailbox(setup.states, states)
         self._connection, self._far_end = context.Pipe()
+        weakref.finalize(self, self._connection.close)  # At the owner's exit the process learns that it is gone.
         self._process = context.Process(
             target=run_device, args=(setup, self._far_end), name="stringline device process", daemon=True
         )
@@ -125,17 +127,18 @@ class DeviceProcess:
         self._session += 1
         self._ask(b"begin" + SESSION.pack(self._session))
 
-    def send(self, chunk: ActionChunk, picture_age_s: float = 0.0) -> None:
+    def send(self, chunk: ActionChunk, picture_age_s: float = 0.0, observed_s: float | None = None) -> None:
         """Puts a chunk into the mailbox, where the newest counts.
 
         Args:
             chunk: To be followed.
             picture_age_s: How old the oldest picture was that it was planned from, when its observation was made.
+            observed_s: When that was, on the clock of the states; None: when its first action is due.
 
         Raises:
             ValueError: It does not fit the body.
         """
-        self._chunks.put(chunk_record(chunk, self._session, self._joints, picture_age_s))
+        self._chunks.put(chunk_record(chunk, self._session, self._joints, picture_age_s, observed_s))
 
     def latest(self) -> DeviceState:
         """Returns the newest state.

@@ -22,13 +22,16 @@ def chunk_layout(joints: int) -> np.dtype[np.void]:
             ("session", "<i8"),
             ("length", "<i8"),
             ("picture_age", "<f8"),
+            ("observed", "<f8"),
             ("time", "<f8", (LONGEST_CHUNK,)),
             ("action", "<f4", (LONGEST_CHUNK, joints)),
         ]
     )
 
 
-def chunk_record(chunk: ActionChunk, session: int, joints: int, picture_age_s: float = 0.0) -> Record:
+def chunk_record(
+    chunk: ActionChunk, session: int, joints: int, picture_age_s: float = 0.0, observed_s: float | None = None
+) -> Record:
     """Returns a chunk as a record. Values are not looked at: that is for the far side to do.
 
     Args:
@@ -36,6 +39,7 @@ def chunk_record(chunk: ActionChunk, session: int, joints: int, picture_age_s: f
         session: Of the episode.
         joints: Of the body.
         picture_age_s: How old the oldest picture was that the chunk was planned from, when its observation was made.
+        observed_s: When that was; None: when its first action is due.
 
     Raises:
         ValueError: It is longer than a mailbox takes, or for another number of joints.
@@ -47,6 +51,7 @@ def chunk_record(chunk: ActionChunk, session: int, joints: int, picture_age_s: f
         )
     record: Record = np.zeros((), dtype=chunk_layout(joints))
     record["session"], record["length"], record["picture_age"] = session, length, picture_age_s
+    record["observed"] = chunk.time[0] if observed_s is None else observed_s
     record["time"][:length], record["action"][:length] = chunk.time, chunk.action
     return record
 

@@ -10,7 +10,6 @@ import json
 import logging
 import math
 import os
-import signal
 import struct
 import sys
 import time
@@ -26,6 +25,7 @@ from stringline.real_robot.cameras.liveliness import Liveliness
 from stringline.real_robot.device_loop import DeviceLoop
 from stringline.real_robot.device_state import chunk_layout
 from stringline.real_robot.drivers.driver import ArmDriver, RobotNotReadyError
+from stringline.real_robot.group_signals import leave_to_owner
 from stringline.real_robot.heartbeat import silence_s
 from stringline.real_robot.incident_log import IncidentLog
 from stringline.real_robot.limits import SafetyLimits
@@ -79,7 +79,7 @@ def run_device(setup: DeviceSetup, connection: Connection) -> None:
         setup: What to run.
         connection: To the owner.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The owner is told to stop and stops this process in good order.
+    leave_to_owner()
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(levelname)-7s device process: %(message)s", datefmt="%H:%M:%S"
     )

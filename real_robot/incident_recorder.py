@@ -7,8 +7,8 @@ import contextlib
 import json
 import os
 import select
-import signal
 import time
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from stringline.datasets.ranges import NOT_NEGATIVE, POSITIVE
+from stringline.real_robot.group_signals import leave_to_owner
 from stringline.real_robot.incident_files import LogFile
 from stringline.real_robot.incident_format import LONGEST_PAYLOAD
 from stringline.real_robot.incident_ring import Mark, Ring, capacity_for, ring_memory
@@ -72,6 +73,7 @@ class IncidentRecorder:
         self.memory = ring_memory(context, capacity_for(plan.seconds + plan.after_s, period_s))
         self._marks = Ring(self.memory).marks
         self._connection, self._far_end = context.Pipe()
+        weakref.finalize(self, self._connection.close)  # At the owner's exit the process learns that it is gone.
         whole = LogPlan(plan.folder, {**plan.about, **about}, plan.seconds, plan.after_s, plan.everything)
         self._process = context.Process(
             target=run_recorder, args=(self.memory, whole, self._far_end), name="stringline incident recorder", daemon=True
@@ -121,7 +123,7 @@ class IncidentRecorder:
 
 def run_recorder(memory: Memory, plan: LogPlan, connection: Connection) -> None:
     """Runs in the spawned process until the owner says stop or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_to_owner()
     keeper = Keeper(memory, plan)
     while True:
         try:

@@ -23,7 +23,7 @@ class SafetyLimits:
         velocity: Largest change of the target per second.
         acceleration: Largest change of that per second.
         tracking: How far the target may be from the measured position.
-        effort: Largest lasting effort, Nm; infinite for grippers, whose motor current is limited by the servo.
+        effort: Largest lasting effort as the driver measures it, Nm; infinite for grippers, whose force is limited otherwise.
         table_height: Of the table top in the base frame, metres.
         table_clearance: Smallest height of moving links over it, metres.
         arm_clearance: Smallest distance between the arms, metres.
@@ -111,6 +111,7 @@ class SafetyLimits:
         arm_clearance: float = 0.0,
         box: Sequence[Sequence[float]] | None = None,
         soft_start_s: float = 2.0,
+        effort: Sequence[float] | None = None,
         oldest_picture_s: float = 0.15,
         hold_temperature: float = 70.0,
         fault_temperature: float = 78.0,
@@ -129,6 +130,8 @@ class SafetyLimits:
             arm_clearance: Metres.
             box: Metres.
             soft_start_s: Seconds.
+            effort: Of the hinges of an arm, in their order, the same for each arm, Nm. None: the most that the motors of the
+                body are said to give, which real ones never report.
             oldest_picture_s: Seconds.
             hold_temperature: Degrees Celsius.
             fault_temperature: Degrees Celsius.
@@ -146,7 +149,7 @@ class SafetyLimits:
             velocity=embodiment.velocity_limits * speed_share,
             acceleration=np.where(hinge, acceleration, gripper_acceleration),
             tracking=np.where(hinge, tracking_rad, np.inf),
-            effort=np.where(hinge, [joint.effort for joint in embodiment.joints], np.inf),
+            effort=_efforts(embodiment, effort),
             table_height=table_height,
             table_clearance=table_clearance,
             arm_clearance=arm_clearance,
@@ -156,3 +159,23 @@ class SafetyLimits:
             hold_temperature=hold_temperature,
             fault_temperature=fault_temperature,
         )
+
+
+def _efforts(embodiment: Embodiment, asked: Sequence[float] | None) -> Vector:
+    """Returns the largest lasting effort of each joint; infinite for grippers.
+
+    Raises:
+        ValueError: There are not as many as an arm has hinges, or one is not above 0.
+    """
+    efforts = np.array([joint.effort if joint.kind == "hinge" else np.inf for joint in embodiment.joints])
+    if asked is None:
+        return efforts
+    for arm in embodiment.arms:
+        hinges = embodiment.hinges[arm]
+        if len(asked) != len(hinges):
+            names = ", ".join(embodiment.joints[index].name for index in hinges)
+            raise ValueError(f"effort has {len(asked)} entries; needed is one for each of {names}.")
+        efforts[hinges] = asked
+    if not (efforts > 0).all():
+        raise ValueError(f"The limits of effort must be above 0; got {list(asked)}.")
+    return efforts

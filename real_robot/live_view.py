@@ -15,7 +15,7 @@ import importlib.util
 import logging
 import multiprocessing
 import os
-import signal
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -32,6 +32,7 @@ from stringline.real_robot.bridge import FrameSource
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.device_state import DeviceState, state_layout
 from stringline.real_robot.frame_box import FrameBox, frames_memory
+from stringline.real_robot.group_signals import leave_to_owner
 from stringline.real_robot.incident_log import cycle_layout
 from stringline.real_robot.loop_watch import LoopWatch
 from stringline.real_robot.mailbox import Memory
@@ -106,6 +107,7 @@ class LiveView:
         self._box, self._seeing = FrameBox(frames, contract), bool(contract.cameras)
         self._interval_s, self._looked_at = 1.0 / frame_hz, -np.inf
         self._connection, self._far_end = context.Pipe()
+        weakref.finalize(self, self._connection.close)  # At the owner's exit the process learns that it is gone.
         self._process = context.Process(target=run_view, args=(setup, self._far_end), name="stringline live view", daemon=True)
 
     def __enter__(self) -> Self:
@@ -169,7 +171,7 @@ def viewing(
 
 def run_view(setup: ViewSetup, connection: Connection) -> None:
     """Runs in the spawned process until the owner ends it, or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_to_owner()
     rerun = optional_library("rerun", package="rerun-sdk", extra="view")
     stream = rerun.RecordingStream("stringline live")
     if setup.where == SPAWN:

@@ -109,6 +109,7 @@ class TerminalKeys:
                 byte = b""
             if not byte:
                 self._terminal = -1
+                return Key.END
             if (key := known.get(byte.decode("ascii", "replace").lower())) is not None:
                 return key
         return None

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,7 +27,7 @@ class LiveEpisode:
     Attributes:
         seconds: How long it took.
         plans: How often the policy was asked.
-        refused: Its answers that were no chunks for this body.
+        refused: Its answers that were no chunks for this body, or answered an observation of too long ago.
         waits: How often planning had to wait for a fresh frame.
         waited_for: The cameras that it waited for, with how often.
         answer_ms: Milliseconds of each answer.
@@ -74,6 +74,7 @@ class RealTimeRobot:
         self._assembler = ObservationAssembler(contract, embodiment)
         self._embodiment, self._first_move = embodiment, first_move
         self._oldest_frame_s = device.limits.oldest_picture_s if oldest_frame_s is None else oldest_frame_s
+        self._begun, self._followed = 0, False
 
     def approach(self, seconds: float) -> None:
         """Moves the arms to the body's home pose and waits until they are there.
@@ -109,6 +110,7 @@ class RealTimeRobot:
             DeviceError: The device process is gone.
         """
         self._device.begin()
+        self._begun, self._followed = self._device.latest().tick, False
         start, episode, due = time.monotonic(), LiveEpisode(), 0.0
         while True:
             state, now = self._device.latest(), time.monotonic()
@@ -135,21 +137,31 @@ class RealTimeRobot:
             time.sleep(_LOOK_S)
             return None
         observation = self._assembler.build(states[-1].arms, [state.arms for state in states[:-1]], frames)
-        start = time.perf_counter()
+        start, observed_s = time.perf_counter(), float(observation["time"])
         chunk = session.plan(observation)
         episode.answer_ms.append((time.perf_counter() - start) * 1e3)
-        if not episode.plans:
-            self._check_first(chunk, states[-1])
         episode.plans += 1
+        if time.monotonic() - observed_s > self._device.limits.oldest_plan_s:
+            episode.refused += 1  # What it answers is long past; a fresh one is asked for at once.
+            return None
+        if not self._have_followed(states):
+            self._check_first(chunk, self._device.latest())
         try:
-            self._device.send(chunk, age)
+            self._device.send(chunk, age, observed_s)
         except ValueError:
             episode.refused += 1
         return chunk
 
+    def _have_followed(self, states: Sequence[DeviceState]) -> bool:
+        """Whether the arms have followed a plan in this episode yet; the state that it begins with says nothing of that."""
+        self._followed |= any(state.mode is Mode.RUN for state in states if state.tick > self._begun)
+        return self._followed
+
     def _check_first(self, chunk: ActionChunk, state: DeviceState) -> None:
         if chunk.action.shape[1:] != state.arms.position.shape:
             return
+        if not np.isfinite(chunk.action[0]).all():
+            return  # The filter refuses it, and the next one is the first.
         distance = np.abs(chunk.action[0] - state.arms.position)
         worst = int(np.argmax(distance))
         if distance[worst] > self._first_move:

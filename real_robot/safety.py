@@ -22,6 +22,7 @@ from stringline.real_robot.stages.chunks import (
     Arrival,
     ChunkRule,
     finite,
+    fresh_observation,
     fresh_pictures,
     not_from_the_future,
     of_this_episode,
@@ -54,7 +55,15 @@ from stringline.real_robot.stages.target import (
 
 Vector = NDArray[np.float64]
 
-CHUNK_RULES: tuple[ChunkRule, ...] = (right_shape, finite, ordered, of_this_episode, not_from_the_future, fresh_pictures)
+CHUNK_RULES: tuple[ChunkRule, ...] = (
+    right_shape,
+    finite,
+    ordered,
+    of_this_episode,
+    not_from_the_future,
+    fresh_observation,
+    fresh_pictures,
+)
 STAGES: tuple[type[Stage], ...] = (
     # Is the robot in a state to move?
     PortsAlive,
@@ -113,7 +122,7 @@ class SafetyFilter:
         self.mode, self.reasons, self.fault_reasons = Mode.RUN, Reason(0), Reason(0)
         self.amounts: dict[Reason, float] = {}
         self.counts: Counter[Reason] = Counter()
-        self._elapsed_s, self._rejected, self._plan_time = 0.0, 0, -np.inf
+        self._elapsed_s, self._rejected = 0.0, 0
 
     def start(self, state: ArmState, session: int) -> None:
         """Begins at rest where the arms are measured to be, with a soft start; clears a fault.
@@ -130,7 +139,9 @@ class SafetyFilter:
         self._session = session
         self._limiter.start(state.anchor)
 
-    def admit(self, chunk: ActionChunk, session: int, now: float, picture_age_s: float = 0.0) -> bool:
+    def admit(
+        self, chunk: ActionChunk, session: int, now: float, picture_age_s: float = 0.0, observed_s: float | None = None
+    ) -> bool:
         """Says whether a chunk may be sampled. Several bad ones in a row are a fault.
 
         Args:
@@ -138,15 +149,17 @@ class SafetyFilter:
             session: Of whoever sent it.
             now: Time, to tell plans from the future.
             picture_age_s: How old the oldest picture was that it was planned from; old ones are refused, but no fault.
+            observed_s: When the observation was made that it answers; None: when its first action is due. An old one is
+                refused, but no fault.
         """
-        arrival = Arrival(chunk, session, self._session, now, picture_age_s)
+        arrival = Arrival(chunk, session, self._session, now, picture_age_s, observed_s)
         broken = next((reason for rule in CHUNK_RULES if (reason := rule(arrival, self.limits))), Reason(0))
         if broken == Reason.BAD_CHUNK:
             self.reject()
         elif broken:
             self.counts[broken] += 1
         else:
-            self._rejected, self._plan_time = 0, float(chunk.time[0])
+            self._rejected = 0
         return not broken
 
     def reject(self) -> None:
@@ -194,7 +207,6 @@ class SafetyFilter:
             now=now,
             elapsed_s=self._elapsed_s,
             signs=signs,
-            plan_time=self._plan_time,
             rejected=self._rejected,
             limiter=self._limiter,
             braking=rest,

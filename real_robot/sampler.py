@@ -20,18 +20,31 @@ class ChunkSampler:
     """
 
     def __init__(self) -> None:
-        self._chunks: list[ActionChunk] = []
+        self._chunks: list[tuple[ActionChunk, float]] = []
         self.taken = self.in_force = 0
 
-    def replace(self, chunk: ActionChunk) -> None:
-        """Takes a new chunk, in force from its first waypoint on."""
-        self._chunks = [*self._chunks[-1:], chunk]
+    def replace(self, chunk: ActionChunk, observed_s: float | None = None) -> None:
+        """Takes a new chunk, in force from its first waypoint on.
+
+        Args:
+            chunk: Finite.
+            observed_s: When the observation was made that it answers; None: when its first action is due.
+        """
+        self._chunks = [*self._chunks[-1:], (chunk, float(chunk.time[0]) if observed_s is None else observed_s)]
         self.taken += 1
+
+    def _in_force(self, now: float) -> tuple[ActionChunk, float] | None:
+        return next((taken for taken in reversed(self._chunks) if taken[0].time[0] <= now), None)
 
     def overdue_s(self, now: float) -> float:
         """Returns for how long the last waypoint of the chunk in force has been past; 0 while one is to come."""
-        in_force = next((chunk for chunk in reversed(self._chunks) if chunk.time[0] <= now), None)
-        return 0.0 if in_force is None else max(0.0, now - float(in_force.time[-1]))
+        taken = self._in_force(now)
+        return 0.0 if taken is None else max(0.0, now - float(taken[0].time[-1]))
+
+    def plan_age_s(self, now: float) -> float:
+        """Returns how long ago the observation was made that the chunk in force answers; 0 without one."""
+        taken = self._in_force(now)
+        return 0.0 if taken is None else now - taken[1]
 
     def clear(self) -> None:
         """Forgets every chunk."""
@@ -39,7 +52,7 @@ class ChunkSampler:
 
     def target(self, now: float) -> Vector | None:
         """Returns the target (A,) at time `now`, or None when no chunk covers it."""
-        for age, chunk in enumerate(reversed(self._chunks)):
+        for age, (chunk, _) in enumerate(reversed(self._chunks)):
             if chunk.time[0] <= now:
                 target = _interpolate(chunk, now)
                 self.in_force = 0 if target is None else self.taken - age

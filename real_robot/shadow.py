@@ -4,16 +4,20 @@ The twin has a device process and a safety filter of its own, with the same limi
 joints that come apart tell of friction, a load, a wrong offset or an obstacle that the twin does not have.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.policies.chunk import ActionChunk
-from stringline.real_robot.device_process import DeviceProcess
+from stringline.real_robot.device_process import DeviceError, DeviceProcess
 from stringline.real_robot.device_state import DeviceState
+from stringline.real_robot.drivers.driver import RobotNotReadyError
 from stringline.real_robot.dry_run import furthest
+
+log = logging.getLogger(__name__)
 
 
 class ShadowedProcess(DeviceProcess):
@@ -24,8 +28,7 @@ class ShadowedProcess(DeviceProcess):
     def begin(self) -> None:
         """Begins a new episode, on the twin as well."""
         super().begin()
-        if self.twin is not None:
-            self.twin.begin()
+        self._also(lambda twin: twin.begin())
 
     def send(self, chunk: ActionChunk, *arguments: Any, **more: Any) -> None:
         """Puts a chunk into the mailboxes of both.
@@ -34,8 +37,16 @@ class ShadowedProcess(DeviceProcess):
             ValueError: It does not fit the body.
         """
         super().send(chunk, *arguments, **more)
-        if self.twin is not None:
-            self.twin.send(chunk, *arguments, **more)
+        self._also(lambda twin: twin.send(chunk, *arguments, **more))
+
+    def _also(self, do: Callable[[DeviceProcess], None]) -> None:
+        if self.twin is None:
+            return
+        try:
+            do(self.twin)
+        except (DeviceError, RobotNotReadyError) as error:
+            log.error("The arms go on without their twin: %s", error)
+            self.twin = None
 
 
 class Divergence:

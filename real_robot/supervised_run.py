@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.policies.chunk import Session
 from stringline.real_robot.approach import Approach
+from stringline.real_robot.braking import braked_after
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.device_state import DeviceState
 from stringline.real_robot.live_status import say, say_fault
+from stringline.real_robot.lock_step import explain_fault
 from stringline.real_robot.operator_keys import IN_WORDS, Key, Keys
 from stringline.real_robot.real_time import LiveEpisode, RealTimeRobot
-from stringline.real_robot.reasons import Reason
+from stringline.real_robot.reasons import Mode, Reason
 from stringline.real_robot.teleoperation import Teleoperation
 
 _LOOK_EVERY = 10  # Cycles between two looks at what the device process has told.
@@ -73,29 +75,37 @@ class SupervisedRun:
     def run(self, seconds: float, *, done: Callable[[], bool], report: Callable[[DeviceState, float], None]) -> LiveEpisode:
         """Runs until the time is over, the task is done, or the operator ends it; time in a hold does not count.
 
+        However it ends, by Ctrl-C or an error too, the arms brake then: nothing is said, recorded or waited for before that.
+
         Args:
             seconds: Longest time in which the policy acts.
             done: Says whether the task is done, as far as anybody knows.
             report: Gets the newest state and the seconds so far, many times a second.
         """
         while True:
-            before = self.total.seconds
-
-            def show(state: DeviceState, now: float, before: float = before) -> None:
-                report(state, before + now)
-                self._look(state)
-
-            episode = self.robot.run(
-                self.session(),
-                max(seconds - before, 0.0),
-                execute_steps=self.execute_steps,
-                done=lambda: self._key() or done(),
-                report=show,
-            )
+            with braked_after(self.around.device):
+                episode = self._segment(seconds, done=done, report=report)
             self._add(episode)
             self._look(None)
             if not self._goes_on(episode):
                 return self.total
+
+    def _segment(
+        self, seconds: float, *, done: Callable[[], bool], report: Callable[[DeviceState, float], None]
+    ) -> LiveEpisode:
+        before = self.total.seconds
+
+        def show(state: DeviceState, now: float) -> None:
+            report(state, before + now)
+            self._look(state)
+
+        return self.robot.run(
+            self.session(),
+            max(seconds - before, 0.0),
+            execute_steps=self.execute_steps,
+            done=lambda: self._key() or done(),
+            report=show,
+        )
 
     def _key(self) -> bool:
         key = self.around.keys.pressed()
@@ -125,31 +135,50 @@ class SupervisedRun:
 
     def _goes_on(self, episode: LiveEpisode) -> bool:
         """Does what the key that ended a segment asks for; returns whether another segment follows."""
-        keys, device = self.around.keys, self.around.device
+        keys = self.around.keys
         if episode.fault:
-            say_fault(episode.fault)
-            return keys.wait(Key.RESET, Key.END) is Key.RESET
+            return self._reset(episode.fault)
         key, self._pressed = self._pressed, None
         if key is Key.HOLD:
-            device.begin()  # Brakes; plans from before do not count any more.
             say("The arms hold.")
             key = keys.wait(*self.around.known())
+            if not self._sound():
+                return False
             if key is Key.HOLD:
                 return True
         if key is Key.TAKE_OVER and self.around.leaders is not None:
             return self._take_over(self.around.leaders)
         if key is Key.HOME and self.around.home_s:
-            say("The arms move to their home pose.")
-            Approach(device, self.around.embodiment).to(self.around.embodiment.home, self.around.home_s, "their home pose")
+            self._go_home()
         elif key is Key.END:
-            device.begin()
             say("The arms hold.")
         return False
+
+    def _reset(self, fault: list[str]) -> bool:
+        """Tells a fault and returns whether the operator says that it is over."""
+        say_fault(fault)
+        return self.around.keys.wait(Key.RESET, Key.END) is Key.RESET
+
+    def _sound(self) -> bool:
+        """Returns whether arms that were waited with are without a fault, or their operator says that it is over."""
+        state = self.around.device.latest()
+        if state.mode is not Mode.FAULT:
+            return True
+        self.total.fault = explain_fault(state, self.around.device)
+        if reset := self._reset(self.total.fault):
+            self.total.fault = []
+        return reset
+
+    def _go_home(self) -> None:
+        keys, home = self.around.keys, self.around.embodiment.home
+        say("The arms move to their home pose; any key that means something stops them.")
+        approach = Approach(self.around.device, self.around.embodiment)
+        if not approach.to(home, self.around.home_s, "their home pose", lambda: keys.pressed() in self.around.known()):
+            say("The arms hold.")
 
     def _take_over(self, leaders: Teleoperation) -> bool:
         """Lets a person lead until the key comes again; returns whether the policy goes on after that."""
         keys, device = self.around.keys, self.around.device
-        device.begin()
         pressed: list[Key] = []
 
         def stop() -> bool:
@@ -158,13 +187,14 @@ class SupervisedRun:
             return bool(pressed)
 
         if not leaders.wait(float("inf"), stop=stop, say=say):
-            return pressed[-1] is Key.TAKE_OVER
+            return pressed[-1] is Key.TAKE_OVER and self._sound()
+        if not self._sound():
+            return False
         say("You lead.")
-        led = leaders.run(float("inf"), stop=stop, record=self.around.led, report=lambda state, _: self._look(state))
-        device.begin()
+        with braked_after(device):
+            led = leaders.run(float("inf"), stop=stop, record=self.around.led, report=lambda state, _: self._look(state))
         say(f"You led for {led.seconds:.1f} s, with {led.targets} targets.")
         if led.fault:
             self.total.fault = led.fault
-            say_fault(led.fault)
-            return keys.wait(Key.RESET, Key.END) is Key.RESET
+            return self._reset(led.fault)
         return pressed[-1] is Key.TAKE_OVER

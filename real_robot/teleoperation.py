@@ -1,7 +1,7 @@
 """Leader arms in a person's hands drive the followers: same hinge angles, same opening of the grippers, 50 targets per second.
 
 Targets go through the mailbox and the safety filter like those of any policy. Nothing moves before leaders and followers agree,
-and whenever the leaders fall silent the followers hold until they agree again.
+and whenever the leaders fall silent, or the filter holds the followers for any reason, they hold until both agree again.
 """
 
 import time
@@ -40,7 +40,7 @@ class LedEpisode:
     Attributes:
         seconds: How long it took.
         targets: Sent to the followers.
-        pauses: How often the followers had to hold because the leaders fell silent.
+        pauses: How often the followers had to hold because the leaders fell silent, or the filter had a reason.
         late: Cycles that the device process had to skip.
         counts: Cycles in which each reason of the safety filter acted.
         fault: Why the safety filter stopped the episode; empty when it did not.
@@ -159,9 +159,13 @@ class Teleoperation:
             time.sleep(max(0.0, due - time.monotonic()))
 
     def _lead(self, state: DeviceState, episode: LedEpisode) -> Vector | None:
-        """Sends the target of this period and returns it, or nothing when the followers are to hold."""
+        """Sends the target of this period and returns it, or nothing when the followers are to hold.
+
+        Whatever made them hold, leaders and followers must agree again before they go on.
+        """
         leader = self._leaders.read(time.monotonic)
-        if leader.lost.any() or leader.servo_misses.max() >= _SILENT_READS:
+        held = state.mode is Mode.HOLD and not state.reasons & Reason.STARVED  # For want of a target they hold as asked.
+        if held or leader.lost.any() or leader.servo_misses.max() >= _SILENT_READS:
             episode.pauses += self._target is not None
             self._target = None
             return None

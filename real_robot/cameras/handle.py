@@ -3,6 +3,7 @@
 import contextlib
 import json
 import time
+import weakref
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 
@@ -45,6 +46,7 @@ class CameraHandle:
     def start(self) -> None:
         """Starts a process; the one before it must have ended."""
         self._connection, far_end = self._context.Pipe()
+        weakref.finalize(self, self._connection.close)  # At the owner's exit the process learns that it is gone.
         name = f"stringline camera {self.settings.name}"
         self._process = self._context.Process(target=run_camera, args=(self._setup, far_end), name=name, daemon=True)
         self.problem, self.identity, self.started = "", None, time.monotonic()

@@ -7,7 +7,6 @@ says so or is gone. Neither torch nor MuJoCo get into it.
 import contextlib
 import json
 import logging
-import signal
 import sys
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
@@ -17,6 +16,7 @@ from stringline.real_robot.cameras.fitting import Fitting
 from stringline.real_robot.cameras.liveliness import Count, Liveliness
 from stringline.real_robot.cameras.ring import FrameRing
 from stringline.real_robot.cameras.settings import CameraDriver, CameraSettings
+from stringline.real_robot.group_signals import leave_to_owner
 from stringline.real_robot.mailbox import Memory
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ def open_camera(settings: CameraSettings) -> Camera:
 
 def run_camera(setup: CameraSetup, connection: Connection) -> None:
     """Runs in the spawned process until the camera fails, or the owner says stop or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_to_owner()
     if foreign := [name for name in _FOREIGN if name in sys.modules]:
         log.warning("%s got into the process of a camera.", ", ".join(foreign))
     try:

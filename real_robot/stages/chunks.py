@@ -20,6 +20,7 @@ class Arrival:
         wanted_session: Of the episode.
         now: Time of its arrival, seconds.
         picture_age_s: How old the oldest picture was when the observation was made; 0 if there was none or nobody says.
+        observed_s: When the observation was made; None: when the first action is due.
     """
 
     chunk: ActionChunk
@@ -27,6 +28,12 @@ class Arrival:
     wanted_session: int
     now: float
     picture_age_s: float = 0.0
+    observed_s: float | None = None
+
+    @property
+    def observed(self) -> float:
+        """When the observation was made, seconds."""
+        return float(self.chunk.time[0]) if self.observed_s is None else self.observed_s
 
 
 ChunkRule = Callable[[Arrival, SafetyLimits], Reason]
@@ -39,7 +46,7 @@ def right_shape(arrival: Arrival, limits: SafetyLimits) -> Reason:
 
 def finite(arrival: Arrival, limits: SafetyLimits) -> Reason:
     """Nothing in it is infinite or no number."""
-    good = np.isfinite(arrival.chunk.action).all() and np.isfinite(arrival.chunk.time).all()
+    good = np.isfinite(arrival.chunk.action).all() and np.isfinite(arrival.chunk.time).all() and np.isfinite(arrival.observed)
     return Reason(0) if good else Reason.BAD_CHUNK
 
 
@@ -55,7 +62,13 @@ def of_this_episode(arrival: Arrival, limits: SafetyLimits) -> Reason:
 
 def not_from_the_future(arrival: Arrival, limits: SafetyLimits) -> Reason:
     """It answers an observation that has been made, by a clock that agrees with ours."""
-    return Reason(0) if arrival.chunk.time[0] <= arrival.now + limits.oldest_plan_s else Reason.BAD_CHUNK
+    latest = max(float(arrival.chunk.time[0]), arrival.observed)
+    return Reason(0) if latest <= arrival.now + limits.oldest_plan_s else Reason.BAD_CHUNK
+
+
+def fresh_observation(arrival: Arrival, limits: SafetyLimits) -> Reason:
+    """It answers what was seen not long ago, however long the answer took."""
+    return Reason(0) if arrival.now - arrival.observed <= limits.oldest_plan_s else Reason.OLD_PLAN
 
 
 def fresh_pictures(arrival: Arrival, limits: SafetyLimits) -> Reason:

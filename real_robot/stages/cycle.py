@@ -24,11 +24,13 @@ class Signs:
         action_age_s: For how long the last action of the plan in force has been past.
         supervisor_age_s: Since the last heartbeat of whoever started the device process.
         picture_ages_s: Since the newest picture of each camera was taken.
+        plan_age_s: Since the observation was made that the plan in force answers.
     """
 
     action_age_s: float = 0.0
     supervisor_age_s: float = 0.0
     picture_ages_s: tuple[float, ...] = ()
+    plan_age_s: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +58,6 @@ class Cycle:
         now: Time of this cycle, seconds.
         elapsed_s: Since the arms were armed.
         signs: Of life.
-        plan_time: Time of the observation that the plan in force answers; minus infinity without one.
         rejected: Bad chunks in a row.
         limiter: Knows the last command and its speed; only the filter moves it on.
         scale: Share of velocity and acceleration in force.
@@ -73,7 +74,6 @@ class Cycle:
     now: float
     elapsed_s: float
     signs: Signs
-    plan_time: float
     rejected: int
     limiter: MotionLimiter
     braking: Vector

@@ -61,8 +61,8 @@ class FreshPlan(SettledStage):
     """A plan that answers an observation of long ago is not followed."""
 
     def act(self, cycle: Cycle) -> None:
-        """Compares the time of the observation with now."""
-        age_s = cycle.now - cycle.plan_time
+        """Looks at how old the observation is."""
+        age_s = cycle.signs.plan_age_s
         if cycle.wanted is not None and age_s > self.limits.oldest_plan_s:
             cycle.hold(Reason.OLD_PLAN, age_s)
 

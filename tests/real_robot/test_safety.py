@@ -2,17 +2,22 @@
 
 import dataclasses
 import inspect
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from numpy.typing import NDArray
 
+import stringline.configs
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunk import ActionChunk
 from stringline.real_robot.clearance import Clearance
 from stringline.real_robot.drivers.bars import Bar
 from stringline.real_robot.drivers.driver import ArmState
+from stringline.real_robot.drivers.dynamixel.control_table import CURRENT_UNIT_A, XM430, XM540
+from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
 from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.reasons import Mode, Reason
 from stringline.real_robot.safety import SafetyFilter
@@ -171,10 +176,39 @@ def test_a_good_chunk_makes_up_for_bad_ones() -> None:
 
 def test_a_plan_of_long_ago_is_not_followed() -> None:
     run = Run()
-    run.now = LIMITS.oldest_plan_s + 0.1
-    run.step(moved(left__waist=1.0))
-    assert run.filter.reasons == Reason.OLD_PLAN
-    assert run.speed() == 0.0
+    for age_s in (LIMITS.oldest_plan_s + 0.1, LIMITS.oldest_plan_s - 0.1):
+        run.step(moved(left__waist=1.0), signs=Signs(plan_age_s=age_s))
+        assert (run.filter.reasons & Reason.OLD_PLAN == Reason.OLD_PLAN) == (age_s > LIMITS.oldest_plan_s)
+        assert (run.speed() == 0.0) == (age_s > LIMITS.oldest_plan_s)
+
+
+def test_an_answer_that_took_too_long_is_refused_though_its_actions_are_due_now() -> None:
+    run = Run()
+    late = ActionChunk(10.0 + np.arange(5) / 50, np.tile(ALOHA.home, (5, 1)).astype(np.float32))
+    assert not run.filter.admit(late, 0, 10.0, observed_s=10.0 - LIMITS.oldest_plan_s - 0.01)
+    assert run.filter.counts[Reason.OLD_PLAN] == 1
+    assert run.filter.admit(late, 0, 10.0, observed_s=10.0 - LIMITS.oldest_plan_s + 0.01)
+    for observed_s in (np.nan, 10.0 + LIMITS.oldest_plan_s + 0.01):
+        assert not run.filter.admit(late, 0, 10.0, observed_s=observed_s)
+    assert run.filter.counts[Reason.BAD_CHUNK] == 2
+
+
+def test_each_limit_of_effort_is_one_that_servos_can_report() -> None:
+    """By the largest currents that their registers take, and the constants of the servos of each joint."""
+    settings = yaml.safe_load((Path(stringline.configs.__path__[0]) / "robot" / "aloha.yaml").read_text())["limits"]
+    limits = SafetyLimits.of(ALOHA, **settings)
+    counts = {XM540: 2047, XM430: 1193}
+    for index, joint in enumerate(ALOHA.joints):
+        if joint.kind == "hinge":
+            turning = [servo.model for servo in VIPERX if joint.name.endswith(f"/{servo.joint}")]
+            largest = sum(counts[model] * CURRENT_UNIT_A * model.torque_constant for model in turning)
+            assert 0.5 * largest < limits.effort[index] < 0.8 * largest
+
+
+@pytest.mark.parametrize("effort", [[9.0] * 5, [9.0] * 5 + [0.0], [9.0] * 5 + [np.nan]])
+def test_limits_of_effort_are_refused_in_words(effort: list[float]) -> None:
+    with pytest.raises(ValueError, match="effort has 5 entries; needed is one for each of left/waist|effort must be above 0"):
+        SafetyLimits.of(ALOHA, effort=effort)
 
 
 @pytest.mark.parametrize(

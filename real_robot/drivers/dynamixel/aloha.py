@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -50,7 +51,7 @@ class AlohaDriver:
         line = ReadOnlyBus if read_only else Bus
         self._arms = [_arm(arm, line(ports[arm], baud_rate), gripper) for arm in ALOHA.arms]
         self._pair, self._read_only = ArmPair(self._arms, answer_timeout_s), read_only
-        self._watchdog = round(bus_watchdog_s / table.WATCHDOG_UNIT_S)
+        self._watchdog = math.ceil(bus_watchdog_s / table.WATCHDOG_UNIT_S - 1e-9)  # 0 would be none at all.
         self._torque = False
         self._writes: NDArray[np.int64] = np.zeros(len(self._arms), dtype=np.int64)
 

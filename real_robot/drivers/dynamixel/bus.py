@@ -23,6 +23,7 @@ PATIENCE_S = 0.25  # With a servo while nothing moves: long enough for a busy co
 _READ_SIZE = 4096
 _ASYNC_LOW_LATENCY = 1 << 13  # Of serial_struct.flags, linux/serial.h; asks USB adapters not to wait for 16 ms.
 _TIOCGSERIAL, _TIOCSSERIAL = 0x541E, 0x541F
+_PSEUDO_TERMINALS = "/dev/pts/"
 
 
 class LinkLostError(OSError):
@@ -62,7 +63,10 @@ class Bus:
         return self._fd
 
     def open(self) -> None:
-        """Opens the port for this process alone.
+        """Opens the port for this process alone: others that open it later get an error, unless they run as root.
+
+        Pseudo-terminals are only locked against programs that ask for the lock: whoever is behind one keeps it open, so the
+        claim would outlive this process.
 
         Raises:
             ValueError: It does not exist, may not be used, or another program has it.
@@ -74,6 +78,8 @@ class Bus:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _set_raw(fd, BAUD_RATES[self._baud_rate])
+            if not os.ttyname(fd).startswith(_PSEUDO_TERMINALS):
+                claim(fd)
         except BlockingIOError as error:
             os.close(fd)
             raise ValueError(f"The port {self.port} is in use by another program.") from error
@@ -262,6 +268,11 @@ def _error_name(code: int) -> str:
         return StatusError(code).name.lower().replace("_", " ")
     except ValueError:
         return f"error {code}"
+
+
+def claim(fd: int) -> None:
+    """Refuses a terminal to everybody else, root excepted, until it is closed."""
+    fcntl.ioctl(fd, termios.TIOCEXCL)
 
 
 def _set_raw(fd: int, baud: int) -> None:

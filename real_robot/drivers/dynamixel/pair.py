@@ -38,6 +38,7 @@ class ArmPair:
 
     def __init__(self, arms: Sequence[DynamixelArm], timeout_s: float) -> None:
         self.arms, self._timeout_s = tuple(arms), timeout_s
+        self._answered = [-np.inf] * len(self.arms)
 
     @property
     def patience_s(self) -> float:
@@ -86,15 +87,21 @@ class ArmPair:
         """Asks all arms at once and returns what is known after the answers, or the deadline.
 
         Args:
-            clock: Stamps the end of the read, in seconds.
+            clock: Stamps the end of the read, in seconds. An arm of which no servo answers keeps its earlier stamp, and the
+                state has the earliest one: so what is known of it grows old.
             torque_expected: Whether an arm without torque is in error.
         """
         self._cycle(self._timeout_s, torque_expected=torque_expected)
+        now = clock()
+        for index, arm in enumerate(self.arms):
+            # Before the first answer to this clock there is what was read while connecting.
+            heard = not arm.misses.all() or self._answered[index] == -np.inf
+            self._answered[index] = now if heard else min(self._answered[index], now)  # Simulated clocks begin anew.
         position, velocity, effort = (
             np.concatenate(parts) for parts in zip(*(arm.measured() for arm in self.arms), strict=True)
         )
         return ArmState(
-            time=clock(),
+            time=min(self._answered),
             position=position,
             velocity=velocity,
             effort=effort,
