@@ -18,8 +18,8 @@ def ranking_loss(log_odds: Tensor, counts: Tensor) -> Tensor:
         counts: (B,) how many actions of the expert's chunk lie within its episode; 0 leaves the observation out.
 
     Returns:
-        The mean over those actions, a scalar, each with the surprise of its observation. So parts of a batch, and processes, add
-        up to the whole in the weights that the other losses have too. log(1 + N) is what one reaches who cannot tell them apart.
+        The mean over those actions, a scalar, each with the surprise of its observation: so parts of a batch, and processes,
+        add up to the whole with the weights that other losses have. log(1 + N) is what one reaches who cannot tell them apart.
     """
     surprise = -torch.log_softmax(log_odds, dim=1)[:, 0]
     weight = counts.to(surprise.dtype)
