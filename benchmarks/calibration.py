@@ -139,7 +139,8 @@ def main() -> None:
         pairs = [("mm", "degrees", np.max), ("mm", "degrees", np.median), ("said_mm", "said_deg", np.median)]
         pairs.append(("start_mm", "start_deg", np.max))
         values = {field: np.array([getattr(each, field) for each in trials]) for field in vars(trials[0])}
-        columns = [f"{combine(values[mm]):8.2f} mm {combine(values[deg]):6.3f} deg" for mm, deg, combine in pairs]
+        known = [(mm, deg, combine) for mm, deg, combine in pairs if np.isfinite(values[mm]).all()]
+        columns = [f"{combine(values[mm]):8.2f} mm {combine(values[deg]):6.3f} deg" for mm, deg, combine in known]
         knocked = max(each.knock_mm for each in trials)
         sys.stdout.write(f"{name:<12} {knocked:5.0f} mm {' '.join(f'{column:>22}' for column in columns)}\n")
         sys.stdout.flush()
