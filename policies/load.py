@@ -19,6 +19,7 @@ from stringline.encoders.training.checkpoint import (
     load_weights,
     save_checkpoint,
 )
+from stringline.encoders.training.replaced_directory import standing
 from stringline.policies.chunk import Policy
 from stringline.policies.chunk_policy import ChunkPolicy
 from stringline.policies.remote.client import RemotePolicy
@@ -30,11 +31,13 @@ SHIPPED = Path(__file__).parent / "checkpoints"
 def find_checkpoint(where: str | Path) -> Path:
     """Returns the folder of a checkpoint, given that folder or the name of one that ships with the package.
 
+    Where a crash left only the one before, on file systems that cannot replace it in one step, it is that one.
+
     Raises:
         ValueError: There is neither; the message names what ships.
     """
-    if Path(where).is_dir():
-        return Path(where)
+    if (folder := standing(Path(where))).is_dir():
+        return folder
     shipped = {folder.name: folder for folder in SHIPPED.iterdir() if folder.is_dir()} if SHIPPED.is_dir() else {}
     if str(where) in shipped:
         return shipped[str(where)]

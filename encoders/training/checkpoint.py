@@ -3,11 +3,8 @@
 import functools
 import importlib
 import inspect
-import os
 import re
-import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,6 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from stringline.encoders.training.replaced_directory import replaced_directory
+
 FORMAT = 1
 WEIGHTS = "weights.safetensors"
 DESCRIPTION = "checkpoint.yaml"
@@ -25,7 +24,7 @@ _TARGET = re.compile(r"stringline(\.[A-Za-z_]\w*)+")
 
 
 def save_checkpoint(directory: Path, model: nn.Module, description: Mapping[str, Any]) -> None:
-    """Writes a checkpoint so that no reader ever sees half of one; while it is replaced there is, for a moment, none.
+    """Writes a checkpoint so that no reader ever sees half of one; see `replaced_directory`.
 
     Args:
         directory: Where `weights.safetensors` and `checkpoint.yaml` shall stand.
@@ -37,28 +36,6 @@ def save_checkpoint(directory: Path, model: nn.Module, description: Mapping[str,
     with replaced_directory(directory) as fresh:
         save_file(tensors, fresh / WEIGHTS)
         (fresh / DESCRIPTION).write_text(text)
-
-
-@contextmanager
-def replaced_directory(directory: Path) -> Iterator[Path]:
-    """Gives a fresh directory to write to, synced and moved into place when the block ends without an error."""
-    fresh, old = directory.with_name(f".{directory.name}.new"), directory.with_name(f".{directory.name}.old")
-    if old.exists() and not directory.exists():  # A crash came between the two renames below.
-        old.rename(directory)
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
-    try:
-        yield fresh
-        for file in fresh.iterdir():
-            with file.open("rb") as handle:
-                os.fsync(handle.fileno())
-        shutil.rmtree(old, ignore_errors=True)
-        if directory.exists():
-            directory.rename(old)
-        fresh.rename(directory)
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def load_description(directory: Path) -> dict[str, Any]:

@@ -34,8 +34,9 @@ class Asides:
         validate: The same for the mean loss on examples that are not trained on; the smaller, the better the model.
         evaluate: Called with the number of steps done every `evaluate_every` steps, when `keep` has just kept the latest model.
             What it returns goes into the history; `success` is what models are compared by from then on.
-        keep: Keeps a copy of the averaged model: `latest` with every resumable state, `best` when it is better than all before.
-            It is called with the model, that name, and the number of steps done.
+        keep: Keeps a copy of the averaged model: `latest` with every resumable state, `best` when it is better than all before,
+            once there is a resumable state of it. It is called with the model, that name, and the number of steps done; when a
+            run goes on it is called again, since nobody knows whether it was killed before.
         prepare: Changes each batch on the device before the loss, such as augmentation; its generator is on the device too and
             depends on seed, step and process only.
         weigh: Says how much the loss of a batch counts against that of others, a scalar, such as the number of things that it

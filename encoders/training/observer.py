@@ -50,11 +50,15 @@ class Observer:
         self._leads = bool(accelerator.is_main_process)
 
     def begin(self, first: int) -> None:
-        """Opens the logger of a run whose first steps are done, and keeps its model: it may have stopped before it did."""
+        """Opens the logger of a run whose first steps are done, and keeps its model: it may have stopped before it did.
+
+        A best model is kept after a state of it. So either it is that of the newest state, or an earlier call has kept it.
+        """
         if self._leads and self._asides.logger:
             self._logger = self._asides.logger(directory=self._directory, first_step=first)
         if first:
             self.keep(LATEST, first)
+            self.keep_best(first)
 
     def close(self) -> None:
         """Closes the logger."""
@@ -72,7 +76,7 @@ class Observer:
 
     def look(self, done: int, meter: Meter, bar: "tqdm[Never]") -> None:
         """Probes and validates the model when it is time to."""
-        if not self._leads or not (self._is_time(done, self._settings.probe_every) or self.evaluates(done)):
+        if not self._looks(done):
             return
         with self._lend() as model:
             probe = dict(self._asides.probe(model)) if self._asides.probe else {}
@@ -82,7 +86,6 @@ class Observer:
         if found:
             bar.write(f"step {done}: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
             self._log(done - 1, {f"held_out/{name.replace(' ', '_')}": value for name, value in found.items()})
-        self._keep_best(done)
 
     def evaluates(self, done: int) -> bool:
         """Says whether the model is to be evaluated after so many steps."""
@@ -90,6 +93,9 @@ class Observer:
 
     def evaluate(self, done: int, stop: StopSignals) -> None:
         """Evaluates the model when it is time to and it is not done yet; its state must have been saved, and its latest copy.
+
+        The copy of the best model is kept after the row of the history that says so; if the run is killed between the two,
+        `begin` keeps it.
 
         Raises:
             Stopped: Ctrl-C or SIGTERM came meanwhile.
@@ -104,7 +110,7 @@ class Observer:
                 raise Stopped(stop.asked or signal.SIGINT, done, self._directory) from None
             self._history.add(step=done - 1, evaluation=found)
             self._log(done - 1, {f"evaluation/{name}": value for name, value in found.items()})
-            self._keep_best(done)
+            self.keep_best(done)
         self._accelerator.wait_for_everyone()
 
     def keep(self, name: str, done: int) -> None:
@@ -113,9 +119,17 @@ class Observer:
             with self._lend() as model:
                 self._asides.keep(model, name, done)
 
-    def _keep_best(self, done: int) -> None:
+    def keep_best(self, done: int) -> None:
+        """Keeps a copy of the averaged model as the best one if the history says that it is; its state must have been saved."""
         if self._history.best_step() == done - 1:
             self.keep(BEST, done)
+
+    def found_best(self, done: int) -> bool:
+        """Says whether the last look, in the process that looks, found a better model than all before."""
+        return self._looks(done) and self._history.best_step() == done - 1
+
+    def _looks(self, done: int) -> bool:
+        return self._leads and (self._is_time(done, self._settings.probe_every) or self.evaluates(done))
 
     def _is_time(self, done: int, every: int) -> bool:
         return done == self._settings.steps or done % every == 0

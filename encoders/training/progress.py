@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from stringline.encoders.torchvision_operators import declare_torchvision_operators
-from stringline.encoders.training.checkpoint import replaced_directory
+from stringline.encoders.training.replaced_directory import replaced_directory
 
 declare_torchvision_operators()  # Before diffusers, which imports torchvision where that is installed.
 from diffusers.training_utils import EMAModel  # noqa: E402

@@ -130,17 +130,22 @@ class Run:
         return loss, norm
 
     def _save(self, done: int, stop: StopSignals) -> None:
-        """Saves the state when it is time to, or when a stop was asked for.
+        """Saves the state when it is time to, when a stop was asked for, or when the model is the best so far.
+
+        The best model is kept after its state. So a run that is killed never goes on from before the model that it has kept, to
+        find perhaps, where sums are not always the same, that another one is best.
 
         Raises:
-            Stopped: It was, and there is still something to do.
+            Stopped: A stop was asked for, and there is still something to do.
         """
         asked = self._most(stop.asked)  # The signal that any of the processes got: all have to stop after the same step.
         last, evaluates = done == self.settings.steps, self.observer.evaluates(done)
-        if last or evaluates or asked or done % self.settings.save_every == 0:
-            if self.leads:
-                save_state(self.directory, done, self.model, self.optimizer, self.average)
+        due = bool(last or evaluates or asked or done % self.settings.save_every == 0)
+        if self.leads and (due or self.observer.found_best(done)):
+            save_state(self.directory, done, self.model, self.optimizer, self.average)
             self.observer.keep(LATEST, done)
+            self.observer.keep_best(done)
+        if due:  # Only the first process knows of the best one; the others need not wait for it.
             self.accelerator.wait_for_everyone()
         if asked and (evaluates or not last):
             raise Stopped(asked, done, self.directory)

@@ -55,7 +55,7 @@ class TrainerSettings:
                 compiled loss draws are others.
             seed: Of the draws within the losses.
             probe_every: Steps between probes, and between validation losses.
-            save_every: Steps between resumable states.
+            save_every: Steps between resumable states; there is one of every model that is the best so far, too.
             evaluate_every: Steps between evaluations, where there is something to evaluate on.
             log_every: Steps between figures that are logged.
 

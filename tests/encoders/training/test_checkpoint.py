@@ -7,7 +7,8 @@ import torch
 import yaml
 from torch import nn
 
-from stringline.encoders.training.checkpoint import build, load_description, load_weights, replaced_directory, save_checkpoint
+from stringline.encoders.training.checkpoint import build, load_description, load_weights, save_checkpoint
+from stringline.encoders.training.replaced_directory import replaced_directory
 
 
 def test_round_trip(tmp_path: Path) -> None:
