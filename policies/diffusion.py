@@ -41,6 +41,8 @@ class DiffusionSettings(DenoisingSettings):
     """What is chosen about a diffusion policy.
 
     Attributes:
+        sampling_steps: Steps from noise to data at run time. Diffusers' DDIM counts whole levels from one to the next, so with
+            a number that does not divide `noise_levels` it is one level off now and then.
         noise_levels: Levels of the squared-cosine schedule (Nichol and Dhariwal, ICML 2021, equation 17).
         prediction: What the network says of a noisy chunk: the clean one, the noise, or v; see `samplers.target_of`.
         sampler: How chunks are drawn; see `samplers.make_scheduler`.
@@ -48,6 +50,7 @@ class DiffusionSettings(DenoisingSettings):
         zero_terminal_snr: Whether the last level is noise alone; see there.
     """
 
+    sampling_steps: int = 10
     noise_levels: int = 100
     prediction: Prediction = "sample"
     sampler: Sampler = "ddim"

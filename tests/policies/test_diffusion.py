@@ -8,17 +8,19 @@ import numpy as np
 import pytest
 import torch
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
+from hydra import compose, initialize_config_module
 from torch import Tensor, nn
 
 from stringline.datasets.contract import Array
 from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.encoders.training.checkpoint import load_description
 from stringline.policies.chunk_policy import ChunkPolicy
-from stringline.policies.diffusion import DiffusionPolicy
+from stringline.policies.diffusion import DiffusionPolicy, DiffusionSettings
 from stringline.policies.load import SHIPPED, checkpoint_digest, load_policy, save_policy
 from stringline.policies.localisation import LocalisationProbe
 from stringline.policies.masked import masked_mean
 from stringline.policies.memory import Memory
-from stringline.policies.samplers import Prediction, Sampler, Spacing, clean_chunk, target_of
+from stringline.policies.samplers import Prediction, Sampler, Spacing, clean_chunk, make_scheduler, ready, target_of
 
 MakePolicy = Callable[..., ChunkPolicy]
 MakeBatch = Callable[[int], dict[str, Tensor]]
@@ -300,6 +302,19 @@ def test_the_default_is_what_it_was(make_policy: MakePolicy, make_batch: MakeBat
         predicted = policy.denoiser(chunk, step.expand(3, 1).float() / 100, remembered)
         chunk = scheduler.step(predicted, int(step), chunk, return_dict=False)[0]
     assert torch.equal(policy.generate(memory, torch.Generator().manual_seed(5)), chunk[:, 0])
+
+
+def test_the_default_number_of_steps_divides_the_levels() -> None:
+    """DDIM goes back by levels // steps each time, whatever its levels are; with 8 of 100 it would not be where it is asked."""
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        shipped = compose(overrides=["+policy=diffusion"]).policy
+    default = DiffusionSettings.sampling_steps
+    assert (shipped.sampling_steps, shipped.noise_levels) == (default, DiffusionSettings.noise_levels)
+    for steps, lands in ((default, True), (8, False)):
+        sampler = make_scheduler("ddim", levels=shipped.noise_levels, spacing="trailing", zero_terminal_snr=False, reach=1.0)
+        strides = -ready(sampler, steps).timesteps.diff()
+        assert bool((strides == shipped.noise_levels // steps).all()) == lands
+    assert load_description(SHIPPED / "hand_over_banana")["model"]["sampling_steps"] == 8, "checkpoints keep their own"
 
 
 def test_another_denoiser_takes_the_place_of_the_transformer(
