@@ -56,6 +56,7 @@ class Emulator:
         device_hz: float = 100.0,
         frame_hz: float = 12.5,
         time_limit_s: float = 15.0,
+        robot_model: str = "primitives",
         capture: Path | None = None,
     ) -> Self:
         """Returns the emulator of a MuJoCo world, not started yet; see the program's `--help` for the arguments."""
@@ -69,7 +70,7 @@ class Emulator:
             "--device-hz",
             str(device_hz),
         ]
-        arguments += ["--frame-hz", str(frame_hz), "--time-limit", str(time_limit_s)]
+        arguments += ["--frame-hz", str(frame_hz), "--time-limit", str(time_limit_s), "--robot-model", robot_model]
         arguments += ["--lock-step"] * lock_step + (["--capture", str(capture)] if capture else [])
         return cls(arguments)
 

@@ -14,6 +14,7 @@ def add_world_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cameras", default="", help="of the task, comma-separated; empty for none")
     parser.add_argument("--image-size", type=int, default=128, help="rows and columns of the pictures")
     parser.add_argument("--frame-hz", type=float, default=12.5, help="pictures per second")
+    parser.add_argument("--robot-model", default="primitives", help="what the arms of a task are drawn with; or menagerie")
     parser.add_argument("--device-hz", type=float, default=100.0, help="messages per second")
     parser.add_argument("--time-limit", type=float, default=15.0, help="seconds until an episode expires")
 
@@ -37,5 +38,6 @@ def kuka_world(settings: argparse.Namespace) -> tuple[Embodiment, Plant]:
         device_hz=settings.device_hz,
         frame_hz=settings.frame_hz,
         time_limit_s=settings.time_limit,
+        robot_model=settings.robot_model,
     )
     return plant.embodiment, plant

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from stringline.datasets.contract import Array
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.sim.evaluation import open_world
+from stringline.sim.robot_model import PRIMITIVES, RobotModel
 
 Vector = NDArray[np.float64]
 
@@ -24,9 +25,10 @@ class TaskPlant:
         device_hz: Periods per second.
         frame_hz: Pictures per second.
         time_limit_s: When an episode expires.
+        robot_model: What the arms are drawn with.
 
     Raises:
-        ValueError: There is no such task or camera.
+        ValueError: There is no such task, camera or robot model.
     """
 
     def __init__(
@@ -38,10 +40,17 @@ class TaskPlant:
         device_hz: float = 100.0,
         frame_hz: float = 12.5,
         time_limit_s: float = 15.0,
+        robot_model: RobotModel = PRIMITIVES,
     ) -> None:
         self.period_s = 1.0 / device_hz
         self._world = open_world(
-            task, cameras=cameras, image_size=image_size, control_hz=device_hz, frame_hz=frame_hz, time_limit_s=time_limit_s
+            task,
+            cameras=cameras,
+            image_size=image_size,
+            control_hz=device_hz,
+            frame_hz=frame_hz,
+            time_limit_s=time_limit_s,
+            robot_model=robot_model,
         )
         self._frames: dict[str, Array] = {}
         self._outcome: dict[str, bool | int | float | str] = {}
