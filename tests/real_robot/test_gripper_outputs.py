@@ -41,7 +41,7 @@ class Cell:
             assert self._count < 60
 
     def go(self, opening: float | None, periods: int = 1) -> Monitoring:
-        controller = self._cell.controllers["arm"]
+        controller, told = self._cell.controllers["arm"], Monitoring()
         for _ in range(periods):
             self._cell.advance()
             (data,) = controller.tick()

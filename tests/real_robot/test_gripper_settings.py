@@ -1,11 +1,14 @@
 """Grippers by configuration: what is chosen, and what is said of what cannot be."""
 
 import re
+from dataclasses import fields
 from typing import Any
 
 import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
 
-from stringline.real_robot.arm_kinds import FriArms
+from stringline.real_robot.arm_kinds import FriArms, arm_kind
 from stringline.real_robot.drivers.fri.driver import FriDriver
 from stringline.real_robot.drivers.fri.enums import IoType
 from stringline.real_robot.drivers.fri.gripper import IoGripper
@@ -128,3 +131,23 @@ def test_an_emulator_is_told_what_its_driver_has_to_find() -> None:
     assert (settings.gripper_commands, settings.gripper_states) == ("C_{arm}", "S_{arm}")
     with pytest.raises(SystemExit, match="would share the channels"):
         program.main(["--arms", "two", "--gripper", WSG_LCM])
+
+
+def test_the_configurations_of_arms_name_all_settings_and_their_defaults() -> None:
+    found: dict[tuple[str, str], Any] = {}
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        for robot, transport in (("kuka", FRI_OUTPUT), ("kuka", WSG_LCM), ("kuka_emulated", WSG_LCM)):
+            chosen = ["task=kuka_pick", f"robot={robot}", f"robot.driver.gripper.transport={transport}"]
+            found[robot, transport] = OmegaConf.to_container(compose("deploy", overrides=chosen).robot, resolve=True)
+    real = [found["kuka", transport]["driver"]["gripper"] for transport in (FRI_OUTPUT, WSG_LCM)]
+    assert [gripper_settings(one, ONE) for one in real] == [IoGripper("Gripper.Opening"), WsgGripper()]
+    for transport, kind in ((FRI_OUTPUT, IoGripper), (WSG_LCM, WsgGripper)):
+        assert set(real[0][transport]) == {field.name for field in fields(kind)}
+    emulated = found["kuka_emulated", WSG_LCM]
+    arms = arm_kind(emulated)
+    emulator = arms.emulator(lock_step=True, cameras=(), image_size=64, settings=emulated["emulator"])
+    assert emulator._arguments[-10:-8] == ["--gripper", WSG_LCM]
+    channels = ["--gripper-commands", "SCHUNK_WSG_COMMAND_{arm}", "--gripper-states", "SCHUNK_WSG_STATUS_{arm}"]
+    assert emulator._arguments[-4:] == channels
+    driver = arms.driver({"arm": "127.0.0.1:30200"}, period_s=0.01, lock_step=True, read_only=True)
+    assert driver.servos[1] == "arm/gripper (SCHUNK_WSG_STATUS_arm)"

@@ -197,7 +197,7 @@ class SchunkWsg:
 
     def _checked(self, message: LcmMessage) -> dict[str, float]:
         found = SCHUNK_STATUS.decode(message.payload)
-        status = {name: value for name, value in found.items() if isinstance(value, int | float)}
+        status = {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
         if not all(map(math.isfinite, status.values())):
             raise LcmDecodeError(f"Its state is {status}; expected are finite numbers.")
         longest = max(self._settings.stroke_mm, self._settings.opened_mm)
