@@ -1,4 +1,4 @@
-"""An emulator program ends when its owner does, also one whose owner never got as far as to connect to it."""
+"""An emulator program ends when its owner does, also one whose owner never got as far as to connect; and what it refuses."""
 
 import logging
 import os
@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import stringline
+from stringline.real_robot.emulators import aloha
 from stringline.real_robot.emulators.control import ControlSocket, is_pipe, local_sockets
 from stringline.real_robot.emulators.messages import receive, send
 
@@ -98,6 +99,11 @@ def test_the_client_comes_first_if_both_happen_at_once(listener: socket.socket) 
     control.serve()
     assert control.left
     os.close(reading)
+
+
+def test_a_task_of_other_arms_is_refused_in_a_line() -> None:
+    with pytest.raises(SystemExit, match=r"^kuka_pick is for iiwa14; these arms are aloha\. Choose its robot=\.$"):
+        aloha.main(["--task", "kuka_pick", "--cameras", "", "--lock-step"])
 
 
 def test_an_input_that_is_no_pipe_says_nothing(listener: socket.socket) -> None:
