@@ -52,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device-hz", type=float, default=100.0, help="periods per second")
     parser.add_argument("--frame-hz", type=float, default=12.5, help="pictures per second")
     parser.add_argument("--time-limit", type=float, default=15.0, help="seconds until an episode expires")
+    parser.add_argument("--robot-model", default="primitives", help="what the arms are drawn with; or menagerie")
     parser.add_argument("--lock-step", action="store_true", help="go on only when told to, instead of in real time")
     parser.add_argument("--capture", type=Path, help="folder for the bytes that drivers send, one file per arm")
     return parser
@@ -76,6 +77,7 @@ def _plant(settings: argparse.Namespace) -> Plant:
         device_hz=settings.device_hz,
         frame_hz=settings.frame_hz,
         time_limit_s=settings.time_limit,
+        robot_model=settings.robot_model,
     )
     if plant.embodiment.name != ALOHA.name:
         plant.close()
