@@ -26,6 +26,8 @@ _TARGET = re.compile(r"stringline(\.[A-Za-z_]\w*)+")
 def save_checkpoint(directory: Path, model: nn.Module, description: Mapping[str, Any]) -> None:
     """Writes a checkpoint so that no reader ever sees half of one; see `replaced_directory`.
 
+    Who reads while it is replaced may find the description of one and the weights of the next, which fits.
+
     Args:
         directory: Where `weights.safetensors` and `checkpoint.yaml` shall stand.
         model: Its state dict is written as it is.

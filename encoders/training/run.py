@@ -132,8 +132,8 @@ class Run:
     def _save(self, done: int, stop: StopSignals) -> None:
         """Saves the state when it is time to, when a stop was asked for, or when the model is the best so far.
 
-        The best model is kept after its state. So a run that is killed never goes on from before the model that it has kept, to
-        find perhaps, where sums are not always the same, that another one is best.
+        The best model is kept after its state. So no killed run goes on from before a model that it has kept, whose loss might
+        come out otherwise the second time.
 
         Raises:
             Stopped: A stop was asked for, and there is still something to do.
