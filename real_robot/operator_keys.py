@@ -72,6 +72,7 @@ class TerminalKeys:
         except (OSError, ValueError):  # Standard input may be closed or no file at all.
             self._terminal = -1
         self._before = ""
+        self._watched = self.available
 
     @property
     def available(self) -> bool:
@@ -90,8 +91,12 @@ class TerminalKeys:
             self._before = ""
 
     def pressed(self) -> Key | None:
-        """Returns the next key that was pressed and means something, if there is one."""
-        return self._next(0.0)
+        """Returns the next key that was pressed and means something, if there is one; `Key.END` once the terminal hangs up."""
+        key = self._next(0.0)
+        if self._watched and not self.available:
+            self._watched = False
+            return Key.END
+        return key
 
     def wait(self, *keys: Key) -> Key:
         """Waits for one of these keys; without a terminal `Key.END` comes at once."""
@@ -109,7 +114,6 @@ class TerminalKeys:
                 byte = b""
             if not byte:
                 self._terminal = -1
-                return Key.END
             if (key := known.get(byte.decode("ascii", "replace").lower())) is not None:
                 return key
         return None

@@ -1,5 +1,7 @@
 """The ALOHA driver over pseudo-terminals, against servos that are silent, broken, wrong or gone."""
 
+import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from stringline.real_robot.drivers.driver import WATCHDOG_EXPIRED, RobotNotReady
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel import protocol
 from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
-from stringline.real_robot.drivers.dynamixel.bus import Bus, LinkLostError, gather, sync_read
+from stringline.real_robot.drivers.dynamixel.bus import Bus, LinkLostError, claim, gather, sync_read
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, Parser
 from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.limits import SafetyLimits
@@ -139,6 +141,8 @@ def test_a_hanging_line_is_silent_but_not_lost(emulator: Emulator) -> None:
     start = time.monotonic()
     state = arms.read(time.monotonic)
     assert time.monotonic() - start < 5.0
+    heard = state.time
+    assert arms.read(time.monotonic).time <= heard  # Nobody has said anything new of the left arm.
     assert (state.servo_misses[:9] == 1).all()
     assert not state.servo_misses[9:].any()
     assert not state.lost.any()
@@ -153,6 +157,33 @@ def test_a_port_belongs_to_one_program(emulator: Emulator) -> None:
     first.close()
     second.open()
     second.close()
+
+
+def test_a_claimed_terminal_is_nobody_elses() -> None:
+    """As any other program would open it. Root may, so it is opened by somebody else."""
+    far, near = os.openpty()
+    name = os.ttyname(near)
+    os.chmod(name, 0o666)
+    user = {"user": 65534, "group": 65534} if os.getuid() == 0 else {}
+    for claimed in (False, True):
+        if claimed:
+            claim(near)
+        done = subprocess.run(["/bin/sh", "-c", f": <> {name}"], capture_output=True, text=True, check=False, **user)
+        assert (done.returncode != 0) == claimed
+        assert ("busy" in done.stderr) == claimed
+    os.close(near)
+    os.close(far)
+
+
+def test_the_shortest_watchdog_is_one(waiting_emulator: Emulator) -> None:
+    """A register of 0 would be none at all."""
+    arms = AlohaDriver(waiting_emulator.ports, bus_watchdog_s=0.001, answer_timeout_s=0.2)
+    arms.connect()
+    arms.arm()
+    for _ in range(4):
+        waiting_emulator.advance({})
+    assert (arms.read(time.monotonic).servo_error == WATCHDOG_EXPIRED).all()
+    arms.close()
 
 
 def test_missing_ports_are_all_named() -> None:

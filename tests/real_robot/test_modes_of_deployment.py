@@ -122,7 +122,9 @@ def test_a_divergence_is_that_of_the_same_moments() -> None:
     assert other.largest[3] == pytest.approx(0.0)
 
 
-def test_a_twin_gets_the_same_plans_and_equal_worlds_stay_together(emulator: Emulator) -> None:
+def test_a_twin_gets_the_same_plans_and_equal_worlds_stay_together(
+    emulator: Emulator, caplog: pytest.LogCaptureFixture
+) -> None:
     divergence = Divergence(ALOHA)
     with (
         Emulator(["--plant", "first_order"]) as world,
@@ -151,6 +153,10 @@ def test_a_twin_gets_the_same_plans_and_equal_worlds_stay_together(emulator: Emu
             assert time.monotonic() < deadline
             time.sleep(0.01)
         assert twin.latest().mode is not Mode.FAULT
+        twin.close()
+        device.begin()
+        assert device.twin is None
+        assert "The arms go on without their twin" in caplog.text
 
 
 def test_shadows_that_diverge_from_their_masters_are_refused_before_torque(emulator: Emulator) -> None:
@@ -183,6 +189,14 @@ def test_keys_come_at_once_and_without_a_return(terminal: tuple[int, TerminalKey
     assert [keys.pressed(), keys.pressed(), keys.pressed()] == [Key.HOLD, Key.END, None]
     os.write(typing, b" r")
     assert keys.wait(Key.RESET, Key.END) is Key.RESET
+
+
+def test_a_terminal_that_hangs_up_is_the_end() -> None:
+    typing, reading = pty.openpty()
+    with os.fdopen(reading, "r") as stream, TerminalKeys(stream) as keys:
+        os.close(typing)
+        assert keys.pressed() is Key.END
+        assert keys.wait(Key.HOLD) is Key.END
 
 
 def test_without_a_terminal_there_are_no_keys_and_waiting_ends(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 from stringline.datasets.contract import Array, Camera, Contract, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunk import ActionChunk
+from stringline.policies.executed_session import ExecutedSession, Plain
+from stringline.policies.latency import Latency
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.device_state import DeviceState
 from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
@@ -120,6 +123,48 @@ def test_fresh_pictures_come_with_the_pose_of_their_camera(device: DeviceProcess
     run(robot(device, SEEING, age=0.05), session, 0.3)
     expected = ALOHA.camera_poses(ALOHA.home)["overhead"]
     assert np.allclose(session.seen[0]["T_base_camera/overhead"], expected, atol=1e-6)
+
+
+def test_an_answer_to_what_was_seen_long_ago_is_not_followed_however_it_is_executed(emulator: Emulator) -> None:
+    """As from a server that stood still: its plan is due from when it comes, and yet of another time."""
+    driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
+    limits = replace(SafetyLimits.of(ALOHA, soft_start_s=0.0), oldest_plan_s=0.2)
+    with DeviceProcess(driver, ALOHA, limits) as device:
+        device.connect()
+        device.arm()
+        for seconds in (0.3, 0.0):
+            policy = Towards(away(0.2), seconds=seconds, waypoints=6)
+            session = ExecutedSession(Plain(policy), 50.0, Latency(50.0), execute_steps=6, clock=time.monotonic)
+            episode = robot(device).run(session, 1.0, execute_steps=6, done=lambda: False, report=lambda *_: None)
+            assert episode.plans >= 2
+            assert (episode.refused == episode.plans) == (seconds > 0.2)
+            assert (abs(device.latest().command[0]) < 0.01) == (seconds > 0.2)
+
+
+def test_a_plan_ahead_of_the_next_one_grows_old_by_itself(device: DeviceProcess) -> None:
+    """What follows in three seconds does not make the plan in force any younger."""
+    now = time.monotonic()
+    device.begin()
+    device.send(ActionChunk(now + np.array([0.0, 9.0]), np.tile(away(0.1), (2, 1)).astype(np.float32)), 0.0, now - 1.7)
+    device.send(ActionChunk(now + np.array([1.9, 9.0]), np.tile(away(0.2), (2, 1)).astype(np.float32)), 0.0, now)
+    deadline = time.monotonic() + 5.0
+    while not device.latest().counts[Reason.OLD_PLAN]:
+        assert time.monotonic() < min(deadline, now + 1.8)
+        time.sleep(0.01)
+
+
+class FirstNonsense(Towards):
+    """Its first answer is none, and its second is far away."""
+
+    def plan(self, observation: Observation) -> ActionChunk:
+        chunk = super().plan(observation)
+        return ActionChunk(chunk.time, np.full_like(chunk.action, np.nan)) if len(self.seen) == 1 else chunk
+
+
+def test_the_first_move_is_that_of_the_first_plan_that_is_one(device: DeviceProcess) -> None:
+    with pytest.raises(ValueError, match=r"begin 1.50 away from where left/waist is; allowed: 0.5"):
+        run(robot(device), FirstNonsense(away(1.5)), 1.0)
+    assert np.abs(device.latest().command - ALOHA.home).max() < 0.01
 
 
 def test_a_first_move_that_is_too_far_is_refused(device: DeviceProcess) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from stringline.datasets.contract import Array, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunk import ActionChunk
+from stringline.real_robot.approach import Approach
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.device_state import DeviceState
 from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
@@ -21,7 +22,7 @@ from stringline.real_robot.emulators.leaders import LeaderEmulator
 from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.operator_keys import Key, NoKeys
 from stringline.real_robot.real_time import LiveEpisode, RealTimeRobot
-from stringline.real_robot.reasons import Reason
+from stringline.real_robot.reasons import Mode, Reason
 from stringline.real_robot.supervised_run import SupervisedRun, Supervision
 from stringline.real_robot.teleoperation import Teleoperation
 
@@ -112,6 +113,55 @@ def test_h_brings_the_arms_home(device: DeviceProcess) -> None:
     hand = Hand([(0.6, Key.HOME)])
     run(Supervision(device, ALOHA, hand, home_s=0.5))
     assert np.abs(device.latest().command - ALOHA.home).max() < 0.01
+
+
+def test_a_key_stops_the_way_home(device: DeviceProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    away = np.array([ALOHA.home])
+    away[0, 0] = 1.0
+    Approach(device, ALOHA).to(away[0], 0.5, "there")
+    hand = Hand([(0.0, Key.HOME), (1.0, Key.HOLD)])
+    run(Supervision(device, ALOHA, hand, home_s=4.0))
+    stopped = device.latest().command[0]
+    assert 0.1 < stopped < 0.99
+    time.sleep(0.2)
+    assert device.latest().command[0] == stopped
+    assert "The arms hold." in capsys.readouterr().out
+
+
+def test_ctrl_c_brakes_before_anybody_else_is_waited_for(device: DeviceProcess) -> None:
+    """The plan at hand lasts for 0.6 s."""
+    seen: list[DeviceState] = []
+
+    def interrupt(states: list[DeviceState]) -> None:
+        seen.extend(states)
+        if states and abs(states[-1].command[0]) > 0.05:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Supervision(device, ALOHA, NoKeys(), watchers=(interrupt,)))
+    held = device.latest().command
+    assert device.latest().session > seen[-1].session
+    time.sleep(0.2)
+    assert np.array_equal(device.latest().command, held)
+
+
+def test_a_fault_that_comes_while_the_arms_hold_is_told_and_wants_a_reset(
+    emulator: Emulator, device: DeviceProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        emulator.fault("left", "overload", 2)
+        deadline = time.monotonic() + 20.0
+        while device.latest().mode is not Mode.FAULT:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    hand = Hand([(0.3, Key.HOLD)], [Key.HOLD, Key.END])
+    hand.before_answer = fail
+    episode = run(Supervision(device, ALOHA, hand))
+    assert hand.asked[1] == (Key.RESET, Key.END)
+    assert "left/shoulder" in episode.fault[0]
+    assert "left/shoulder" in capsys.readouterr().out
+    assert device.latest().mode is Mode.FAULT  # Nobody has said that it is over.
 
 
 class Confused(Circling):
