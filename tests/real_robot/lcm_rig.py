@@ -45,8 +45,12 @@ class LcmRig(DeviceRig):
         self._before = self.driver.writes
         # As in configs/robot: commands that are lost must not make the next one too large for the controller.
         limits = SafetyLimits.of(body, soft_start_s=0.0, acceleration=30.0, margin_rad=0.02, speed_share=0.25)
-        super().__init__(emulator, self.driver, body, limits)
-        assert not any(file.stat().st_size for file in folder.glob("*.bin"))  # Nothing is said before it is time.
+        try:
+            super().__init__(emulator, self.driver, body, limits)
+            assert not any(file.stat().st_size for file in folder.glob("*.bin"))  # Nothing is said before it is time.
+        except BaseException:
+            self.driver.close()
+            raise
 
     def begin_world(self) -> None:
         """Begins an episode of the world as well."""

@@ -1,8 +1,8 @@
-"""Takes each stage out of the safety filter, and each guard out of the driver over FRI, and demands that a test notices.
+"""Takes each stage out of the safety filter, and each guard out of KUKA's drivers, and demands that a test notices.
 
 Rules of chunks, stages, spaces that arms keep off, and the bounds within the limiter are taken out one at a time, each in a
-process of its own that runs the filter's tests until the first one fails; so is what the driver holds to below the filter, with
-the driver's tests. What nobody misses does nothing, or lacks a test. `make mutate` tries all;
+process of its own that runs the filter's tests until the first one fails; so is what drivers over FRI and LCM hold to below the
+filter, with their own tests. What nobody misses does nothing, or lacks a test. `make mutate` tries all;
 `python tests/real_robot/mutate.py WORD ...` those whose name has one of the words in it.
 """
 
@@ -27,16 +27,24 @@ from stringline.real_robot.drivers.fri.arm import FriArm
 from stringline.real_robot.drivers.fri.driver import FriDriver
 from stringline.real_robot.drivers.fri.link import FriLink
 from stringline.real_robot.drivers.fri.playback import Playback
+from stringline.real_robot.drivers.lcm import arm as lcm_arm
+from stringline.real_robot.drivers.lcm import driver as lcm_driver
+from stringline.real_robot.drivers.lcm import program, status
+from stringline.real_robot.drivers.lcm.arm import LcmArm
+from stringline.real_robot.drivers.lcm.inbox import StatusInbox
+from stringline.real_robot.drivers.lcm.program import DrakeProgram
+from stringline.real_robot.drivers.lcm.status import ArmReport
 from stringline.real_robot.limiter import MotionLimiter
 from stringline.real_robot.stages import motion
 from stringline.real_robot.stages.cycle import Cycle, SettledStage
 from stringline.real_robot.stages.motion import MotionLimits
 
 ROOT = Path(__file__).parents[2]
-FRI = "FRI "
+FRI, LCM = "FRI ", "LCM "
 SUITES = {
     "": ("test_safety.py", "test_limiter.py", "test_filter_properties.py"),
     FRI: ("test_fri_driver.py", "test_fri_faults.py"),
+    LCM: ("test_lcm_program.py", "test_lcm_driver.py", "test_lcm_faults.py"),
 }
 TIMEOUT_S = 300
 Vector = NDArray[np.float64]
@@ -123,14 +131,14 @@ def without_notice(forgotten: Callable[[Bar], bool]) -> None:
     FriArm._notice = selective  # type: ignore[method-assign]
 
 
-def without_reading_only() -> None:
+def without_reading_only(owner: Any) -> None:
     """Lets an arm that is only to be read be moved."""
-    build = FriArm.__init__
+    build = owner.__init__
 
-    def init(self: FriArm, *given: Any, **more: Any) -> None:
+    def init(self: Any, *given: Any, **more: Any) -> None:
         build(self, *given, **{**more, "read_only": False})
 
-    FriArm.__init__ = init  # type: ignore[method-assign]
+    owner.__init__ = init
 
 
 def fri_mutants() -> dict[str, Callable[[], None]]:
@@ -158,8 +166,34 @@ def fri_mutants() -> dict[str, Callable[[], None]]:
         found[name] = functools.partial(without_method, owner, attribute, value)
     found["entering is told"] = functools.partial(without_notice, lambda event: event is Bar.ENTERED)
     found["stops that are over are told"] = functools.partial(without_notice, lambda event: event >= FIRST_STOP)
-    found["reading only"] = without_reading_only
+    found["reading only"] = functools.partial(without_reading_only, FriArm)
     return {FRI + name: change for name, change in found.items()}
+
+
+def lcm_mutants() -> dict[str, Callable[[], None]]:
+    """Returns what can be taken out of the driver over LCM, by name."""
+    instead: dict[str, tuple[Any, str, Any]] = {
+        "order of messages": (StatusInbox, "_is_old", lambda *_: False),
+        "order of times": (StatusInbox, "_is_back", lambda *_: False),
+        "what happens to a program": (StatusInbox, "_notice", lambda *_: None),
+        "numbers": (status, "_MAY_BE_NO_NUMBERS", status._ROWS),
+        "silence": (program, "_LOST_AFTER", 1 << 30),
+        "guard time": (program, "_GUARD_US", 0),
+        "other commanders": (program, "_FOREIGN_US", 0),
+        "greeting": (DrakeProgram, "problem", lambda _: ""),
+        "seal": (lcm_driver, "checked", lambda command: command),
+        "distance to the last command": (lcm_arm, "_FASTEST_RAD_S", np.inf),
+        "distance to the arm": (lcm_arm, "_STRAYED_RAD", np.inf),
+        "doing as told": (LcmArm, "_does_as_told", lambda *_: True),
+        "where commands begin": (LcmArm, "let_go", lambda _: None),
+        "what happens to an arm": (LcmArm, "_notice", lambda *_: None),
+        "motion of the controller": (ArmReport, "in_motion", True),
+    }
+    found: dict[str, Callable[[], None]] = {}
+    for name, (owner, attribute, value) in instead.items():
+        found[name] = functools.partial(without_method, owner, attribute, value)
+    found["reading only"] = functools.partial(without_reading_only, DrakeProgram)
+    return {LCM + name: change for name, change in found.items()}
 
 
 def mutants() -> dict[str, Callable[[], None]]:
@@ -174,12 +208,12 @@ def mutants() -> dict[str, Callable[[], None]]:
     for name in ("velocity", "acceleration", "room to stop"):
         found[f"bound {name}"] = functools.partial(without_bound, name)
     found["waiting"] = without_waiting
-    return found | fri_mutants()
+    return found | fri_mutants() | lcm_mutants()
 
 
 def suite_of(name: str) -> str:
     """Returns which tests a mutant is for."""
-    return FRI if name.startswith(FRI) else ""
+    return next((suite for suite in (FRI, LCM) if name.startswith(suite)), "")
 
 
 class FirstFailure:

@@ -92,15 +92,21 @@ class StatusInbox:
                 self._notice(Bar.TWO_PROGRAMS)
                 return None
             self._begin(message.source)
-        elif not lost and not 0 < (message.sequence - self._sequence) % (1 << 32) < 1 << 31:
+        elif not lost and self._is_old(message):
             self.stale += 1
             return None
-        elif not lost and status.utime < self._utime:
+        elif not lost and self._is_back(status):
             self._notice(Bar.CLOCK)
             return None
-        elif status.utime < self._utime:
+        elif self._is_back(status):
             self._forget()  # The clock has been set back: from here on it is that.
         return self._accept(status, message.sequence)
+
+    def _is_old(self, message: LcmMessage) -> bool:
+        return not 0 < (message.sequence - self._sequence) % (1 << 32) < 1 << 31
+
+    def _is_back(self, status: IiwaStatus) -> bool:
+        return status.utime < self._utime
 
     def _begin(self, source: Source) -> None:
         if self._source is not None:

@@ -22,7 +22,7 @@ _ROWS = (
     "joint_torque_measured",
     "joint_torque_external",
 )
-_MAY_BE_NO_NUMBER = "joint_position_ipo"  # NaN while the controller takes no commands.
+_MAY_BE_NO_NUMBERS = ("joint_position_ipo",)  # NaN while the controller takes no commands.
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ class IiwaStatus:
             raise LcmDecodeError(f"A status of {joints} joints; expected are {JOINTS * arms}.")
         rows = {name: np.array(told[name], dtype=np.float64).reshape(arms, JOINTS) for name in _ROWS}
         for name, values in rows.items():
-            if name != _MAY_BE_NO_NUMBER and not np.isfinite(values).all():
+            if name not in _MAY_BE_NO_NUMBERS and not np.isfinite(values).all():
                 raise LcmDecodeError(f"{name} is {values.tolist()}; expected are finite numbers.")
         assert isinstance(utime, int)
         return cls(utime, tuple(ArmReport(*(rows[name][arm] for name in _ROWS)) for arm in range(arms)))

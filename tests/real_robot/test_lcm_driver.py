@@ -119,9 +119,21 @@ class Program:
         self._thread.join()
 
 
+MADE: list[LcmDriver] = []
+
+
 def driver(**settings: Any) -> LcmDriver:
     usual: dict[str, Any] = {"period_s": 0.01, "connect_timeout_s": 2.0, "arm_timeout_s": 0.15}
-    return LcmDriver({"arm": DEFAULT_ADDRESS}, **usual | settings)
+    MADE.append(LcmDriver({"arm": DEFAULT_ADDRESS}, **usual | settings))
+    return MADE[-1]
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Leaves no port open, whatever becomes of a test."""
+    yield
+    while MADE:
+        MADE.pop().close()
 
 
 @pytest.mark.parametrize(
@@ -167,7 +179,6 @@ def test_arms_that_take_no_commands_are_not_armed(make: Callable[[], Program], w
         arms.connect()
         with pytest.raises(RobotNotReadyError, match=f"arm takes no commands: .*{words}"):
             arms.arm()
-        arms.close()
 
 
 def test_a_program_that_does_not_know_the_time_or_has_gone_silent_is_not_spoken_to() -> None:
@@ -180,7 +191,6 @@ def test_a_program_that_does_not_know_the_time_or_has_gone_silent_is_not_spoken_
         arms._programs[0].inbox.ready_at = 0
         with pytest.raises(RobotNotReadyError, match="nothing has come from its driver program lately"):
             arms.arm()
-        arms.close()
 
 
 def test_whoever_only_reads_is_let_in_and_publishes_nothing() -> None:
@@ -195,7 +205,6 @@ def test_whoever_only_reads_is_let_in_and_publishes_nothing() -> None:
         assert arms._programs[0].command({"arm": np.array(PLACE)}) == []
         own = arms._programs[0].link.own
         assert own not in {message.source for message in listener.receive()}
-        arms.close()
 
 
 def test_only_what_the_filter_made_is_sent() -> None:
