@@ -27,6 +27,7 @@ from stringline.sim.record import record_episode
 from stringline.sim.robot import Robot
 from stringline.sim.robot_model import RobotModel, dress
 from stringline.sim.tasks.catalogue import make_task
+from stringline.sim.teleop.shapes import drawn_bodies
 
 POSES, SEED = 4, 3
 NEAR_M = 0.001
@@ -130,6 +131,11 @@ def test_what_it_has_no_meshes_of_stays_and_the_rest_is_hidden_but_there() -> No
     drawn_kinds = {int(aloha.geom_type[geom]) for geom in range(aloha.ngeom) if aloha.geom_group[geom] == DRAWN}
     assert drawn_kinds == {int(mujoco.mjtGeom.mjGEOM_MESH)}
     assert sum(np.allclose(aloha.geom_rgba[geom], (0.7, 0.7, 0.7, 1.0)) for geom in range(aloha.ngeom)) == 2
+    bodies = list(drawn_bodies(aloha))  # For the page of teleoperation.
+    assert len(bodies) == 2 * 9
+    assert all(len(surface.faces) % 12 == 0 for body in bodies for surface in body.surfaces.values()), (
+        "a box is twelve triangles"
+    )
 
 
 def states(world: TaskEnvironment, actions: Array) -> list[Array]:
