@@ -124,5 +124,6 @@ class ServoLine:
             while self._starts and self._starts[0] <= self._taken:
                 begins = self._starts.popleft() == self._taken or begins
             end = min(ready, self._starts[0] - self._taken) if self._starts else ready
-            self.check.take(self._waiting[:end], begins=begins)
+            # Where the arms were measured, from where an episode begins, is not on the wire.
+            self.check.take(self._waiting[:end], begins=begins, departed=True)
             self._waiting, self._taken = self._waiting[end:], self._taken + end

@@ -29,17 +29,19 @@ class ArmCheck:
     def __init__(self, lower: Vector, upper: Vector, step: Vector, change: Vector) -> None:
         self._lower, self._upper, self._step, self._change = lower, upper, step, change
         self._last: Vector | None = None
-        self._moved = np.zeros_like(lower)
+        self._moved, self._begins = np.zeros_like(lower), False
         self.goals = self.violations = 0
         self.velocity = self.acceleration = self.resumed = 0.0
         self.beyond = -np.inf
 
-    def take(self, goals: Vector, *, begins: bool) -> None:
+    def take(self, goals: Vector, *, begins: bool, departed: bool = False) -> None:
         """Looks at further goals.
 
         Args:
             goals: (T, n).
-            begins: Whether an episode begins with them: where the arms were measured, at rest.
+            begins: Whether an episode begins with them, at rest.
+            departed: Whether its first goal may be a step away already from where it began. That step cannot be seen, so the
+                next one may be larger by what may have been the first.
         """
         if not len(goals):
             return
@@ -47,12 +49,15 @@ class ArmCheck:
         if begins and last is not None:
             self.resumed = max(self.resumed, float(np.abs(goals[0] - last).max()))
         if begins or last is None:
-            last, self._moved = goals[0], np.zeros_like(self._lower)
+            last, self._moved, self._begins = goals[0], np.zeros_like(self._lower), begins and departed
         path = np.concatenate([last[None], goals])
         moved = np.concatenate([self._moved[None], np.diff(path, axis=0)])
         outside = np.maximum(self._lower - goals, goals - self._upper).max(axis=1)
         fast = (np.abs(moved[1:]) / self._step).max(axis=1)
         sudden = (np.abs(np.diff(moved, axis=0)) / self._change).max(axis=1)
+        first = 1 if begins else 0
+        if self._begins and first < len(goals):
+            sudden[first], self._begins = max(sudden[first] - 1.0, 0.0), False
         bad = ~((outside <= _ROUNDING) & (fast <= 1 + _ROUNDING) & (sudden <= 1 + _ROUNDING))
         self.goals, self.violations = self.goals + len(goals), self.violations + int(bad.sum())
         self.beyond = max(self.beyond, float(outside.max()))

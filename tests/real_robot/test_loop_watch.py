@@ -141,6 +141,19 @@ def test_a_jump_on_the_wire_is_seen_unless_an_episode_begins_with_it(device: Dev
     assert (left.violations, left.goals) == (2, 9)
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_the_first_goal_of_an_episode_may_be_a_step_on_its_way_already(together: bool) -> None:
+    """A plan that is there with the first cycle is followed in it; what the arm left from is not on the wire."""
+    change = LIMITS.acceleration[0] * PERIOD**2
+    for speeds, expected in (((2, 3, 4), 0), ((0, 1, 2), 0), ((3.2, 3, 4), 1), ((2, 3.9, 4), 1)):
+        check, goals = servo_check("left", LIMITS, PERIOD), np.tile(ALOHA.home[:7], (len(speeds) + 1, 1))
+        check.take(np.tile(goals[0] + 0.1 * np.eye(7)[0], (3, 1)), begins=False)
+        goals[1:, 0] += change * np.cumsum(speeds)
+        for number, part in enumerate([goals] if together else np.split(goals, len(goals))):
+            check.take(part, begins=number == 0, departed=True)
+        assert check.violations == expected
+
+
 def test_a_tick_more_is_rounding_and_two_are_not() -> None:
     step, tick = LIMITS.velocity[0] * PERIOD, table.TICK_RAD
     home = ALOHA.home[:7]
