@@ -147,24 +147,33 @@ def solve_clouds(encounters: Sequence[Encounter], T_parent_camera: Matrix) -> Cl
     """
     found = _start(encounters, T_parent_camera)
     for within_m in ROUNDS_M:
-        pairs = {each.pose: _partners(each, found, within_m) for each in encounters}
-        used = {number: partners for number, partners in pairs.items() if len(partners.points) >= FEWEST_POINTS}
-        if len(used) < FEWEST_ALIGNED:
-            raise ValueError(
-                f"both cameras see enough of the same at {len(used)} of {len(encounters)} poses; needed: "
-                f"{FEWEST_ALIGNED}, with {FEWEST_POINTS} points each. Put things on the table that both see."
-            )
-        equations = {number: partners.equations() for number, partners in used.items()}
-        found = found @ _solved(list(equations.values()))
+        found = found @ _solved([partners.equations() for partners in _used(encounters, found, within_m).values()])
+    used = _used(encounters, found, ROUNDS_M[-1])
     weakest = determined(*(np.concatenate([getattr(one, name) for one in used.values()]) for name in ("points", "normals")))
     if weakest < WEAKEST:
         raise ValueError(
             f"what both cameras see is too flat to fix all six motions ({weakest:.1e} of {WEAKEST}). Put things of different "
             "heights on the table."
         )
-    refused = {number: f"{len(one.points)} points in common" for number, one in pairs.items() if number not in used}
+    refused = {each.pose: f"fewer than {FEWEST_POINTS} points in common" for each in encounters if each.pose not in used}
     each_mm = {number: 1e3 * float(np.sqrt(np.average(one.away**2, weights=one.weights))) for number, one in used.items()}
-    return CloudFit(found, *_unsure(list(equations.values())), each_mm, refused)
+    return CloudFit(found, *_unsure([partners.equations() for partners in used.values()]), each_mm, refused)
+
+
+def _used(encounters: Sequence[Encounter], T_parent_camera: Matrix, within_m: float) -> dict[int, _Partners]:
+    """Returns what is beside what at each pose at which both cameras see enough of the same, by its number.
+
+    Raises:
+        ValueError: These are too few.
+    """
+    pairs = {each.pose: _partners(each, T_parent_camera, within_m) for each in encounters}
+    used = {number: partners for number, partners in pairs.items() if len(partners.points) >= FEWEST_POINTS}
+    if len(used) < FEWEST_ALIGNED:
+        raise ValueError(
+            f"both cameras see enough of the same at {len(used)} of {len(encounters)} poses; needed: {FEWEST_ALIGNED}, with "
+            f"{FEWEST_POINTS} points each. Put things on the table that both see."
+        )
+    return used
 
 
 def _start(encounters: Sequence[Encounter], T_parent_camera: Matrix) -> Matrix:

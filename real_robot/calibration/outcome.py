@@ -16,6 +16,7 @@ from stringline.real_robot.cameras.camera import CameraError, Identity
 
 SCALE_OFF = 0.02  # A board that is so much larger or smaller than it is said to be is another one.
 UNSURE_MM, UNSURE_DEG = 2.0, 0.2
+_LEGEND = "Green circles: corners that were found. Yellow crosses: where they should be by the result."
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,12 +65,12 @@ def outcome_of(gallery: Gallery, name: str, identity: Identity, date: str) -> Ou
     )
     moved = said(inverse(mount.T_parent_camera) @ T)
     facts = [*facts, ("from where it was taken to be", moved), (f"pose in the frame of {mount.parent}", _shown(T))]
-    trouble = ""
+    trouble, legend = "", _LEGEND if gallery.settings.method is Method.BOARD else ""
     try:
         Calibration({name: camera}).demand(name, identity.serial)
     except CameraError as error:
         trouble = f"The camera {name!r}: {error}"
-    return Outcome(None if trouble else camera, CameraSummary(name, not trouble, facts, trouble, bars, photographs))
+    return Outcome(None if trouble else camera, CameraSummary(name, not trouble, facts, trouble, bars, photographs, legend))
 
 
 Found = tuple[Matrix, Mapping[str, float], list[tuple[str, str]], list[tuple[int, str, float]]]

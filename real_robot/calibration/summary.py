@@ -23,6 +23,7 @@ class CameraSummary:
         trouble: Why it was not written, in words.
         bars: What each pose left over: number of the pose, in words, and as a share of the largest.
         photographs: Its pictures.
+        legend: What is drawn into them.
     """
 
     name: str
@@ -31,6 +32,7 @@ class CameraSummary:
     trouble: str
     bars: Sequence[tuple[int, str, float]]
     photographs: Sequence[Photograph]
+    legend: str = ""
 
 
 def bars_of(residuals: Sequence[tuple[int, float]], unit: str) -> list[tuple[int, str, float]]:

@@ -35,7 +35,8 @@ class CalibratedCamera:
         parent: What carries it: `world`, or the arm whose gripper (TCP) frame does.
         T_parent_camera: (4, 4) camera (x right, y down, z forward) to what carries it, metres.
         size: Rows and columns of the pictures that it was measured in.
-        residual_mm: What was left over of places, as the root of the mean square, over poses that were held out.
+        residual_mm: What was left over of places, as the root of the mean square, over poses that were held out;
+            by clouds, the standard error.
         residual_deg: The same of angles.
         residual_px: The same of pixels, over all poses; None where no pixels were compared.
         intrinsics: fx, fy, cx, cy in pixels of these pictures; nothing where nobody noted them.

@@ -248,6 +248,7 @@ def test_poses_that_were_visited_can_be_visited_again(tmp_path: Path) -> None:
     file = tmp_path / "poses.yaml"
     file.write_text(write_poses([IIWA14.home, IIWA14.home + 0.1234]))
     found = CalibrationSettings.of(GOOD | {"poses": None, "poses_file": str(file)}, IIWA14).poses
+    assert found is not None
     np.testing.assert_allclose(found, [IIWA14.home, IIWA14.home + 0.1234], atol=1e-4)
     for text in ("a: [", "poses: 3"):
         file.write_text(text)

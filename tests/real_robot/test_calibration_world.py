@@ -41,6 +41,12 @@ def plan(choice: str, **changes: Any) -> CalibrationSettings:
     return CalibrationSettings.of(settings(f"calibration={choice}")["calibration"] | changes, IIWA14)
 
 
+def plan_poses(choice: str) -> list[list[float]]:
+    poses = plan(choice).poses
+    assert poses is not None
+    return [[float(value) for value in pose] for pose in poses]
+
+
 @pytest.fixture(scope="module")
 def on_table() -> Iterator[SimulatedCell]:
     cell = SimulatedCell(KukaBoardOnTable.name, ["overhead", "wrist"], (PX, PX))
@@ -89,21 +95,19 @@ def test_a_knocked_camera_is_found_by_a_board(choice: str, name: str, request: p
     assert (camera.serial, camera.parent, camera.size) == ("7", mount.parent, (PX, PX))
     assert camera.poses == len(gallery.shots[name]) >= 10
     assert len(list(tmp_path.glob(f"{name}_*.png"))) == len(chosen.poses if chosen.poses is not None else ())
-    # The same pictures, if the board had been said to be smaller than it is.
-    wrong = plan(choice, board={"square_mm": 25.0, "marker_mm": 18.3})
-    smaller = Gallery(wrong, cell.body, cell.contract, tmp_path, lambda _: None)
-    for number, q in enumerate(chosen.poses[:8] if chosen.poses is not None else (), 1):
-        smaller.take(number, cell.observe(q))
-    refused = outcome_of(smaller, name, Identity("7", PX, PX, 30.0), "today")
+
+
+def test_a_board_of_another_size_is_noticed(on_table: SimulatedCell, tmp_path: Path) -> None:
+    on_table.begin(3, {})
+    chosen = plan("kuka_wrist", board={"square_mm": 25.0, "marker_mm": 18.3}, poses=plan_poses("kuka_wrist")[:7])
+    refused = outcome_of(photographed(on_table, chosen, tmp_path), "wrist", Identity("7", PX, PX, 30.0), "today")
     assert refused.camera is None
     assert "say that a square of the board is 30.0 mm wide; configured is 25" in refused.summary.trouble
 
 
 def test_a_knocked_camera_is_found_by_the_cloud_of_another(on_table: SimulatedCell, tmp_path: Path) -> None:
     on_table.begin(2, {"overhead": KNOCK})
-    plain = plan("kuka_clouds")
-    assert plain.poses is not None
-    chosen = plan("kuka_clouds", looks=3, poses=plain.poses[:3].tolist())
+    chosen = plan("kuka_clouds", looks=3, poses=plan_poses("kuka_clouds")[:3])
     gallery = photographed(on_table, chosen, tmp_path)
     (mount,) = (mount for mount in IIWA14.cameras if mount.name == "overhead")
     outcome = outcome_of(gallery, "overhead", Identity("7", PX, PX, 30.0), "today")
@@ -122,6 +126,15 @@ def test_a_table_with_nothing_on_it_does_not_say_where_along_it_a_camera_is() ->
     flat = [Encounter(number, table, np.eye(4), table, np.eye(4)) for number in (1, 2, 3)]
     with pytest.raises(ValueError, match="at no pose. pose 1: what they see in common is too flat .*Put things on the table"):
         solve_clouds(flat, np.eye(4))
+    v, u = np.mgrid[:80, :80]
+    pyramid = (600 + 2 * np.abs(u - 40) + 3 * np.abs(v - 35)).astype(np.uint16)
+    seen = DepthMean(Camera("overhead", 80, 80, "simulated"), mean.intrinsics)
+    seen.add(pyramid)
+    alone = [Encounter(number, seen.surface(), np.eye(4), seen.surface(), np.eye(4)) for number in (1, 2)]
+    with pytest.raises(
+        ValueError, match="both cameras see enough of the same at 2 of 2 poses; needed: 3, with 300 points each"
+    ):
+        solve_clouds(alone, np.eye(4))
     with pytest.raises(ValueError, match="at no pose. there are no poses"):
         solve_clouds([], np.eye(4))
 
