@@ -192,24 +192,34 @@ def test_missing_ports_are_all_named() -> None:
         arms.connect()
 
 
-@pytest.mark.parametrize(
-    ("register", "value", "message"),
-    [
-        (table.DRIVE_MODE, 0, r"left/shoulder \(id 2\) .*: Drive Mode is 0; expected is 1"),
-        (table.OPERATING_MODE, 4, "Operating Mode is 4; expected is 3"),
-        (table.SECONDARY_ID, 7, "Secondary .Shadow. ID is 7; expected is 255"),
-        (table.MAX_POSITION, 2500, "position limits are -1.8.. to 0.6.. rad; the joint's are -1.850 to 1.257 rad"),
-    ],
-)
-def test_a_servo_that_is_set_otherwise_is_refused(
-    emulator: Emulator, register: table.Register, value: int, message: str
-) -> None:
+SET_OTHERWISE = [
+    (table.DRIVE_MODE, 0, r"left/shoulder \(id 2\) .*: Drive Mode is 0; expected is 1"),
+    (table.OPERATING_MODE, 4, "Operating Mode is 4; expected is 3"),
+    (table.RETURN_DELAY, 250, "Return Delay Time is 250; allowed: 0 to 10, of 2 us each"),
+    (table.SHUTDOWN, 0, "Shutdown is 0; expected is 52"),
+    (table.PROFILE_VELOCITY, 100, "Profile Velocity is 100; expected is 0"),
+    (table.PROFILE_ACCELERATION, 20, "Profile Acceleration is 20; expected is 0"),
+    (table.SECONDARY_ID, 7, "Secondary .Shadow. ID is 7; expected is 255"),
+    (table.MAX_POSITION, 2500, "position limits are -1.8.. to 0.6.. rad; the joint's are -1.850 to 1.257 rad"),
+]
+
+
+def test_a_servo_that_is_set_otherwise_is_refused(emulator: Emulator) -> None:
     bus = Bus(emulator.ports["left"])
-    bus.open()
-    bus.write_register(2, register, value)
-    bus.close()
-    with pytest.raises(RobotNotReadyError, match=message):
-        driver(emulator).connect()
+    for register, value, message in SET_OTHERWISE:
+        bus.open()
+        before = bus.read_register(2, register)
+        assert before is not None
+        bus.write_register(2, register, value)
+        bus.close()
+        with pytest.raises(RobotNotReadyError, match=message):
+            driver(emulator).connect()
+        bus.open()
+        bus.write_register(2, register, before)
+        bus.close()
+    sound = driver(emulator)
+    sound.connect()
+    sound.close()
 
 
 def test_a_servo_that_refuses_says_why(emulator: Emulator) -> None:

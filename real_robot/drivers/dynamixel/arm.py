@@ -116,12 +116,25 @@ class DynamixelArm:
             got = table.MODELS[model].name if model in table.MODELS else f"model {model}"
             return [f"it is a {got}; expected is a {' or '.join(kind.name for kind in kinds)}."]
         expected = {table.DRIVE_MODE: servo.drive_mode, table.SECONDARY_ID: servo.secondary_id}
+        expected[table.STATUS_RETURN_LEVEL] = table.ANSWERS_ALL
         if not self._passive:
-            expected[table.OPERATING_MODE] = servo.operating_mode
+            # Profiles that another program has left behind would make the joint follow something else than the filter's path.
+            expected |= {table.OPERATING_MODE: servo.operating_mode, table.SHUTDOWN: table.FACTORY_SHUTDOWN}
+            expected |= {table.PROFILE_VELOCITY: 0, table.PROFILE_ACCELERATION: 0}
         if servo.current_limit is not None:
             expected[table.CURRENT_LIMIT] = servo.current_limit
         found = [problem for register, value in expected.items() if (problem := self._compare(servo, register, value))]
-        return found + self._limit_problems(servo)
+        return found + self._pace_problems(servo) + self._limit_problems(servo)
+
+    def _pace_problems(self, servo: Servo) -> list[str]:
+        """Finds a servo that would answer too late for a cycle in which nine do, or has no watchdog."""
+        found, delay = [], self.bus.read_register(servo.ident, table.RETURN_DELAY)
+        if delay is None or delay > table.LONGEST_RETURN_DELAY:
+            found.append(f"{table.RETURN_DELAY.name} is {delay}; allowed: 0 to {table.LONGEST_RETURN_DELAY}, of 2 us each.")
+        firmware = self.bus.read_register(servo.ident, table.FIRMWARE)
+        if not self._passive and (firmware is None or firmware < table.FIRST_WITH_WATCHDOG):
+            found.append(f"its firmware is {firmware}; the bus watchdog needs {table.FIRST_WITH_WATCHDOG} or later.")
+        return found
 
     def _compare(self, servo: Servo, register: Register, expected: int) -> str:
         got = self.bus.read_register(servo.ident, register)

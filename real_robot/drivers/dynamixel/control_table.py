@@ -14,6 +14,10 @@ VELOCITY_UNIT_RAD_S = 0.229 * 2 * math.pi / 60
 WATCHDOG_UNIT_S = 0.02
 EEPROM_END = 64  # Registers below are locked while torque is on.
 NO_SECONDARY_ID = 255
+ANSWERS_ALL = 2  # Of `STATUS_RETURN_LEVEL`: reads, writes and pings.
+FACTORY_SHUTDOWN = 52  # Torque goes off at overload, electrical shock and overheating.
+LONGEST_RETURN_DELAY = 10  # Of 2 us; the factory's 250 are half a millisecond for each of nine servos.
+FIRST_WITH_WATCHDOG = 38  # Firmware.
 
 
 @dataclass(frozen=True)
