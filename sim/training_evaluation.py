@@ -59,7 +59,8 @@ class TrainingEvaluation:
                 raise ValueError(f"evaluation.{name} is {value}; it must be at least {least}.")
         self._checkpoint, self._folder, self._task = checkpoint, folder, task
         self._seeds = evaluation_seeds(seeds, first_seed)
-        self._execute_steps, self._workers, self._robot_model = execute_steps, workers, robot_model
+        self._execute_steps, self._workers = execute_steps, workers
+        self._robot_model: RobotModel = robot_model
 
     def __call__(self, steps_done: int) -> dict[str, float]:
         """Returns `success`, the rate, its Wilson 95 % interval `low` to `high`, and the counts `successes` of `trials`."""
