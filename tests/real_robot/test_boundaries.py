@@ -94,6 +94,32 @@ def test_only_the_bus_and_the_far_end_write_to_descriptors() -> None:
     assert uses(ROOM, lambda node: calls(node, *writers)) == {"drivers/dynamixel/bus.py", "emulators/server.py"}
 
 
+def writes_a_file(node: ast.AST) -> bool:
+    """Says whether a node opens a path in a mode that writes, or writes one at once: a port is a path as well."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = ast.unparse(node.func).rpartition(".")[2]
+    if name != "open":
+        return name in ("write_bytes", "write_text", "tofile", "memmap", "save")
+    modes = [value for value in (*node.args, *(more.value for more in node.keywords if more.arg == "mode"))]
+    words = [mode.value for mode in modes if isinstance(mode, ast.Constant) and isinstance(mode.value, str)]
+    return any(set(word) <= set("rwabx+t") and set(word) & set("wax+") for word in words)
+
+
+def test_files_are_written_where_their_names_are_no_ports() -> None:
+    """Captures, logs, tables, a hand's way, poses of a calibration, and recordings of the viewer, whose names end in .rrd."""
+    assert uses(ROOM, writes_a_file) == {
+        "calibration/deployment.py",
+        "dry_run.py",
+        "emulators/fri/server.py",
+        "emulators/hand_plant.py",
+        "emulators/lcm/station.py",
+        "emulators/server.py",
+        "incident_files.py",
+        "live_view.py",
+    }
+
+
 def test_only_links_and_their_far_ends_speak_udp() -> None:
     wanted = ("socket.SOCK_DGRAM", "socket.SOCK_RAW")
     assert uses(ROOM, lambda node: calls(node, *wanted)) == {
