@@ -169,7 +169,9 @@ def test_what_is_no_state_is_left_out_and_missed(make: Make, far: FarEnd, spoil:
     assert words in gripper.complaint
 
 
-def test_old_states_and_those_of_somebody_else_are_left_out(make: Make, far: FarEnd, other: FarEnd) -> None:
+def test_old_states_and_those_of_somebody_else_are_left_out(
+    make: Make, far: FarEnd, other: FarEnd, caplog: pytest.LogCaptureFixture
+) -> None:
     gripper = make()
     for later_us, position_mm in ((50_000, 11.0), (0, 99.0), (-40_000, 99.0)):
         far.tell(position_mm, later_us=later_us)
@@ -177,6 +179,7 @@ def test_old_states_and_those_of_somebody_else_are_left_out(make: Make, far: Far
     gripper.command(0.9)
     other.tell(99.0)
     assert (gripper.read().opening, gripper.strangers) == (0.1, 1)
+    assert f"Somebody else speaks on the channel of {SERVO}" in caplog.text
     assert gripper.wanted == 0.9
     far.tell(22.0, later_us=-2_000_000)  # It was started anew, or somebody has set its clock back.
     assert (gripper.read().opening, gripper.wanted) == (0.2, 0.2)
@@ -237,10 +240,11 @@ def test_what_is_wrong_when_it_comes_up_is_said(
         say(far, other)
 
     monkeypatch.setattr(gripper.link, "open", join_and_hear)
-    problems = gripper.connect(0.1)
-    gripper.close()
-    assert len(problems) == 1
-    assert words in problems[0]
+    for _ in range(2):  # The second time is like the first.
+        problems = gripper.connect(0.1)
+        gripper.close()
+        assert len(problems) == 1
+        assert words in problems[0]
     elsewhere = WsgGripper(interface="192.0.2.1").gripper("arm", period_s=PERIOD, read_only=False)
     assert "cannot be joined on 192.0.2.1" in elsewhere.connect(0.1)[0]
 

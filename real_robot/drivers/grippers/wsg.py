@@ -5,6 +5,7 @@ holds the last command for ever, passes on what is no number, bounds a target fr
 position when the gripper itself has fallen silent. What it lacks is made up for here.
 """
 
+import logging
 import math
 import select
 import time
@@ -16,6 +17,8 @@ from stringline.real_robot.drivers.lcm.drake_types import SCHUNK_COMMAND, SCHUNK
 from stringline.real_robot.drivers.lcm.link import DEFAULT_ADDRESS, LOOPBACK, LcmLink, LcmMessage
 from stringline.real_robot.drivers.lcm.reassembly import Source
 from stringline.real_robot.drivers.lcm.schema import LcmDecodeError
+
+log = logging.getLogger(__name__)
 
 COMMAND_CHANNEL, STATUS_CHANNEL = "SCHUNK_WSG_COMMAND", "SCHUNK_WSG_STATUS"
 # Its driver takes a target for reached unless the force asked for differs by more from the force that is felt.
@@ -136,6 +139,7 @@ class SchunkWsg:
     def connect(self, timeout_s: float) -> list[str]:
         """Joins the group and listens for two states of one and the same gripper."""
         settings, deadline = self._settings, time.monotonic() + timeout_s
+        self._forget()
         try:
             self.link.open()
         except ValueError as error:
@@ -159,6 +163,9 @@ class SchunkWsg:
             f"{self.servo}: nothing comes in on {where}. Does the gripper's driver run, has it homed the fingers, and does it "
             "speak on this channel and interface?"
         ]
+
+    def _forget(self) -> None:
+        self._source, self.broken, self.strangers = None, 0, 0
 
     def read(self) -> GripperState:
         """Takes what has come in."""
@@ -212,6 +219,8 @@ class SchunkWsg:
         """Says whether a state is of the gripper that is known, and newer than the last."""
         known = self._source in (None, source)
         if not known and self._reads < 2 * self._reads_per_status:
+            if not self.strangers:
+                log.warning("Somebody else speaks on the channel of %s and is not listened to: %s.", self.servo, source)
             self.strangers += 1
             return False
         if known and self._source is not None and 0 <= self._utime - utime < _OLD_US:
