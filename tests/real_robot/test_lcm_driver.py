@@ -20,6 +20,7 @@ from stringline.real_robot.drivers.lcm.link import DEFAULT_ADDRESS, LcmLink, Lcm
 
 PLACE = tuple(0.1 * index + 0.1 for index in range(7))
 ROWS = tuple(member.name for member in IIWA_STATUS.members if member.size)
+NOTHING: dict[str, Any] = dict.fromkeys(ROWS, (0.0,) * 7)  # As of an arm that was never heard.
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -168,7 +169,7 @@ def test_that_nobody_speaks_and_that_there_is_no_such_network_is_said() -> None:
     ("make", "words"),
     [
         (lambda: Program(joint_position_ipo=(math.nan,) * 7), "its controller is in no motion that takes commands"),
-        (lambda: Program(**dict.fromkeys(ROWS, (0.0,) * 7)), "or has told nothing yet"),
+        (lambda: Program(**NOTHING), "or has told nothing yet"),
         (lambda: Program(foreign=True), r"somebody else commands it, so nothing is sent to it \(127\.0\.0\.1, port \d+\)"),
         (lambda: Program(joint_position_commanded=(0.5,) * 7), "the arm is far from where it was commanded to be"),
     ],

@@ -260,8 +260,9 @@ def test_of_several_arms_each_step_is_told_with_the_time_of_the_first() -> None:
 
 
 def report(measured: float = 0.1, commanded: float = 0.1, ipo: float = 0.1) -> ArmReport:
-    rows = {"joint_position_measured": measured, "joint_position_commanded": commanded, "joint_position_ipo": ipo}
-    return IiwaStatus.of(message(1, 1, **{name: (value,) * 7 for name, value in rows.items()}).payload, 1).arms[0]
+    told = {"joint_position_measured": measured, "joint_position_commanded": commanded, "joint_position_ipo": ipo}
+    rows: dict[str, Any] = {name: (value,) * 7 for name, value in told.items()}
+    return IiwaStatus.of(message(1, 1, **rows).payload, 1).arms[0]
 
 
 def led(steps: int = 20, step: float = 0.01) -> LcmArm:
