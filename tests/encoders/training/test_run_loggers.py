@@ -1,6 +1,7 @@
 """What goes to TensorBoard and Weights & Biases arrives there: read back by their own packages."""
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,10 @@ def test_wandb_keeps_a_run_without_a_network(tmp_path: Path) -> None:
     log.log(10, {"evaluation/success": 0.25})
     log.close()
     (file,) = (tmp_path / "a_run" / "wandb").glob("offline-run-*/run-*.wandb")
-    data = file.read_bytes()
-    assert b"evaluation/success" in data
+    deadline = time.monotonic() + 20.0
+    while b"evaluation/success" not in (data := file.read_bytes()):  # A process of wandb's own writes it.
+        assert time.monotonic() < deadline, data
+        time.sleep(0.1)
     assert b"a_run" in data
     assert (tmp_path / "a_run" / "wandb_run").read_text() in file.name
 
