@@ -164,11 +164,12 @@ def test_a_claimed_terminal_is_nobody_elses() -> None:
     far, near = os.openpty()
     name = os.ttyname(near)
     os.chmod(name, 0o666)
-    user = {"user": 65534, "group": 65534} if os.getuid() == 0 else {}
+    somebody = 65534 if os.getuid() == 0 else None
     for claimed in (False, True):
         if claimed:
             claim(near)
-        done = subprocess.run(["/bin/sh", "-c", f": <> {name}"], capture_output=True, text=True, check=False, **user)
+        opening = ["/bin/sh", "-c", f": <> {name}"]
+        done = subprocess.run(opening, capture_output=True, text=True, check=False, user=somebody, group=somebody)
         assert (done.returncode != 0) == claimed
         assert ("busy" in done.stderr) == claimed
     os.close(near)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ class Broken(Drift):
 class Running:
     """A server in a thread of its own."""
 
-    def __init__(self, policy: Policy, **options: int) -> None:
+    def __init__(self, policy: Policy, **options: Any) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
@@ -98,7 +99,7 @@ class Running:
 def running() -> Iterator[Callable[..., Running]]:
     servers: list[Running] = []
 
-    def start(policy: Policy, **options: int) -> Running:
+    def start(policy: Policy, **options: Any) -> Running:
         servers.append(Running(policy, **options))
         return servers[-1]
 
