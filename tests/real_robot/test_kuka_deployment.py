@@ -70,6 +70,7 @@ def test_an_episode_on_an_emulated_kuka_arm(
     chosen = settings(
         f"checkpoint={checkpoint}", "task.time_limit_s=0.6", f"robot.lock_step={lock_step}", "execute_steps=24", *version
     )
+    chosen["robot"]["emulator"] |= {"good": 0.05, "most_missed": 200}  # On a busy machine many answers are late.
     chosen["log"]["folder"] = None if lock_step else str(tmp_path / "incidents")
     Deployment(chosen).run()
     said = capsys.readouterr().out

@@ -47,7 +47,14 @@ class FriEmulator(Emulator):
 
     @classmethod
     def of_task(
-        cls, task: str, *, version: str = DEFAULT_VERSION, gripper: Mapping[str, Any] | None = None, **settings: Any
+        cls,
+        task: str,
+        *,
+        version: str = DEFAULT_VERSION,
+        gripper: Mapping[str, Any] | None = None,
+        good: float | None = None,
+        most_missed: int | None = None,
+        **settings: Any,
     ) -> Self:
         """Returns the emulator of a MuJoCo world, not started yet.
 
@@ -55,10 +62,15 @@ class FriEmulator(Emulator):
             task: Name in the catalogue.
             version: Of FRI.
             gripper: Settings of the driver's grippers; only one with a wire of its own makes a difference here.
+            good: Share of answers in time from which commands are taken; None: as of the program. On a busy machine only a
+                controller that asks for less stays connected.
+            most_missed: Answers in a row that may be missing; None: as of the program.
             settings: Further ones, as of every emulator.
         """
         emulator = super().of_task(task, **settings)
         emulator._arguments += ["--version", version, *gripper_arguments(gripper)]
+        for name, value in (("--good", good), ("--most-missed", most_missed)):
+            emulator._arguments += [] if value is None else [name, str(value)]
         return emulator
 
     def reboot(self, *, patient: bool = False) -> None:
