@@ -53,7 +53,7 @@ class CallersThread(Executor):
             with self._opening:
                 self._open = False
             while not self._submitted.empty():
-                if (waiting := self._submitted.get()) is not None:
+                if (waiting := self._submitted.get()) is not None and waiting[0].set_running_or_notify_cancel():
                     waiting[0].set_exception(WorkEndedError())
 
 
