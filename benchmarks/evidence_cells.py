@@ -106,7 +106,7 @@ COMPARED = ("cayley_values", "cayley", "rope_mixed", "none", "rope_mixed_values"
 
 
 def first_cells() -> list[Cell]:
-    """Returns the most telling questions: four encodings, kinds of policies, and relative values with twice the demonstrations."""
+    """Returns the most telling questions: four encodings, kinds of policies, and values with twice the demonstrations."""
     encodings = [Cell(TASKS[0], encoding, "metric", 0, "small") for encoding in COMPARED[:4]]
     kinds = [Cell(TASKS[0], COMPARED[0], "metric", 0, "small", policy) for policy in ("flow", "act", "energy")]
     return encodings + kinds + [Cell(TASKS[0], encoding, "metric", 0, "medium") for encoding in COMPARED[:2]]
