@@ -76,13 +76,24 @@ class MotionLimiter:
             target: Wanted at the end of the coming period.
             scale: Share of velocity and acceleration in force, above 0; it may grow in time but not shrink.
         """
-        period, step = self._period_s, scale * self._acceleration * self._period_s
-        low, high = self._bounds(scale)
-        drift = np.clip((target - self._asked) / period, -scale * self._velocity, scale * self._velocity)
-        gap = target - drift * period - self.position
-        wanted = drift + np.sign(gap) * stoppable_speed(np.abs(gap), step, period)
+        drift = np.clip((target - self._asked) / self._period_s, -scale * self._velocity, scale * self._velocity)
         self._asked = target
-        return np.clip(wanted, low, high)
+        return self._towards(target - drift * self._period_s, drift, scale)
+
+    def settle(self, rest: Vector, scale: float = 1.0) -> Vector:
+        """Returns the allowed speed (J,) that comes to rest soonest at `rest` (J,), which stays where it is.
+
+        Args:
+            rest: Where to stop; beyond a bound, it is the bound.
+            scale: See `propose`.
+        """
+        return self._towards(rest, np.zeros_like(rest), scale)
+
+    def _towards(self, place: Vector, drift: Vector, scale: float) -> Vector:
+        """Returns the allowed speed that nears a place which moves at that speed."""
+        low, high = self._bounds(scale)
+        gap, step = place - self.position, scale * self._acceleration * self._period_s
+        return np.clip(drift + np.sign(gap) * stoppable_speed(np.abs(gap), step, self._period_s), low, high)
 
     def braking(self, scale: float = 1.0) -> Vector:
         """Returns the speed (J,) of the coming period if every joint brakes."""

@@ -32,7 +32,8 @@ class SafetyLimits:
         hold_after_misses: Reads in a row that a servo may leave unanswered before the arms hold.
         fault_after_misses: The same, before a fault.
         fault_after_rejects: Chunks in a row that may be rejected before a fault.
-        hold_after_effort_s: How long an effort may be too large before the arms hold; a fault follows after five times that.
+        hold_after_effort_s: How long an effort may be too large before the arms hold and let go; a fault follows after five
+            times that, in one hold or in several.
         oldest_plan_s: A chunk that answers an older observation than that is not followed.
         oldest_action_s: The arms hold when the last action of the plan has been past for that long.
         oldest_picture_s: A chunk that was planned from older pictures is refused, and the arms hold when a camera that is

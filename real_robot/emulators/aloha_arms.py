@@ -14,6 +14,8 @@ from stringline.real_robot.emulators.plant import Plant
 
 Vector = NDArray[np.float64]
 
+# Nm/rad, or N per opening: how hard a servo works against what blocks its joint; that of a waist in MuJoCo Menagerie.
+_STIFFNESS = 43.0
 # Openings per radian. Near a quarter turn the crank moves and the fingers hardly do; beyond it they cannot open.
 _SMALLEST_SLOPE = 0.05
 
@@ -45,15 +47,9 @@ class EmulatedArms:
             line.goal_writes = 0
 
     def advance(self) -> None:
-        """Takes the plant one period on, towards the servos' goals. A joint without torque stays where it is."""
+        """Takes the plant one period on, towards the servos' goals. A joint without torque, or blocked, stays where it is."""
         position = self._plant.measure()[0]
-        target = position.copy()
-        for index, servo in enumerate(self._masters()):
-            goal = servo.goal_angle()
-            if goal is not None:
-                is_gripper = ALOHA.joints[index].kind == "gripper"
-                target[index] = float(self._gripper.opening(goal)) if is_gripper else goal
-        self._plant.advance(target)
+        self._plant.advance(np.where(self._blocked(), position, self._goals(position)))
         self.sense()
         for line in self.lines.values():
             line.pass_time(self._plant.period_s)
@@ -61,6 +57,8 @@ class EmulatedArms:
     def sense(self) -> None:
         """Shows the servos what their joints do. Two servos of one joint share its load."""
         position, velocity, effort = self._plant.measure()
+        if (blocked := self._blocked()).any():
+            effort = np.where(blocked, _STIFFNESS * (self._goals(position) - position), effort)
         for arm, line in self.lines.items():
             joints = {joint.name: index for index, joint in enumerate(ALOHA.joints) if joint.arm == arm}
             for kind, servo in zip(self._servos, line.servos.values(), strict=True):
@@ -73,6 +71,21 @@ class EmulatedArms:
                 else:
                     current = float(effort[index]) / sharing / kind.model.torque_constant
                 servo.sense(angle, speed, current)
+
+    def _goals(self, position: Vector) -> Vector:
+        """Returns where servos drive the joints (J,); one without torque is driven nowhere from its position."""
+        goals = position.copy()
+        for index, servo in enumerate(self._masters()):
+            goal = servo.goal_angle()
+            if goal is not None:
+                is_gripper = ALOHA.joints[index].kind == "gripper"
+                goals[index] = float(self._gripper.opening(goal)) if is_gripper else goal
+        return goals
+
+    def _blocked(self) -> NDArray[np.bool_]:
+        """Returns which joints (J,) something holds where they are."""
+        kinds = [kind for kind in self._servos if kind.master is None]
+        return np.array([kind.ident in line.blocked for line in self.lines.values() for kind in kinds])
 
     def _gripper_motion(self, opening: float, speed: float) -> tuple[float, float]:
         angle = float(self._gripper.angle(opening))

@@ -10,7 +10,7 @@ from stringline.real_robot.drivers.dynamixel.control_table import HardwareError
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, Parser, StatusError
 from stringline.real_robot.emulators.dynamixel_servo import EmulatedServo
 
-FAULTS = ("mute", "unmute", "corrupt", "mend", "hang", "resume", "overload", "drop", "twin", "collide")
+FAULTS = ("mute", "unmute", "corrupt", "mend", "block", "free", "hang", "resume", "overload", "drop", "twin", "collide")
 
 
 class EmulatedLine:
@@ -21,6 +21,7 @@ class EmulatedLine:
 
     Attributes:
         goal_writes: Sync writes of goals received in this episode.
+        blocked: Servos whose joint something holds where it is.
         hanging: Whether the line takes bytes and answers nothing.
         dropped: Whether the port is to be closed.
     """
@@ -30,6 +31,7 @@ class EmulatedLine:
         self.goal_writes = 0
         self.hanging = self.dropped = False
         self._parser = Parser()
+        self.blocked: set[int] = set()
         self._mute: set[int] = set()
         self._corrupt: set[int] = set()
         self._twins: dict[int, EmulatedServo] = {}
@@ -39,9 +41,10 @@ class EmulatedLine:
         """Begins or ends a fault.
 
         Args:
-            kind: `mute` and `unmute` a servo, `corrupt` and `mend` its checksums, `hang` and `resume` the line, `overload` a
-                servo, `drop` the port. A `twin` is another servo of the same kind with the same id, which stands a little
-                elsewhere and answers after it; twins that `collide` answer at the same time.
+            kind: `mute` and `unmute` a servo, `corrupt` and `mend` its checksums, `block` and `free` its joint, as something
+                in the way does, `hang` and `resume` the line, `overload` a servo, `drop` the port. A `twin` is another servo
+                of the same kind with the same id, which stands a little elsewhere and answers after it; twins that `collide`
+                answer at the same time.
             ident: The servo.
 
         Raises:
@@ -56,6 +59,10 @@ class EmulatedLine:
                 (self._mute if kind == "mute" else self._corrupt).add(ident)
             case "unmute" | "mend":
                 (self._mute if kind == "unmute" else self._corrupt).discard(ident)
+            case "block":
+                self.blocked.add(ident)
+            case "free":
+                self.blocked.discard(ident)
             case "hang" | "resume":
                 self.hanging = kind == "hang"
             case "overload":

@@ -1,7 +1,7 @@
 """One cycle of the safety filter as its stages see it, change it and pass it on."""
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,18 @@ class Signs:
     supervisor_age_s: float = 0.0
     picture_ages_s: tuple[float, ...] = ()
     plan_age_s: float = 0.0
+
+
+class Retreat(NamedTuple):
+    """Where arms that hold go back to, so that they let go of what they work against.
+
+    Attributes:
+        joints: (J,) bool, those that go; the others brake.
+        pose: (J,) where to.
+    """
+
+    joints: NDArray[np.bool_]
+    pose: Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +79,7 @@ class Cycle:
         faults: What demands an operator.
         held: Whether the arms are to hold.
         waits: (J,) joints to which nothing can be sent in this cycle, or none.
+        retreat: Where the arms go back to while they hold; None: they brake.
     """
 
     target: Vector | None
@@ -83,6 +96,7 @@ class Cycle:
     faults: Reason = NONE
     held: bool = False
     waits: NDArray[np.bool_] | bool = False
+    retreat: Retreat | None = None
 
     @property
     def wanted(self) -> Vector | None:

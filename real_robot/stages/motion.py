@@ -32,13 +32,15 @@ class MotionLimits(SettledStage):
     """Velocity and acceleration are limited against the last command that was sent, with room to stop before every bound."""
 
     def act(self, cycle: Cycle) -> None:
-        """Chooses the speed that follows the target best."""
-        cycle.braking = cycle.limiter.braking(cycle.scale)
-        if cycle.wanted is None:
-            cycle.limiter.forget_target()
-            cycle.speed = cycle.braking
-        else:
+        """Chooses the speed that follows the target best; without one it brakes, or goes back where it has to."""
+        cycle.braking = cycle.speed = cycle.limiter.braking(cycle.scale)
+        if cycle.wanted is not None:
             cycle.speed = cycle.limiter.propose(cycle.wanted, cycle.scale)
+            return
+        cycle.limiter.forget_target()
+        if cycle.retreat is not None:
+            back = cycle.limiter.settle(cycle.retreat.pose, cycle.scale)
+            cycle.speed = np.where(cycle.retreat.joints, back, cycle.braking)
 
 
 class Space(NamedTuple):
@@ -76,8 +78,8 @@ class KeepClear:
         """Has nothing to forget."""
 
     def act(self, cycle: Cycle) -> None:
-        """Chooses the speed nearest to the wanted one that keeps clear; who holds brakes, whatever is in the way."""
-        if cycle.wanted is None:
+        """Chooses the speed nearest to the wanted one that keeps clear; who brakes does so, whatever is in the way."""
+        if cycle.wanted is None and cycle.retreat is None:
             return
         level = np.zeros(len(self._clearance.arms), dtype=np.int64)
         wanted, floor = cycle.speed, None

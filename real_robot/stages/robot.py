@@ -4,8 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.real_robot.drivers.bars import FIRST_STOP, FOLLOWED, Bar
+from stringline.real_robot.drivers.driver import ArmState
 from stringline.real_robot.reasons import Reason
-from stringline.real_robot.stages.cycle import Cycle, Setting, SettledStage
+from stringline.real_robot.stages.cycle import Cycle, Retreat, Setting, SettledStage
 
 _FAULT_EFFORT_FACTOR = 5
 _OLDEST_STATE_PERIODS = 3
@@ -90,25 +91,54 @@ class FreshState(SettledStage):
 
 
 class EffortInBounds:
-    """A joint that works too hard for too long makes the arms hold; if it lasts, it is a fault."""
+    """A joint that works too hard for too long makes the arms hold and its arm let go; a fault if it lasts, or comes again.
+
+    A goal beyond an obstacle presses on for as long as it is held. So the hinges of that arm go back to where they were
+    measured when one had worked too hard for too long. That is looked at once in a hold: gravity keeps arms below their goals,
+    and goals that followed them would sink with them. Grippers keep their goals, and what they carry.
+
+    The hold ends when no joint has been strained for as long as one may be. Holds add up, until none was strained for five
+    times that: whoever pushes again as soon as the arms have let go ends in a fault as well.
+    """
 
     def __init__(self, setting: Setting) -> None:
         self._limits, self._period_s = setting.limits, setting.period_s
+        arms = setting.embodiment.arms
+        self._arm_of_joint = np.array([arms.index(joint.arm) for joint in setting.embodiment.joints])
         self.start()
 
     def start(self) -> None:
         """Forgets past strain."""
         self._strained_s = np.zeros(len(self._limits.lower))
+        self._calm_s = self._held_s = 0.0
+        self._retreat: Retreat | None = None
 
     def act(self, cycle: Cycle) -> None:
-        """Measures how long each joint has been strained."""
+        """Measures how long each joint has been strained, and for how long arms have held because of that."""
         strained = np.abs(cycle.state.effort) > self._limits.effort
         self._strained_s = np.where(strained, self._strained_s + self._period_s, 0.0)
-        longest, patience = float(self._strained_s.max()), self._limits.hold_after_effort_s
-        if longest > _FAULT_EFFORT_FACTOR * patience:
-            cycle.fault(Reason.EFFORT, longest)
-        elif longest > patience:
-            cycle.hold(Reason.EFFORT, longest)
+        self._calm_s = 0.0 if strained.any() else self._calm_s + self._period_s
+        patience = self._limits.hold_after_effort_s
+        too_long = self._strained_s > patience
+        if too_long.any() or (self._retreat is not None and self._calm_s <= patience):
+            self._held_s += self._period_s
+            cycle.retreat = self._retreat = self._letting_go(too_long, cycle.state)
+            react = cycle.fault if patience + self._held_s > _FAULT_EFFORT_FACTOR * patience else cycle.hold
+            react(Reason.EFFORT, patience + self._held_s)
+            return
+        self._retreat = None
+        if self._calm_s > _FAULT_EFFORT_FACTOR * patience:
+            self._held_s = 0.0
+
+    def _letting_go(self, too_long: NDArray[np.bool_], state: ArmState) -> Retreat:
+        """Returns the retreat so far, with the hinges of those arms that have to let go from now on."""
+        none = np.zeros(len(too_long), dtype=np.bool_)
+        joints, pose = self._retreat or Retreat(none, state.position)
+        # An arm whose controller takes no commands is not led anywhere, and may be elsewhere when it does again.
+        led = ~(state.barred > 0)[self._arm_of_joint] if len(state.barred) else ~none
+        of_arm = np.isin(self._arm_of_joint, self._arm_of_joint[too_long]) & np.isfinite(self._limits.effort)
+        begins = of_arm & led & ~joints
+        return Retreat((joints & led) | begins, np.where(begins, state.position, pose))
 
 
 class CoolEnough(SettledStage):

@@ -139,12 +139,13 @@ class Worst:
 
 
 class FilterSink:
-    """The filter itself, with arms that lag behind, get stuck, or report faults now and then."""
+    """The filter itself, with arms that lag behind, get stuck, work too hard, or report faults now and then."""
 
     def __init__(self, number: int) -> None:
         self.filter, self._sampler = SafetyFilter(ALOHA, LIMITS, PERIOD), ChunkSampler()
         self._random = np.random.default_rng(number)
         self._now, self._session, self._measured = 0.0, 0, ALOHA.home.copy()
+        self._strained_until, self._strained = 0.0, np.zeros(14, np.bool_)
         self.paths: list[list[Vector]] = []
         self.restart()
 
@@ -175,11 +176,13 @@ class FilterSink:
 
     def _state(self) -> ArmState:
         rare = self._random.random(4) < 0.003
+        if rare[1]:
+            self._strained_until, self._strained = self._now + self._random.uniform(0.0, 1.0), self._random.random(14) < 0.2
         return ArmState(
             self._now - 0.1 * rare[0],
             self._measured,
             np.zeros(14),
-            np.full(14, 1e3 * rare[1]),
+            1e3 * (self._strained & (self._now < self._strained_until)),
             np.full(18, 0x20 * rare[2], np.uint8),
             np.full(18, 4 * rare[3], np.int32),
             np.zeros(2, np.bool_),

@@ -67,6 +67,19 @@ def test_growing_limits_keep_the_bounds_too(targets: list[float]) -> None:
     assert_bounds(positions)
 
 
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.floats(-3, 3), max_size=30), st.tuples(st.floats(-3, 3), st.floats(-3, 3)))
+def test_it_comes_to_rest_where_it_is_told_or_at_the_bound_before_it(targets: list[float], rest: tuple[float, float]) -> None:
+    moved, positions = limiter(np.zeros(2)), [np.zeros(2)]
+    for target in targets:
+        positions.append(moved.commit(moved.propose(np.full(2, target))))
+    for _ in range(300):
+        positions.append(moved.commit(moved.settle(np.array(rest))))
+    assert_bounds(positions)
+    assert np.allclose(moved.position, np.clip(rest, LOWER, UPPER), rtol=0, atol=1e-9)
+    assert np.abs(moved.speed).max() < 1e-9
+
+
 def test_a_target_within_the_limits_is_followed_without_delay() -> None:
     moved = limiter(np.zeros(2))
     for step in range(300):

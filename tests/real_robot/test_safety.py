@@ -1,73 +1,26 @@
-"""The stages of the safety filter, one by one. What holds for all streams is in `test_filter_properties.py`."""
+"""The stages of the safety filter, one by one.
+
+Effort is in `test_effort.py`, what holds for all streams in `test_filter_properties.py`.
+"""
 
 import dataclasses
 import inspect
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from numpy.typing import NDArray
+from tests.real_robot.filter_rig import LIMITS, PERIOD, Run, chunk, moved, state
 
-import stringline.configs
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunk import ActionChunk
 from stringline.real_robot.clearance import Clearance
 from stringline.real_robot.drivers.bars import Bar
-from stringline.real_robot.drivers.driver import ArmState
-from stringline.real_robot.drivers.dynamixel.control_table import CURRENT_UNIT_A, XM430, XM540
-from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
 from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.reasons import Mode, Reason
-from stringline.real_robot.safety import SafetyFilter
 from stringline.real_robot.stages.cycle import Signs
 
 Vector = NDArray[np.float64]
-
-PERIOD = 0.01
-LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.0)
-
-
-def state(position: Vector = ALOHA.home, **changes: object) -> ArmState:
-    calm = ArmState(
-        0.0, position, np.zeros(14), np.zeros(14), np.zeros(18, np.uint8), np.zeros(18, np.int32), np.zeros(2, np.bool_)
-    )
-    return dataclasses.replace(calm, **changes)
-
-
-def chunk(value: float = 0.0, start: float = 0.0, count: int = 50) -> ActionChunk:
-    return ActionChunk(start + 0.02 * np.arange(count, dtype=np.float64), np.full((count, 14), value, np.float32))
-
-
-class Run:
-    """A filter in operation, whose arms are where their targets are."""
-
-    def __init__(self, limits: SafetyLimits = LIMITS) -> None:
-        self.filter = SafetyFilter(ALOHA, limits, PERIOD)
-        self.filter.start(state(), 0)
-        self.now, self.path = 0.0, [ALOHA.home]
-        assert self.filter.admit(chunk(), 0, 0.0)
-
-    def step(self, target: Vector | None, **changes: object) -> Vector:
-        measured = changes.pop("position", self.path[-1])
-        assert isinstance(measured, np.ndarray)
-        signs = changes.pop("signs", None)
-        assert signs is None or isinstance(signs, Signs)
-        measurement = state(measured, **{"time": self.now, **changes})
-        self.path.append(self.filter.step(target, measurement, self.now, signs).position)
-        self.now += PERIOD
-        return self.path[-1]
-
-    def speed(self) -> float:
-        return float(np.abs(self.path[-1] - self.path[-2]).max()) / PERIOD
-
-
-def moved(**joints: float) -> Vector:
-    q = ALOHA.home.copy()
-    for name, value in joints.items():
-        q[[joint.name for joint in ALOHA.joints].index(name.replace("__", "/"))] += value
-    return q
 
 
 def test_a_near_target_is_passed_unchanged() -> None:
@@ -193,24 +146,6 @@ def test_an_answer_that_took_too_long_is_refused_though_its_actions_are_due_now(
     assert run.filter.counts[Reason.BAD_CHUNK] == 2
 
 
-def test_each_limit_of_effort_is_one_that_servos_can_report() -> None:
-    """By the largest currents that their registers take, and the constants of the servos of each joint."""
-    settings = yaml.safe_load((Path(stringline.configs.__path__[0]) / "robot" / "aloha.yaml").read_text())["limits"]
-    limits = SafetyLimits.of(ALOHA, **settings)
-    counts = {XM540: 2047, XM430: 1193}
-    for index, joint in enumerate(ALOHA.joints):
-        if joint.kind == "hinge":
-            turning = [servo.model for servo in VIPERX if joint.name.endswith(f"/{servo.joint}")]
-            largest = sum(counts[model] * CURRENT_UNIT_A * model.torque_constant for model in turning)
-            assert 0.5 * largest < limits.effort[index] < 0.8 * largest
-
-
-@pytest.mark.parametrize("effort", [[9.0] * 5, [9.0] * 5 + [0.0], [9.0] * 5 + [np.nan]])
-def test_limits_of_effort_are_refused_in_words(effort: list[float]) -> None:
-    with pytest.raises(ValueError, match="effort has 5 entries; needed is one for each of left/waist|effort must be above 0"):
-        SafetyLimits.of(ALOHA, effort=effort)
-
-
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -314,14 +249,6 @@ def test_a_controller_that_has_stopped_its_arm_is_a_fault_until_somebody_resets_
     run.step(moved(left__waist=2.0))
     assert run.filter.mode is Mode.RUN
     assert -0.5 < run.path[-1][0] < -0.49
-
-
-def test_lasting_effort_makes_the_arms_hold_and_then_is_a_fault() -> None:
-    run, strain = Run(), np.eye(14)[1] * 1000.0
-    modes = [run.step(ALOHA.home, effort=strain) is not None and run.filter.mode for _ in range(200)]
-    assert modes[20] is Mode.RUN
-    assert modes[60] is Mode.HOLD
-    assert modes[-1] is Mode.FAULT
 
 
 @pytest.mark.parametrize(("temperature", "mode"), [(69, Mode.RUN), (70, Mode.HOLD), (78, Mode.FAULT)])

@@ -1,0 +1,64 @@
+"""A safety filter in operation without a driver: states are made by hand, for tests of its stages."""
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.policies.chunk import ActionChunk
+from stringline.real_robot.drivers.driver import ArmState
+from stringline.real_robot.limits import SafetyLimits
+from stringline.real_robot.safety import SafetyFilter
+from stringline.real_robot.stages.cycle import Signs
+
+Vector = NDArray[np.float64]
+
+PERIOD = 0.01
+LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.0)
+
+
+def state(position: Vector = ALOHA.home, **changes: object) -> ArmState:
+    """Returns a calm state, but for the changes."""
+    calm = ArmState(
+        0.0, position, np.zeros(14), np.zeros(14), np.zeros(18, np.uint8), np.zeros(18, np.int32), np.zeros(2, np.bool_)
+    )
+    return dataclasses.replace(calm, **changes)
+
+
+def chunk(value: float = 0.0, start: float = 0.0, count: int = 50) -> ActionChunk:
+    """Returns a chunk of 50 Hz that wants that of every joint."""
+    return ActionChunk(start + 0.02 * np.arange(count, dtype=np.float64), np.full((count, 14), value, np.float32))
+
+
+class Run:
+    """A filter in operation, whose arms are where their targets are."""
+
+    def __init__(self, limits: SafetyLimits = LIMITS) -> None:
+        self.filter = SafetyFilter(ALOHA, limits, PERIOD)
+        self.filter.start(state(), 0)
+        self.now, self.path = 0.0, [ALOHA.home]
+        assert self.filter.admit(chunk(), 0, 0.0)
+
+    def step(self, target: Vector | None, **changes: object) -> Vector:
+        """Goes on by a period and returns the command (J,); arms are where the last one was, but for the changes."""
+        measured = changes.pop("position", self.path[-1])
+        assert isinstance(measured, np.ndarray)
+        signs = changes.pop("signs", None)
+        assert signs is None or isinstance(signs, Signs)
+        measurement = state(measured, **{"time": self.now, **changes})
+        self.path.append(self.filter.step(target, measurement, self.now, signs).position)
+        self.now += PERIOD
+        return self.path[-1]
+
+    def speed(self) -> float:
+        """Returns the speed of the fastest joint, per second."""
+        return float(np.abs(self.path[-1] - self.path[-2]).max()) / PERIOD
+
+
+def moved(**joints: float) -> Vector:
+    """Returns the home pose with joints moved by so much, such as `left__waist=0.1`."""
+    q = ALOHA.home.copy()
+    for name, value in joints.items():
+        q[[joint.name for joint in ALOHA.joints].index(name.replace("__", "/"))] += value
+    return q
