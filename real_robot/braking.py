@@ -10,11 +10,14 @@ from stringline.real_robot.reasons import Mode
 
 @contextmanager
 def braked_after(device: DeviceProcess) -> Iterator[None]:
-    """Whatever ends the block, an error or Ctrl-C too, the arms brake then instead of following the rest of their plan."""
-    try:
+    """Whatever ends the block, an error or Ctrl-C too, the arms brake then instead of following the rest of their plan.
+
+    Raises:
+        DeviceError: The device process is gone, so that nobody brakes them; unless an error says already why the block ended.
+    """
+    with braked_on_error(device):
         yield
-    finally:
-        brake(device)
+    brake(device)
 
 
 @contextmanager
@@ -23,12 +26,16 @@ def braked_on_error(device: DeviceProcess) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        brake(device)
+        with suppress(DeviceError, RobotNotReadyError):
+            brake(device)
         raise
 
 
 def brake(device: DeviceProcess) -> None:
-    """Drops what the arms follow. A fault is left as it is: they hold already, and only a person may say that it is over."""
-    with suppress(DeviceError, RobotNotReadyError):
-        if device.latest().mode is not Mode.FAULT:
-            device.begin()
+    """Drops what the arms follow. A fault is left as it is: they hold already, and only a person may say that it is over.
+
+    Raises:
+        DeviceError: The device process is gone.
+    """
+    if device.latest().mode is not Mode.FAULT:
+        device.begin()

@@ -1,18 +1,21 @@
 """One cycle of the device process: read the arms, sample the chunk in force, filter, write, tell."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.device_state import DeviceState, chunk_of
 from stringline.real_robot.drivers.driver import ArmDriver, ArmState
+from stringline.real_robot.fault_cause import Cause
 from stringline.real_robot.incident_log import IncidentLog
 from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.mailbox import Mailbox, Record
+from stringline.real_robot.reasons import Reason
 from stringline.real_robot.safety import SafetyFilter
 from stringline.real_robot.sampler import ChunkSampler
-from stringline.real_robot.stages.cycle import Signs
+from stringline.real_robot.stages.cycle import NONE, Signs
 
 Clock = Callable[[], float]
 
@@ -57,23 +60,39 @@ class DeviceLoop:
         self._sampler = ChunkSampler()
         self._command = np.zeros(len(embodiment.joints))
         self._state: ArmState | None = None
+        self._unjudged: ArmState | None = None
+        self._cause: Cause | None = None
+        self._blamed = NONE
         self._session, self._tick, self.late = -1, 0, 0
 
-    def begin(self, session: int, clock: Clock) -> None:
-        """Begins an episode where the arms are; chunks of earlier ones no longer count, and a fault is cleared."""
+    def begin(self, session: int, clock: Clock, told: Reason | None = None) -> None:
+        """Begins an episode where the arms are; chunks of earlier ones no longer count.
+
+        Args:
+            session: Number that its chunks bear.
+            clock: Of the measurement.
+            told: Reasons of a fault that somebody was told: they are cleared, and others stay a fault. What drivers tell but
+                once is looked at in the first cycle. None: whatever was before is forgotten, as in a new world.
+        """
         self._sampler.clear()
         self._chunks.fresh()
         self._session = session
         if self._log is not None:
             self._log.event("begin", session=session)
         self._state = self._driver.read(clock)
+        self._unjudged = None if told is None else self._state
         self._command = self._state.position
-        self._filter.start(self._state, session)
+        kept = NONE if told is None else self._filter.fault_reasons & ~told
+        self._filter.start(self._state, session, kept)
         self._tell()
 
     def observe(self, clock: Clock) -> None:
         """First half of a cycle: measures and tells."""
-        self._state = self._driver.read(clock)
+        state, missed = self._driver.read(clock), self._unjudged
+        if missed is not None:
+            error, barred = state.servo_error | missed.servo_error, np.maximum(state.barred, missed.barred)
+            state, self._unjudged = replace(state, servo_error=error, barred=barred), None
+        self._state = state
         self._tell()
 
     def act(self, now: float) -> None:
@@ -121,6 +140,7 @@ class DeviceLoop:
     def _tell(self) -> Record:
         assert self._state is not None
         acted = self._filter
+        self._find_cause(self._state)
         state = DeviceState(
             session=self._session,
             tick=self._tick,
@@ -133,7 +153,18 @@ class DeviceLoop:
             command=self._command,
             writes=self._driver.writes,
             old_cameras=self._old_cameras,
+            cause=self._cause,
         )
         told = state.to_record(self._layout)
         self._states.put(told)
         return told
+
+    def _find_cause(self, state: ArmState) -> None:
+        """Takes down what is wrong when a reason of a fault comes up, and forgets it when the fault is over."""
+        faults = self._filter.fault_reasons
+        if faults & ~self._blamed:
+            now = Cause.of(state, self._old_cameras)
+            self._cause = now if self._cause is None else self._cause.joined(now)
+        elif not faults:
+            self._cause = None
+        self._blamed = faults

@@ -16,18 +16,20 @@ from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.policies.chunk import ActionChunk
 from stringline.real_robot.cameras.liveliness import Liveliness
 from stringline.real_robot.device_state import DeviceState, chunk_layout, chunk_record, state_layout
-from stringline.real_robot.device_worker import OK, SESSION, TIME, DeviceSetup, run_device
+from stringline.real_robot.device_worker import EPISODE, OK, TIME, DeviceSetup, run_device
 from stringline.real_robot.drivers.driver import ArmDriver, RobotNotReadyError
 from stringline.real_robot.heartbeat import Heartbeat, heartbeat_memory
 from stringline.real_robot.incident_log import describe_log
 from stringline.real_robot.incident_recorder import IncidentRecorder, LogPlan
 from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.mailbox import Mailbox, shared_memory
+from stringline.real_robot.reasons import Reason
 
 log = logging.getLogger(__name__)
 
 _CHUNK_SLOTS, _STATE_SLOTS = 8, 128
 _ANSWERTIMEOUT_S = 60.0
+_DIED = "The device process died; its last words are on standard error."
 
 
 class DeviceError(RuntimeError):
@@ -50,6 +52,7 @@ class DeviceProcess:
         incidents: Handle on what is kept, if anything is.
         limits: As given.
         cameras: Names of those that are watched.
+        told: Reasons of a fault that somebody was told; the next `begin` clears no others.
     """
 
     def __init__(
@@ -93,7 +96,7 @@ class DeviceProcess:
         self._process = context.Process(
             target=run_device, args=(setup, self._far_end), name="stringline device process", daemon=True
         )
-        self._session = 0
+        self._session, self.told = 0, Reason(0)
 
     def __enter__(self) -> Self:
         return self
@@ -123,9 +126,13 @@ class DeviceProcess:
         self._ask(b"arm")
 
     def begin(self) -> None:
-        """Begins a new episode: brakes, and starts where the arms are, with a soft start, without old chunks and faults."""
+        """Begins a new episode: brakes, and starts where the arms are, with a soft start, without old chunks.
+
+        By the clock a fault stays one, but for the reasons that somebody was told: such as one that comes up while they brake.
+        """
         self._session += 1
-        self._ask(b"begin" + SESSION.pack(self._session))
+        told, self.told = self.told, Reason(0)
+        self._ask(b"begin" + EPISODE.pack(self._session, told))
 
     def send(self, chunk: ActionChunk, picture_age_s: float = 0.0, observed_s: float | None = None) -> None:
         """Puts a chunk into the mailbox, where the newest counts.
@@ -144,11 +151,13 @@ class DeviceProcess:
         """Returns the newest state.
 
         Raises:
-            DeviceError: There is none.
+            DeviceError: There is none, or nothing new will come, because the process is gone.
         """
         record = self._states.newest()
         if record is None:
             raise DeviceError("The device process has not told anything yet.")
+        if not self.alive:
+            raise DeviceError(_DIED)
         return DeviceState.of(record)
 
     def recent(self) -> list[DeviceState]:
@@ -207,6 +216,6 @@ class DeviceProcess:
         try:
             answer = self._connection.recv_bytes()
         except (EOFError, OSError) as error:
-            raise DeviceError("The device process died; its last words are on standard error.") from error
+            raise DeviceError(_DIED) from error
         if answer != OK:
             raise RobotNotReadyError(json.loads(answer))

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from stringline.policies.chunk import ActionChunk
 from stringline.real_robot.drivers.driver import ArmState, Vector
+from stringline.real_robot.fault_cause import Cause, cause_layout
 from stringline.real_robot.mailbox import Record
 from stringline.real_robot.reasons import REASONS, Mode, Reason
 
@@ -80,12 +81,13 @@ def state_layout(joints: int, servos: int, arms: int) -> np.dtype[np.void]:
             ("velocity", "<f8", (joints,)),
             ("effort", "<f8", (joints,)),
             ("command", "<f8", (joints,)),
-            ("servo_error", "u1", (servos,)),
+            ("servo_error", "<u2", (servos,)),
             ("servo_misses", "<i4", (servos,)),
             ("lost", "?", (arms,)),
             ("barred", "u1", (arms,)),
             ("writes", "<i8", (arms,)),
             ("old_cameras", "<i8"),
+            ("cause", cause_layout(servos, arms)),
         ]
     )
 
@@ -106,6 +108,7 @@ class DeviceState:
         command: (J,) targets that were sent last.
         writes: (A,) commands sent to each arm so far.
         old_cameras: Bit by bit, in the order of the cameras that are watched, whether one shows nothing new.
+        cause: What was wrong when the reasons of the fault came up; None when there is none.
     """
 
     session: int
@@ -119,6 +122,7 @@ class DeviceState:
     command: Vector
     writes: NDArray[np.int64]
     old_cameras: int = 0
+    cause: Cause | None = None
 
     @classmethod
     def of(cls, record: Record) -> Self:
@@ -136,6 +140,7 @@ class DeviceState:
             command=record["command"].copy(),
             writes=record["writes"].copy(),
             old_cameras=int(record["old_cameras"]),
+            cause=Cause.read(record["cause"]) if record["fault_reasons"] else None,
         )
 
     def to_record(self, layout: np.dtype[np.void]) -> Record:
@@ -148,4 +153,6 @@ class DeviceState:
             record[field] = getattr(self.arms, field)
         if len(self.arms.barred):
             record["barred"] = self.arms.barred
+        if self.cause is not None:
+            self.cause.write(record["cause"])
         return record

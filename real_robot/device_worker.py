@@ -1,7 +1,8 @@
 """What runs inside the device process: one thread, one loop, and a pipe to the owner that carries a few bytes.
 
-Requests are `arm`, `begin` with a session, `observe` with a time, `act`, `disarm` and `stop`; the answer is `ok` or, as JSON,
-what is wrong. If the owner disappears, the arms brake and stay where they are, and the process ends.
+Requests are `arm`, `begin` with a session and the reasons of a fault that somebody was told, `observe` with a time, `act`,
+`disarm` and `stop`; the answer is `ok` or, as JSON, what is wrong. If the owner disappears, the arms brake and stay where they
+are, and the process ends.
 """
 
 import contextlib
@@ -30,11 +31,12 @@ from stringline.real_robot.heartbeat import silence_s
 from stringline.real_robot.incident_log import IncidentLog
 from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.mailbox import Mailbox, Memory
+from stringline.real_robot.reasons import Reason
 
 log = logging.getLogger(__name__)
 
 OK = b"ok"
-TIME, SESSION = struct.Struct("<d"), struct.Struct("<q")
+TIME, EPISODE = struct.Struct("<d"), struct.Struct("<qq")
 _BRAKING_CYCLES = 12  # At least; slow limits take more.
 _BRAKING_PATIENCE = 3  # By how much longer arms are waited for that cannot be sent a command in every cycle.
 # Modules whose threads or size have no place beside a loop of milliseconds.
@@ -189,6 +191,10 @@ class _Worker:
         if not self._stopped:
             self._connection.send_bytes(OK)
 
+    def _begin(self, session: int, told: Reason) -> None:
+        """Begins an episode; in lock-step nothing happens while nobody looks, but worlds change."""
+        self._loop.begin(session, self._clock, None if self._setup.lock_step else told)
+
     def _obey(self, request: bytes) -> None:
         if request.startswith(b"observe"):
             (self._now,) = TIME.unpack(request[len(b"observe") :])
@@ -196,13 +202,13 @@ class _Worker:
         elif request == b"act":
             self._loop.act(self._now)
         elif request.startswith(b"begin"):
-            (session,) = SESSION.unpack(request[len(b"begin") :])
+            session, told = EPISODE.unpack(request[len(b"begin") :])
             if self._armed and not self._setup.lock_step:
                 self._come_to_rest()
-            self._loop.begin(session, self._clock)
+            self._begin(session, Reason(told))
         elif request == b"arm":
             self._setup.driver.arm()
-            self._loop.begin(0, self._clock)
+            self._begin(0, ~Reason(0))
             self._armed = True
         elif request == b"disarm":
             self._armed = False

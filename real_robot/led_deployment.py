@@ -9,6 +9,7 @@ from typing import Any
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.episode import EpisodeAttributes
+from stringline.real_robot.braking import brake
 from stringline.real_robot.bridge import FrameSource
 from stringline.real_robot.cameras.checks import check_cameras
 from stringline.real_robot.cell import Cell, NoCameras
@@ -20,6 +21,7 @@ from stringline.real_robot.emulators.leaders import LeaderEmulator
 from stringline.real_robot.incident_recorder import LogPlan
 from stringline.real_robot.live_status import LiveStatus, say, say_counts, say_fault, say_outcome
 from stringline.real_robot.live_view import check_place, viewing
+from stringline.real_robot.lock_step import fault_of
 from stringline.real_robot.operator_keys import Key, Keys, TerminalKeys
 from stringline.real_robot.teleoperation import LedEpisode, Teleoperation
 
@@ -161,7 +163,8 @@ class LedDeployment:
                 record=lambda state, _: recorder.look(state, frames),
                 report=status.show,
             )
-        device.begin()  # Brakes.
+        brake(device)
+        led.fault = led.fault or fault_of(device)  # One may come up while the followers brake.
         return self._sum_up(led, recorder, emulator)
 
     def _meet(self, coupled: Teleoperation, keys: Keys) -> bool:

@@ -15,6 +15,7 @@ from stringline.real_robot.bridge import ObservationAssembler
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.device_state import DeviceState
 from stringline.real_robot.emulators.client import Emulator
+from stringline.real_robot.fault_cause import Cause
 from stringline.real_robot.reasons import Mode, Reason, describe, old_cameras
 
 
@@ -135,17 +136,25 @@ class LockStepRobot:
 
 
 def explain_fault(state: DeviceState, device: DeviceProcess) -> list[str]:
-    """Returns one sentence for each reason of a fault."""
+    """Returns one sentence for each reason of a fault, by what was wrong when it came up. Whoever asks tells it somebody."""
+    cause = state.cause or Cause.of(state.arms, state.old_cameras)
+    device.told |= state.fault_reasons
     return describe(
         state.fault_reasons,
         servos=device.servos,
         arms=device.arms,
-        servo_error=state.arms.servo_error,
-        servo_misses=state.arms.servo_misses,
-        lost=state.arms.lost,
-        barred=state.arms.barred,
-        silent_cameras=old_cameras(state.old_cameras, device.cameras),
+        servo_error=cause.servo_error,
+        servo_misses=cause.servo_misses,
+        lost=cause.lost,
+        barred=cause.barred,
+        silent_cameras=old_cameras(cause.old_cameras, device.cameras),
     )
+
+
+def fault_of(device: DeviceProcess) -> list[str]:
+    """Returns one sentence for each reason of the fault in force, nothing when there is none."""
+    state = device.latest()
+    return explain_fault(state, device) if state.mode is Mode.FAULT else []
 
 
 def largest_difference(one: list[Vector], other: list[Vector]) -> Vector:

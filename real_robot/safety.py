@@ -29,7 +29,7 @@ from stringline.real_robot.stages.chunks import (
     ordered,
     right_shape,
 )
-from stringline.real_robot.stages.cycle import Cycle, Setting, Signs, Stage
+from stringline.real_robot.stages.cycle import NONE, Cycle, Setting, Signs, Stage
 from stringline.real_robot.stages.motion import KeepClear, MotionLimits, SoftStart
 from stringline.real_robot.stages.robot import (
     AllServosAnswer,
@@ -116,6 +116,7 @@ class SafetyFilter:
         self._limiter = MotionLimiter(limits.lower, limits.upper, limits.velocity, limits.acceleration, period_s)
         self._period_s = period_s
         self._session, self._sequence = -1, 0
+        self._kept = NONE
         self._restart()
 
     def _restart(self) -> None:
@@ -124,16 +125,20 @@ class SafetyFilter:
         self.counts: Counter[Reason] = Counter()
         self._elapsed_s, self._rejected = 0.0, 0
 
-    def start(self, state: ArmState, session: int) -> None:
-        """Begins at rest where the arms are measured to be, with a soft start; clears a fault.
+    def start(self, state: ArmState, session: int, kept: Reason = NONE) -> None:
+        """Begins at rest where the arms are measured to be, with a soft start; clears a fault, but for what is kept of it.
 
         Targets that were ahead of the arms, as against an obstacle, are taken back at once: that lets go, it does not push.
 
         Args:
             state: Fresh.
             session: Number that chunks of this episode bear.
+            kept: Reasons of a fault that nobody has reset.
         """
         self._restart()
+        if kept:
+            self.mode, self.fault_reasons = Mode.FAULT, kept
+        self._kept = kept
         for stage in self._stages:
             stage.start()
         self._session = session
@@ -211,4 +216,5 @@ class SafetyFilter:
             limiter=self._limiter,
             braking=rest,
             speed=rest,
+            faults=self._kept,
         )

@@ -28,7 +28,7 @@ class ShadowedProcess(DeviceProcess):
     def begin(self) -> None:
         """Begins a new episode, on the twin as well."""
         super().begin()
-        self._also(lambda twin: twin.begin())
+        self._also(_begin)
 
     def send(self, chunk: ActionChunk, *arguments: Any, **more: Any) -> None:
         """Puts a chunk into the mailboxes of both.
@@ -47,6 +47,11 @@ class ShadowedProcess(DeviceProcess):
         except (DeviceError, RobotNotReadyError) as error:
             log.error("The arms go on without their twin: %s", error)
             self.twin = None
+
+
+def _begin(twin: DeviceProcess) -> None:
+    twin.told |= twin.latest().fault_reasons  # Nobody asks about those of a twin.
+    twin.begin()
 
 
 class Divergence:

@@ -11,10 +11,10 @@ from stringline.real_robot.braking import braked_after
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.device_state import DeviceState
 from stringline.real_robot.live_status import say, say_fault
-from stringline.real_robot.lock_step import explain_fault
+from stringline.real_robot.lock_step import fault_of
 from stringline.real_robot.operator_keys import IN_WORDS, Key, Keys
 from stringline.real_robot.real_time import LiveEpisode, RealTimeRobot
-from stringline.real_robot.reasons import Mode, Reason
+from stringline.real_robot.reasons import Reason
 from stringline.real_robot.teleoperation import Teleoperation
 
 _LOOK_EVERY = 10  # Cycles between two looks at what the device process has told.
@@ -85,6 +85,7 @@ class SupervisedRun:
         while True:
             with braked_after(self.around.device):
                 episode = self._segment(seconds, done=done, report=report)
+            episode.fault = episode.fault or fault_of(self.around.device)  # One may come up while the arms brake.
             self._add(episode)
             self._look(None)
             if not self._goes_on(episode):
@@ -161,11 +162,11 @@ class SupervisedRun:
 
     def _sound(self) -> bool:
         """Returns whether arms that were waited with are without a fault, or their operator says that it is over."""
-        state = self.around.device.latest()
-        if state.mode is not Mode.FAULT:
+        fault = fault_of(self.around.device)
+        if not fault:
             return True
-        self.total.fault = explain_fault(state, self.around.device)
-        if reset := self._reset(self.total.fault):
+        self.total.fault = fault
+        if reset := self._reset(fault):
             self.total.fault = []
         return reset
 
@@ -197,4 +198,4 @@ class SupervisedRun:
         if led.fault:
             self.total.fault = led.fault
             return self._reset(led.fault)
-        return pressed[-1] is Key.TAKE_OVER
+        return self._sound() and pressed[-1] is Key.TAKE_OVER

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import stringline
 from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER
 from stringline.policies.chunk import ActionChunk
+from stringline.real_robot.braking import braked_after
 from stringline.real_robot.device_process import DeviceError, DeviceProcess
 from stringline.real_robot.device_state import DeviceState
 from stringline.real_robot.drivers.driver import RobotNotReadyError
@@ -24,7 +25,7 @@ from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Parser
 from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
 from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.limits import SafetyLimits
-from stringline.real_robot.lock_step import explain_fault
+from stringline.real_robot.lock_step import explain_fault, fault_of
 from stringline.real_robot.reasons import Mode, Reason
 
 Vector = NDArray[np.float64]
@@ -181,13 +182,18 @@ def test_without_any_plan_the_arms_stay_where_they_are(device: DeviceProcess) ->
     assert np.abs(state.command - ALOHA.home).max() < table.TICK_RAD
 
 
-def test_bad_chunks_end_in_a_fault_that_a_new_episode_clears(device: DeviceProcess) -> None:
+def test_bad_chunks_end_in_a_fault_that_a_new_episode_clears_once_somebody_was_told(device: DeviceProcess) -> None:
     for _ in range(LIMITS.fault_after_rejects):
         device.send(chunk(np.full(14, np.nan), time.monotonic()))
         time.sleep(0.03)
     state = wait_for(device, lambda state: state.mode is Mode.FAULT)
     assert state.fault_reasons == Reason.BAD_CHUNK
+    for _ in range(2):
+        device.begin()
+        assert device.latest().mode is Mode.FAULT
+    assert "a chunk was rejected" in " ".join(fault_of(device))
     device.begin()
+    assert fault_of(device) == []
     device.send(chunk(moved(0, 0.1), time.monotonic()))
     wait_for(device, lambda state: state.mode is Mode.RUN)
 
@@ -290,6 +296,15 @@ def test_a_killed_device_process_is_noticed(device: DeviceProcess) -> None:
     number = device.pid
     assert number is not None
     os.kill(number, signal.SIGKILL)
+    deadline = time.monotonic() + 20.0
+    while device.alive:
+        assert time.monotonic() < deadline
+    with pytest.raises(DeviceError, match="died; its last words are on standard error"):
+        device.latest()
+    with pytest.raises(DeviceError, match="died"), braked_after(device):
+        pass  # Nobody brakes the arms.
+    with pytest.raises(KeyboardInterrupt), braked_after(device):
+        raise KeyboardInterrupt
     with pytest.raises(DeviceError, match="died|gone"):
         device.begin()
 

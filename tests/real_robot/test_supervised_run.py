@@ -1,5 +1,7 @@
 """An operator beside a policy on emulated arms: hold and go on, end, home, reset after a fault, taking over with leaders."""
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +14,7 @@ from stringline.datasets.contract import Array, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunk import ActionChunk
 from stringline.real_robot.approach import Approach
-from stringline.real_robot.device_process import DeviceProcess
+from stringline.real_robot.device_process import DeviceError, DeviceProcess
 from stringline.real_robot.device_state import DeviceState
 from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
@@ -162,6 +164,35 @@ def test_a_fault_that_comes_while_the_arms_hold_is_told_and_wants_a_reset(
     assert "left/shoulder" in episode.fault[0]
     assert "left/shoulder" in capsys.readouterr().out
     assert device.latest().mode is Mode.FAULT  # Nobody has said that it is over.
+
+
+def test_a_fault_that_comes_up_while_the_arms_brake_is_told_and_wants_a_reset(
+    emulator: Emulator, device: DeviceProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    robot, hand = RealTimeRobot(device, NoCameras(), BLIND, ALOHA), Hand([], [Key.END])
+    moving: list[DeviceState] = []
+
+    def done() -> bool:
+        if not moving or abs(moving[-1].command[0]) < 0.03:
+            return False
+        emulator.fault("left", "overload", 2)
+        return True
+
+    supervised = SupervisedRun(robot, Circling, 10, Supervision(device, ALOHA, hand))
+    episode = supervised.run(20.0, done=done, report=lambda state, _: moving.append(state))
+    assert hand.asked == [(Key.RESET, Key.END)]
+    assert "left/shoulder" in episode.fault[0]
+    assert "left/shoulder" in capsys.readouterr().out
+    assert device.latest().mode is Mode.FAULT
+
+
+def test_a_device_process_that_dies_is_an_error_whenever_it_does(device: DeviceProcess) -> None:
+    def kill(states: list[DeviceState]) -> None:
+        if states and states[-1].mode is Mode.RUN and device.pid is not None:
+            os.kill(device.pid, signal.SIGKILL)
+
+    with pytest.raises(DeviceError, match="The device process died"):
+        run(Supervision(device, ALOHA, NoKeys(), watchers=(kill,)), seconds=5.0)
 
 
 class Confused(Circling):
