@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from tests.real_robot.device_rig import PERIOD, DeviceRig
 
 from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER
-from stringline.policies.chunk import ActionChunk
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Parser
@@ -53,7 +52,7 @@ class Rig(DeviceRig):
         """Begins a motion of one joint that takes all of a plan, and waits until it is under way."""
         goal = ALOHA.home.copy()
         goal[joint] += by
-        self.send(plan(goal, self.now))
+        self.want(goal)
         self.until(lambda state: state.mode is Mode.RUN, 2)
         self.cycle(5)
 
@@ -78,11 +77,6 @@ class Rig(DeviceRig):
             assert (np.abs(np.diff(path, axis=0)) <= limits.velocity[joints] * PERIOD + tick).all()
             change = np.abs(np.diff(at_rest_before, n=2, axis=0))
             assert (change <= limits.acceleration[joints] * PERIOD**2 + 2 * tick).all()
-
-
-def plan(target: Vector, start: float, count: int = 50) -> ActionChunk:
-    """Returns a plan of 50 Hz that wants the same all the time."""
-    return ActionChunk(start + 0.02 * np.arange(count, dtype=np.float64), np.tile(target, (count, 1)).astype(np.float32))
 
 
 def goals_in(data: bytes) -> Vector:

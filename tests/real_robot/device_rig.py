@@ -3,14 +3,21 @@
 import multiprocessing
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.policies.chunk import ActionChunk
 from stringline.real_robot.device_loop import DeviceLoop
 from stringline.real_robot.device_state import DeviceState, chunk_layout, chunk_record, state_layout
 from stringline.real_robot.drivers.driver import ArmDriver
 from stringline.real_robot.emulators.client import Emulator
+from stringline.real_robot.incident_log import IncidentLog
 from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.mailbox import Mailbox, shared_memory
+from stringline.real_robot.reasons import describe
+
+Vector = NDArray[np.float64]
 
 PERIOD = 0.01
 
@@ -23,9 +30,12 @@ class DeviceRig:
         driver: Not connected yet.
         body: What is moved.
         limits: Of the safety filter.
+        log: Takes down what happens, or None.
     """
 
-    def __init__(self, emulator: Emulator, driver: ArmDriver, body: Embodiment, limits: SafetyLimits) -> None:
+    def __init__(
+        self, emulator: Emulator, driver: ArmDriver, body: Embodiment, limits: SafetyLimits, log: IncidentLog | None = None
+    ) -> None:
         self.emulator, self.body, self.limits = emulator, body, limits
         self._driver, self._joints = driver, len(body.joints)
         context = multiprocessing.get_context("spawn")
@@ -33,7 +43,7 @@ class DeviceRig:
         memories = [shared_memory(context, layout, 8) for layout in layouts]
         self._chunks, self._states = (Mailbox(memory, layout) for memory, layout in zip(memories, layouts, strict=True))
         ends = [Mailbox(memory, layout) for memory, layout in zip(memories, layouts, strict=True)]
-        self.loop = DeviceLoop(driver, body, limits, PERIOD, chunks=ends[0], states=ends[1], state_layout=layouts[1])
+        self.loop = DeviceLoop(driver, body, limits, PERIOD, chunks=ends[0], states=ends[1], state_layout=layouts[1], log=log)
         self.now, self.session = 0.0, 0
         driver.connect()
         driver.arm()
@@ -52,6 +62,10 @@ class DeviceRig:
     def send(self, chunk: ActionChunk, *, session: int | None = None, picture_age_s: float = 0.0) -> None:
         """Puts a chunk into the mailbox."""
         self._chunks.put(chunk_record(chunk, self.session if session is None else session, self._joints, picture_age_s))
+
+    def want(self, target: Vector, count: int = 50) -> None:
+        """Puts a plan into the mailbox that wants the same all the time."""
+        self.send(plan(target, self.now, count))
 
     def writes(self) -> dict[str, int]:
         """Returns how many commands the emulator has to have got, by arm, before it goes on."""
@@ -78,8 +92,28 @@ class DeviceRig:
         for cycle in range(1, cycles + 1):
             if wanted(self.cycle()):
                 return cycle
-        raise AssertionError(f"Not within {cycles} cycles: {self.state.mode!r} {self.state.reasons!r}")
+        raise AssertionError(f"Not within {cycles} cycles: {self.state.mode!r} {self.state.reasons!r} {self.words()}")
+
+    def words(self) -> str:
+        """Says why the filter does what it does."""
+        state = self.state
+        return " ".join(
+            describe(
+                state.reasons | state.fault_reasons,
+                servos=self._driver.servos,
+                arms=self._driver.arms,
+                servo_error=state.arms.servo_error,
+                servo_misses=state.arms.servo_misses,
+                lost=state.arms.lost,
+                barred=state.arms.barred,
+            )
+        )
 
     def close(self) -> None:
         """Closes the ports."""
         self._driver.close()
+
+
+def plan(target: Vector, start: float, count: int = 50) -> ActionChunk:
+    """Returns a plan of 50 Hz that wants the same all the time."""
+    return ActionChunk(start + 0.02 * np.arange(count, dtype=np.float64), np.tile(target, (count, 1)).astype(np.float32))

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.real_robot.device_rig import PERIOD, plan
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunk import ActionChunk
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction
 from stringline.real_robot.limits import SafetyLimits
-from stringline.real_robot.reasons import Mode, Reason, describe
+from stringline.real_robot.reasons import Mode, Reason
 
 if TYPE_CHECKING:
     from tests.real_robot.conftest import Rig
@@ -26,32 +27,11 @@ if TYPE_CHECKING:
 
 Vector = NDArray[np.float64]
 
-PERIOD = 0.01
-
-
-def plan(target: Vector, start: float, count: int = 50) -> ActionChunk:
-    return ActionChunk(start + 0.02 * np.arange(count, dtype=np.float64), np.tile(target, (count, 1)).astype(np.float32))
-
 
 def moved(joint: int, by: float) -> Vector:
     q = ALOHA.home.copy()
     q[joint] += by
     return q
-
-
-def words(rig: "Rig") -> str:
-    """Returns what is said about the state."""
-    state = rig.state
-    return " ".join(
-        describe(
-            state.reasons | state.fault_reasons,
-            servos=rig.driver.servos,
-            arms=rig.driver.arms,
-            servo_error=state.arms.servo_error,
-            servo_misses=state.arms.servo_misses,
-            lost=state.arms.lost,
-        )
-    )
 
 
 def assert_rest(rig: "Rig", cycles: int = 15) -> None:
@@ -67,16 +47,16 @@ def test_a_pulled_cable_is_a_fault_within_three_periods_until_somebody_resets_it
     rig.moving(7)
     rig.emulator.fault("left", "drop")
     assert rig.until(lambda state: state.mode is Mode.FAULT, 3) <= 3
-    assert "the port of an arm is gone (left)." in words(rig)
+    assert "the port of an arm is gone (left)." in rig.words()
     assert_rest(rig)
     before = rig.goals()
-    rig.send(plan(moved(7, -0.5), rig.now))
+    rig.want(moved(7, -0.5))
     rig.cycle()
     after = rig.goals()
     assert len(after[0]) == len(before[0])  # Nothing gets to the left arm any more,
     assert np.array_equal(after[1][-1], before[1][-1])  # and the right one is told to stay.
     rig.begin()  # A reset without a cable is none.
-    rig.send(plan(moved(7, -0.5), rig.now))
+    rig.want(moved(7, -0.5))
     assert rig.cycle().mode is Mode.FAULT
 
 
@@ -87,7 +67,7 @@ def test_one_silent_servo_makes_both_arms_hold_and_is_named_while_all_others_are
     before = rig.state.arms.position
     rig.emulator.fault("right", "mute", 6)
     assert rig.until(lambda state: state.mode is Mode.HOLD, 3) == 3
-    assert "a servo does not answer (right/forearm_roll (id 6))" in words(rig)
+    assert "a servo does not answer (right/forearm_roll (id 6))" in rig.words()
     assert np.count_nonzero(rig.state.arms.servo_misses) == 1
     assert rig.state.arms.position[7] != before[7]
     rig.until(lambda state: state.mode is Mode.FAULT, 5)
@@ -110,7 +90,7 @@ def test_an_overload_is_a_fault_in_the_next_cycle_holds_both_arms_and_reboots_no
     rig.moving(7, 0.5)
     rig.emulator.fault("left", "overload", 4)
     assert rig.cycle().mode is Mode.FAULT
-    assert "left/elbow (id 4): torque is off, overload" in words(rig)
+    assert "left/elbow (id 4): torque is off, overload" in rig.words()
     assert_rest(rig)
     assert Instruction.REBOOT not in rig.instructions()
     rig.begin()
@@ -125,23 +105,23 @@ def test_an_expired_bus_watchdog_is_a_fault_that_only_arming_anew_clears(make_ri
         rig.emulator.advance(written)
         rig.now += PERIOD
     assert rig.cycle().mode is Mode.FAULT
-    assert "bus watchdog expired" in words(rig)
+    assert "bus watchdog expired" in rig.words()
     rig.begin()
     assert rig.cycle().mode is Mode.FAULT
     rig.driver.arm()
     rig.begin()
-    rig.send(plan(rig.state.arms.position, rig.now))
+    rig.want(rig.state.arms.position)
     assert rig.cycle().mode is Mode.RUN
 
 
 def test_a_dead_policy_is_a_hold_within_three_periods_after_its_last_action_and_resuming_is_smooth(rig: "Rig") -> None:
-    rig.send(plan(moved(0, 1.5), rig.now, count=15))
+    rig.want(moved(0, 1.5), count=15)
     last_due = rig.now + 14 * 0.02
     rig.until(lambda state: state.mode is Mode.HOLD, 40)
     assert rig.state.reasons == Reason.STARVED
     assert rig.now - last_due <= 0.2 + 3 * PERIOD
     assert_rest(rig)
-    rig.send(plan(moved(0, -1.5), rig.now))
+    rig.want(moved(0, -1.5))
     rig.until(lambda state: state.mode is Mode.RUN, 1)
     for _ in range(48):
         rig.cycle()
@@ -195,7 +175,7 @@ def test_a_chunk_that_is_not_finite_is_refused_as_a_whole(rig: "Rig", value: flo
 
 @pytest.mark.parametrize("target", [moved(0, 2.9), np.full(14, 3e38), np.full(14, -3e38), ALOHA.upper + 1.0])
 def test_a_huge_step_is_approached_within_the_limits(rig: "Rig", target: Vector) -> None:
-    rig.send(plan(target, rig.now))
+    rig.want(target)
     for _ in range(60):
         rig.cycle()
     assert rig.state.counts[Reason.MOTION] > 0
@@ -217,7 +197,7 @@ def test_servos_of_35_degrees_are_too_warm_if_the_limits_say_so(
 ) -> None:
     limits = SafetyLimits.of(ALOHA, soft_start_s=0.0)
     rig = make_rig(dataclasses.replace(limits, hold_temperature=34.0, fault_temperature=fault_temperature))
-    rig.send(plan(moved(0, 0.5), rig.now))
+    rig.want(moved(0, 0.5))
     state = rig.cycle()
     assert state.mode is mode
     assert state.reasons == Reason.HOT

@@ -93,6 +93,7 @@ TYPES = {"double": 1, "uint64": 4, "int32": 5, "string": 9, "uint32": 13}
 MESSAGE, ENUM = 11, 14
 
 
+@functools.cache
 def tables(version: str) -> dict[str, str]:
     """Returns the fields of all messages of a version."""
     found = COMMON | (V1 if version.startswith("1") else V2)
@@ -105,6 +106,7 @@ def tables(version: str) -> dict[str, str]:
     return found
 
 
+@functools.cache
 def reference(version: str, name: str) -> Any:
     """Returns google.protobuf's class of a message."""
     return message_factory.GetMessageClass(pool(version).FindMessageTypeByName(f"fri.{name}"))
@@ -164,10 +166,20 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other) or (isinstance(one, float) and isinstance(other, float) and math.isnan(one) and math.isnan(other))
 
 
-NUMBERS = {"double": st.floats(), "uint64": st.integers(0, 2**64 - 1), "uint32": st.integers(0, 2**32 - 1)}
-NUMBERS |= {"int32": st.integers(-(2**31), 2**31 - 1), "string": st.text(max_size=6)}  # type: ignore[dict-item]
+NUMBERS: dict[str, st.SearchStrategy[Any]] = {
+    "double": st.floats(),
+    "uint64": st.integers(0, 2**64 - 1),
+    "uint32": st.integers(0, 2**32 - 1),
+    "int32": st.integers(-(2**31), 2**31 - 1),
+    "string": st.text(max_size=6),
+}
+NUMBERS |= {
+    enum: st.sampled_from([int(entry.partition("=")[2] or place) for place, entry in enumerate(entries.split())])
+    for enum, entries in ENUMS.items()
+}
 
 
+@functools.cache  # To make a strategy takes longer than to draw from it.
 @st.composite
 def filled(draw: st.DrawFn, version: str, name: str) -> Any:
     """Draws a message of google.protobuf."""
@@ -179,20 +191,13 @@ def filled(draw: st.DrawFn, version: str, name: str) -> Any:
             continue
         count = draw(st.integers(0, MOST.get(field, 3))) if many else 1
         for _ in range(count):
-            if base in TYPES or base in ENUMS:
-                value = draw(NUMBERS[base] if base in TYPES else st.sampled_from(_numbers(base)))
-                if many:
-                    getattr(message, field).append(value)
-                else:
-                    setattr(message, field, value)
+            if base in NUMBERS:
+                value = draw(NUMBERS[base])
+                getattr(message, field).append(value) if many else setattr(message, field, value)
             else:
                 part = draw(filled(version, base))
                 getattr(message, field).append(part) if many else getattr(message, field).CopyFrom(part)
     return message
-
-
-def _numbers(enum: str) -> list[int]:
-    return [int(entry.partition("=")[2] or place) for place, entry in enumerate(ENUMS[enum].split())]
 
 
 KINDS = [(version, f"FRI{kind}Message") for version in ("1.11", "1.15", "2.5", "2.7") for kind in ("Monitoring", "Command")]

@@ -1,7 +1,6 @@
 """The emulated controller by itself: when it lets a client command, what it refuses, and how it judges a connection."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +10,8 @@ from stringline.real_robot.drivers.fri.command import Command
 from stringline.real_robot.drivers.fri.enums import Quality, SafetyState, SessionState
 from stringline.real_robot.drivers.fri.monitoring import Monitoring
 from stringline.real_robot.drivers.fri.versions import version_of
-from stringline.real_robot.emulators.client import EmulatorError
 from stringline.real_robot.emulators.fri import __main__ as program
 from stringline.real_robot.emulators.fri.cell import EmulatedCell
-from stringline.real_robot.emulators.fri.client import FriEmulator
 from stringline.real_robot.emulators.fri.controller import EmulatedController
 from stringline.real_robot.emulators.fri.network import Road
 from stringline.real_robot.emulators.fri.quality import QualityMeter, QualityRule
@@ -158,19 +155,6 @@ def test_a_road_does_to_datagrams_what_its_script_says() -> None:
     assert road.carry(b"5") == []
     with pytest.raises(ValueError, match="no fault of a connection 'dorp'. Did you mean 'drop'"):
         road.plan("dorp", 1)
-
-
-def test_a_controller_goes_on_when_it_is_nudged_but_not_within_an_episode(tmp_path: Path) -> None:
-    with FriEmulator(["--lock-step", "--capture", str(tmp_path)]) as emulator:
-        emulator.reboot(patient=True)
-        for _ in range(3):
-            emulator.nudge("arm")
-        assert emulator.report()["arm"].periods == 3
-        with pytest.raises(EmulatorError, match="no arm 'amr'. Did you mean 'arm'"):
-            emulator.nudge("amr")
-        emulator.begin(0)
-        with pytest.raises(EmulatorError, match="nudged in lock-step, before the first episode"):
-            emulator.nudge("arm")
 
 
 def test_what_an_emulator_cannot_be_is_refused() -> None:

@@ -3,7 +3,8 @@
 import dataclasses
 import multiprocessing
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -11,18 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.real_robot.device_rig import PERIOD
+from tests.real_robot.kuka_rig import ANSWER_TIMEOUT_S, KukaRig
 
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
-from stringline.policies.chunk import ActionChunk
-from stringline.real_robot.device_loop import DeviceLoop
-from stringline.real_robot.device_state import DeviceState, chunk_layout, chunk_record, state_layout
+from stringline.real_robot.device_state import state_layout
 from stringline.real_robot.drivers.bars import Bar
 from stringline.real_robot.drivers.fri.command import Command
 from stringline.real_robot.drivers.fri.driver import FriDriver
 from stringline.real_robot.drivers.fri.gripper import IoGripper
 from stringline.real_robot.drivers.fri.monitoring import Monitoring
 from stringline.real_robot.drivers.fri.versions import version_of
+from stringline.real_robot.emulators.client import EmulatorError
 from stringline.real_robot.emulators.fri.axis_check import FriLine, axis_check
 from stringline.real_robot.emulators.fri.captured import captured_in
 from stringline.real_robot.emulators.fri.client import FriEmulator
@@ -34,54 +36,29 @@ from stringline.real_robot.incident_log import IncidentLog
 from stringline.real_robot.incident_reader import Incident
 from stringline.real_robot.incident_ring import Ring, ring_memory
 from stringline.real_robot.limits import SafetyLimits
-from stringline.real_robot.mailbox import Mailbox, shared_memory
-from stringline.real_robot.reasons import Mode, describe
+from stringline.real_robot.reasons import Mode
 
 Vector = NDArray[np.float64]
 
-PERIOD = 0.01
 VERSION = version_of("1.15")
 GRIPPER = IoGripper(GRIPPER_OUTPUT, feedback=GRIPPER_INPUT)
 
 
-class FriRig:
-    """A device loop in the process of the test, in lock-step with emulated controllers."""
+class FriRig(KukaRig):
+    """Over FRI, with grippers at the controllers' outputs; `folder` is where the emulator captures what it is sent."""
 
-    def __init__(
-        self, emulator: FriEmulator, folder: Path, body: Embodiment, limits: SafetyLimits | None = None, *, logged: bool = False
-    ) -> None:
-        self.emulator, self.body, self._folder = emulator, body, folder
-        self.limits = limits or SafetyLimits.of(body, soft_start_s=0.0, acceleration=30.0)
-        emulator.begin(0)
-        emulator.reboot()
+    emulator: FriEmulator
+
+    def __init__(self, emulator: FriEmulator, folder: Path, body: Embodiment, *, logged: bool = False) -> None:
+        self._folder = folder
         grippers = dict.fromkeys(body.arms, GRIPPER)
-        self.driver = FriDriver(emulator.ports, grippers=grippers, together=True, answer_timeout_s=0.02)
-        context, joints = multiprocessing.get_context("spawn"), len(body.joints)
-        layouts = chunk_layout(joints), state_layout(joints, len(self.driver.servos), len(self.driver.arms))
-        memories = [shared_memory(context, layout, 8) for layout in layouts]
-        self._chunks, self._states = (Mailbox(memory, layout) for memory, layout in zip(memories, layouts, strict=True))
-        ends = [Mailbox(memory, layout) for memory, layout in zip(memories, layouts, strict=True)]
+        self.driver = FriDriver(emulator.ports, grippers=grippers, together=True, answer_timeout_s=ANSWER_TIMEOUT_S)
         log = None
         if logged:
-            self._ring = ring_memory(context, 1 << 21)
-            log = IncidentLog(self._ring, layouts[1], joints)
-            self.driver.tap([log.tap(place) for place in range(len(self.driver.arms))])
-        self.loop = DeviceLoop(
-            self.driver, body, self.limits, PERIOD, chunks=ends[0], states=ends[1], state_layout=layouts[1], log=log
-        )
-        self.now, self.session = 0.0, 0
-        self.driver.connect()
-        self.driver.arm()
-        self.new_world()
-        self.begin()
-
-    def new_world(self) -> None:
-        self.emulator.begin(0)
-        self._before = self.driver.writes
-
-    def begin(self) -> None:
-        self.session += 1
-        self.loop.begin(self.session, self.clock)
+            self._ring, joints = ring_memory(multiprocessing.get_context("spawn"), 1 << 21), len(body.joints)
+            log = IncidentLog(self._ring, state_layout(joints, len(self.driver.servos), len(body.arms)), joints)
+            self.driver.tap([log.tap(place) for place in range(len(body.arms))])
+        super().__init__(emulator, self.driver, body, SafetyLimits.of(body, soft_start_s=0.0, acceleration=30.0), log)
 
     def rest(self) -> None:
         """Brings the arms to rest, as the device process does before an episode begins."""
@@ -90,55 +67,6 @@ class FriRig:
             self.cycle()
             if self.loop.at_rest:
                 return
-
-    def clock(self) -> float:
-        return self.now
-
-    def send(self, target: Vector, count: int = 50) -> None:
-        due = self.now + 0.02 * np.arange(count, dtype=np.float64)
-        chunk = ActionChunk(due, np.tile(target, (count, 1)).astype(np.float32))
-        self._chunks.put(chunk_record(chunk, self.session, len(self.body.joints)))
-
-    def cycle(self, count: int = 1) -> DeviceState:
-        for _ in range(count):
-            self.loop.observe(self.clock)
-            self.loop.act(self.now)
-            self.emulator.advance(dict(zip(self.driver.arms, (self.driver.writes - self._before).tolist(), strict=True)))
-            self.now += PERIOD
-        return self.state
-
-    @property
-    def state(self) -> DeviceState:
-        record = self._states.newest()
-        assert record is not None
-        return DeviceState.of(record)
-
-    def until(self, wanted: Callable[[DeviceState], bool], cycles: int) -> int:
-        for cycle in range(1, cycles + 1):
-            if wanted(self.cycle()):
-                return cycle
-        raise AssertionError(f"Not within {cycles} cycles: {self.state.mode!r} {self.state.reasons!r} {self.words()}")
-
-    def moving(self, joint: int = 0, by: float = 0.8) -> None:
-        goal = self.state.arms.position.copy()
-        goal[joint] += by
-        self.send(goal)
-        self.until(lambda state: state.mode is Mode.RUN, 3)
-        self.cycle(8)
-
-    def words(self) -> str:
-        state = self.state
-        return " ".join(
-            describe(
-                state.reasons | state.fault_reasons,
-                servos=self.driver.servos,
-                arms=self.driver.arms,
-                servo_error=state.arms.servo_error,
-                servo_misses=state.arms.servo_misses,
-                lost=state.arms.lost,
-                barred=state.arms.barred,
-            )
-        )
 
     def log(self) -> list[Entry]:
         """Returns what was noted so far."""
@@ -165,8 +93,8 @@ class FriRig:
         However long an arm was without a command, the next is one of a single period, and one from rest.
         """
         for index, arm in enumerate(self.body.arms):
-            joints = slice(8 * index, 8 * index + 7)
-            for periods, path in self.segments(arm):
+            joints, segments = slice(8 * index, 8 * index + 7), self.segments(arm)
+            for periods, path in segments:
                 assert np.isfinite(path).all()
                 assert (path >= self.limits.lower[joints] - 1e-9).all()
                 assert (path <= self.limits.upper[joints] + 1e-9).all()
@@ -179,10 +107,7 @@ class FriRig:
             check = axis_check(self.body, arm, self.limits, PERIOD)
             FriLine(self.captured(arm), VERSION, check).take(0)
             assert check.violations == 0
-            assert check.goals == sum(len(path) for _, path in self.segments(arm))
-
-    def close(self) -> None:
-        self.driver.close()
+            assert check.goals == sum(len(path) for _, path in segments)
 
 
 def emulated(folder: Path, *arguments: str) -> FriEmulator:
@@ -190,32 +115,26 @@ def emulated(folder: Path, *arguments: str) -> FriEmulator:
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., FriRig]]:
-    folder, made = tmp_path_factory.mktemp("one"), []
-    with emulated(folder) as emulator:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("one")
 
-        def make(*, logged: bool = False) -> FriRig:
-            while made:
-                made.pop().close()
-            made.append(FriRig(emulator, folder, IIWA14, logged=logged))
-            return made[-1]
 
-        yield make
-        while made:
-            made.pop().close()
+@pytest.fixture(scope="module")
+def emulator(folder: Path) -> Iterator[FriEmulator]:
+    with emulated(folder) as running:
+        yield running
 
 
 @pytest.fixture
-def rig(one: Callable[..., FriRig]) -> FriRig:
-    return one()
+def rig(emulator: FriEmulator, folder: Path) -> Iterator[FriRig]:
+    with closing(FriRig(emulator, folder, IIWA14)) as made:
+        yield made
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[FriRig]:
-    with emulated(tmp_path, "--arms", "two") as emulator:
-        rig = FriRig(emulator, tmp_path, IIWA14_BIMANUAL)
-        yield rig
-        rig.close()
+    with emulated(tmp_path, "--arms", "two") as running, closing(FriRig(running, tmp_path, IIWA14_BIMANUAL)) as made:
+        yield made
 
 
 def assert_goes_on_from_where_it_stands(rig: FriRig, old_goal: float) -> None:
@@ -227,7 +146,7 @@ def assert_goes_on_from_where_it_stands(rig: FriRig, old_goal: float) -> None:
     rig.begin()
     goal = rig.state.arms.position.copy()
     goal[0] -= 0.3
-    rig.send(goal)
+    rig.want(goal)
     rig.until(lambda state: state.mode is Mode.RUN, 2)
     rig.cycle(5)
     paths = [path for _, path in rig.segments()[before:]]
@@ -244,7 +163,7 @@ def test_arms_come_up_at_the_measured_pose_and_follow_a_plan_with_their_gripper(
     goal[[0, 7]] = 0.2, 0.0
     first = [Command.of(VERSION, one.data) for one in captured_in(rig.captured("arm").read_bytes())]
     assert all(np.allclose(command.position, IIWA14.home[:7]) for command in first)
-    rig.send(goal, count=100)
+    rig.want(goal, count=100)
     rig.cycle(120)
     assert np.allclose(rig.state.arms.position, goal, atol=1e-3)
     rig.assert_within_limits()
@@ -304,8 +223,7 @@ def test_a_motion_that_ends_and_begins_anew_within_one_burst_of_messages_is_a_fa
 
 
 def test_a_pulled_cable_is_a_fault_and_afterwards_the_arm_goes_on_from_where_it_stands(rig: FriRig) -> None:
-    rig.moving()
-    goal = rig.state.arms.position[0] + 0.8
+    goal = rig.moving()
     rig.emulator.fault("arm", "cut")
     assert rig.until(lambda state: state.mode is Mode.HOLD, 5) <= 4
     rig.until(lambda state: state.mode is Mode.FAULT, 12)
@@ -317,8 +235,7 @@ def test_a_pulled_cable_is_a_fault_and_afterwards_the_arm_goes_on_from_where_it_
 
 @pytest.mark.parametrize("fault", ["answer_drop", "answer_late", "answer_corrupt"])
 def test_answers_that_do_not_come_in_time_end_the_session_which_is_a_fault(rig: FriRig, fault: str) -> None:
-    rig.moving()
-    goal = rig.state.arms.position[0] + 0.8
+    goal = rig.moving()
     rig.emulator.fault("arm", fault, 8)
     rig.until(lambda state: state.mode is Mode.FAULT, 10)
     assert "a controller has stopped its arm, or does not let it go (arm: the session is MONITORING_WAIT" in rig.words()
@@ -336,8 +253,7 @@ def test_answers_that_do_not_come_in_time_end_the_session_which_is_a_fault(rig: 
 def test_a_stop_is_a_fault_at_once_and_afterwards_the_arm_goes_on_from_where_it_stands(
     rig: FriRig, fault: str, end: str, words: str
 ) -> None:
-    rig.moving()
-    goal = rig.state.arms.position[0] + 0.8
+    goal = rig.moving()
     rig.emulator.fault("arm", fault)
     rig.until(lambda state: state.mode is Mode.FAULT, 2)
     assert words in rig.words()
@@ -353,7 +269,7 @@ def test_a_stop_is_a_fault_at_once_and_afterwards_the_arm_goes_on_from_where_it_
 def test_when_one_arm_is_stopped_the_other_one_brakes_on_its_way(pair: FriRig) -> None:
     goal = IIWA14_BIMANUAL.home.copy()
     goal[[0, 8]] += 0.5
-    pair.send(goal)
+    pair.want(goal)
     pair.cycle(8)
     pair.emulator.fault("right", "stop")
     pair.until(lambda state: state.mode is Mode.FAULT, 2)
@@ -396,7 +312,7 @@ def test_whatever_happens_what_arrives_is_within_the_limits_and_gives_no_cause_f
         for where, fault, count, cycles in steps:
             spread = {"near": 0.5, "far": 9.0}.get(where)
             if spread is not None:
-                rig.send(IIWA14.home + np.array([draw.uniform(-spread, spread) for _ in range(8)]))
+                rig.want(IIWA14.home + np.array([draw.uniform(-spread, spread) for _ in range(8)]))
             if where == "begin":
                 rig.rest()
                 rig.begin()
@@ -415,14 +331,13 @@ def test_whatever_happens_what_arrives_is_within_the_limits_and_gives_no_cause_f
     assert len(gaps) > 10  # Arms in full motion were often left without an answer.
 
 
-def test_what_was_recorded_is_answered_again_byte_for_byte(one: Callable[..., FriRig]) -> None:
-    rig = one(logged=True)
-    rig.moving()
-    rig.cycle(10)
-    rig.driver.close()
+def test_what_was_recorded_is_answered_again_byte_for_byte(emulator: FriEmulator, folder: Path) -> None:
+    with closing(FriRig(emulator, folder, IIWA14, logged=True)) as rig:
+        rig.moving()
+        rig.cycle(10)
     recorded = rig.log()
-    rig.emulator.begin(0)
-    result = replay(Incident(recorded, []), rig.emulator, seed=0)
+    emulator.begin(0)
+    result = replay(Incident(recorded, []), emulator, seed=0)
     assert result.difference == ""
     sizes = {kind: sum(len(entry.payload) for entry in recorded if entry.kind == kind) for kind in (Kind.SENT, Kind.RECEIVED)}
     assert (result.sent, result.equal) == (sizes[Kind.SENT], sizes[Kind.RECEIVED])
@@ -430,15 +345,28 @@ def test_what_was_recorded_is_answered_again_byte_for_byte(one: Callable[..., Fr
     place = [at for at, entry in enumerate(recorded) if entry.kind == Kind.RECEIVED][-3]
     entry = recorded[place]
     recorded[place] = dataclasses.replace(entry, payload=entry.payload[:-1] + bytes([entry.payload[-1] ^ 1]))
-    rig.emulator.begin(0)
-    result = replay(Incident(recorded, []), rig.emulator, seed=0)
+    emulator.begin(0)
+    result = replay(Incident(recorded, []), emulator, seed=0)
     assert f"arm, record {entry.number}, byte {len(entry.payload) - 1} of {len(entry.payload)}: got " in result.difference
 
 
-def test_a_log_that_does_not_reach_back_to_the_opening_of_the_ports_is_not_replayed(rig: FriRig) -> None:
-    rig.driver.close()
+def test_a_log_that_does_not_reach_back_to_the_opening_of_the_ports_is_not_replayed(emulator: FriEmulator) -> None:
     far = Monitoring(sequence=200_000).to_bytes(VERSION)
     with pytest.raises(ValueError, match="arm: the log begins with message 200000: it lacks the opening of the ports"):
-        replay(Incident([Entry(Kind.RECEIVED, 0, 1, 0, far)], []), rig.emulator)
+        replay(Incident([Entry(Kind.RECEIVED, 0, 1, 0, far)], []), emulator)
     with pytest.raises(ValueError, match="go to emulators only; 192.170.10.1:30200 is not on 127.0.0.1"):
         FriReplayLine("arm", "192.170.10.1:30200", lambda: None)
+
+
+def test_a_controller_goes_on_when_it_is_nudged_but_not_within_an_episode(emulator: FriEmulator) -> None:
+    emulator.reboot(patient=True)
+    for _ in range(3):
+        emulator.nudge("arm")
+    assert emulator.report()["arm"].periods == 3
+    with pytest.raises(EmulatorError, match="no arm 'amr'. Did you mean 'arm'"):
+        emulator.nudge("amr")
+    with pytest.raises(EmulatorError, match="no operation .nugde.. Did you mean .nudge."):
+        emulator._ask({"operation": "nugde", "arm": "arm"})
+    emulator.begin(0)
+    with pytest.raises(EmulatorError, match="nudged in lock-step, before the first episode"):
+        emulator.nudge("arm")

@@ -1,10 +1,8 @@
 """Schunk's WSG over LCM: real multicast in a network of the test's own; the far end is the test, or an emulated gripper."""
 
-import importlib.util
 import math
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.real_robot.device_rig import DeviceRig
+from tests.real_robot.device_rig import PERIOD
+from tests.real_robot.kuka_rig import ANSWER_TIMEOUT_S, KukaRig
+from tests.real_robot.lcm_gen import generated
 from tests.real_robot.network_namespace import own_network
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14
-from stringline.policies.chunk import ActionChunk
 from stringline.real_robot.device_state import DeviceState
 from stringline.real_robot.drivers.driver import NOT_FOLLOWING, RobotNotReadyError
 from stringline.real_robot.drivers.fri.driver import FriDriver
@@ -28,10 +27,9 @@ from stringline.real_robot.emulators.client import EmulatorError
 from stringline.real_robot.emulators.fri.client import FriEmulator
 from stringline.real_robot.emulators.grippers.wsg import EmulatedWsg
 from stringline.real_robot.limits import SafetyLimits
-from stringline.real_robot.reasons import Mode, describe
+from stringline.real_robot.reasons import Mode
 
 SERVO = "arm/gripper (SCHUNK_WSG_STATUS)"
-PERIOD = 0.01
 URL = "udpm://239.255.76.67:7667?ttl=0"
 
 
@@ -241,32 +239,16 @@ def test_what_is_wrong_when_it_comes_up_is_said(
 
     monkeypatch.setattr(gripper.link, "open", join_and_hear)
     for _ in range(2):  # The second time is like the first.
-        problems = gripper.connect(0.1)
+        problems = gripper.connect(0.05)
         gripper.close()
         assert len(problems) == 1
         assert words in problems[0]
     elsewhere = WsgGripper(interface="192.0.2.1").gripper("arm", period_s=PERIOD, read_only=False)
-    assert "cannot be joined on 192.0.2.1" in elsewhere.connect(0.1)[0]
-
-
-def generated(folder: Path, name: str, members: str) -> Any:
-    """Returns the class that lcm-gen makes of a type."""
-    file = folder / f"{name}.lcm"
-    file.write_text(f"package drake;\nstruct {name} {{ {members} }}\n")
-    made = [Path(sys.executable).with_name("lcm-gen"), "--python", "--ppath", str(folder), str(file)]
-    subprocess.run(made, check=True, capture_output=True, timeout=60)
-    spec = importlib.util.spec_from_file_location(f"wsg_{name}", folder / "drake" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return getattr(module, name)
+    assert "cannot be joined on 192.0.2.1" in elsewhere.connect(0.05)[0]
 
 
 def test_lcms_own_library_and_classes_talk_with_it(make: Make, tmp_path: Path) -> None:
-    command = generated(tmp_path, "lcmt_schunk_wsg_command", "int64_t utime; double target_position_mm; double force;")
-    members = "int64_t utime; double actual_position_mm; double actual_force; double actual_speed_mm_per_s;"
-    status = generated(tmp_path, "lcmt_schunk_wsg_status", members)
+    command, status = generated(["lcmt_schunk_wsg_command", "lcmt_schunk_wsg_status"], tmp_path).values()
     library, heard = lcm.LCM(URL), list[Any]()
     library.subscribe(COMMAND_CHANNEL, lambda channel, data: heard.append(command.decode(data)))
     told = status()
@@ -286,50 +268,26 @@ def test_lcms_own_library_and_classes_talk_with_it(make: Make, tmp_path: Path) -
     assert [(one.target_position_mm, one.force) for one in heard] == [(55.0, 40.0)]
 
 
-class Rig(DeviceRig):
-    """An arm over FRI with a gripper over LCM, in lock-step with their emulator."""
+class Rig(KukaRig):
+    """An arm over FRI with a gripper over LCM."""
+
+    emulator: FriEmulator
 
     def __init__(self, emulator: FriEmulator, *, read_only: bool = False) -> None:
-        emulator.begin(0)
-        emulator.reboot()
-        driver = FriDriver(
+        self.driver = FriDriver(
             emulator.ports,
             grippers={"arm": WsgGripper(follow_s=0.5)},
             together=True,
-            answer_timeout_s=0.02,
+            answer_timeout_s=ANSWER_TIMEOUT_S,
             read_only=read_only,
         )
-        self.fri, self.before = driver, np.zeros(1, dtype=np.int64)
-        try:
-            super().__init__(emulator, driver, IIWA14, SafetyLimits.of(IIWA14, soft_start_s=0.0))
-        except RobotNotReadyError:
-            driver.close()
-            raise
-        self.before = driver.writes
-
-    def writes(self) -> dict[str, int]:
-        return {"arm": int((self.fri.writes - self.before)[0])}
+        super().__init__(emulator, self.driver, IIWA14, SafetyLimits.of(IIWA14, soft_start_s=0.0))
 
     def go(self, opening: float, cycles: int) -> DeviceState:
         target = IIWA14.home.copy()
         target[7] = opening
-        due = self.now + 0.02 * np.arange(100, dtype=np.float64)
-        self.send(ActionChunk(due, np.tile(target, (100, 1)).astype(np.float32)))
+        self.want(target, 100)
         return self.cycle(cycles)
-
-    def words(self) -> str:
-        arms = self.state.arms
-        return " ".join(
-            describe(
-                self.state.reasons | self.state.fault_reasons,
-                servos=self.fri.servos,
-                arms=self.fri.arms,
-                servo_error=arms.servo_error,
-                servo_misses=arms.servo_misses,
-                lost=arms.lost,
-                barred=arms.barred,
-            )
-        )
 
 
 @pytest.fixture(scope="module")
@@ -340,13 +298,12 @@ def emulator(network: None) -> Iterator[FriEmulator]:
 
 @pytest.fixture
 def rig(emulator: FriEmulator) -> Iterator[Rig]:
-    made = Rig(emulator)
-    yield made
-    made.close()
+    with closing(Rig(emulator)) as made:
+        yield made
 
 
 def test_fingers_follow_the_filters_commands_and_are_measured(rig: Rig, emulator: FriEmulator, far: FarEnd) -> None:
-    assert rig.fri.servos == (f"arm/controller ({emulator.ports['arm']})", SERVO)
+    assert rig.driver.servos == (f"arm/controller ({emulator.ports['arm']})", SERVO)
     rig.go(0.2, 90)
     assert rig.state.arms.position[7] == pytest.approx(0.2, abs=0.01)
     assert rig.state.mode is Mode.RUN
@@ -362,18 +319,17 @@ def test_fingers_follow_the_filters_commands_and_are_measured(rig: Rig, emulator
     assert report.wrong == ()
 
 
-def test_a_new_world_begins_where_its_fingers_are(rig: Rig, emulator: FriEmulator) -> None:
+def test_a_new_world_begins_where_its_fingers_are(rig: Rig) -> None:
     rig.go(0.2, 60)
-    assert rig.fri._grippers["arm"].wanted == pytest.approx(0.2)
-    emulator.begin(1)
-    rig.before = rig.fri.writes
+    assert rig.driver._grippers["arm"].wanted == pytest.approx(0.2)
+    rig.new_world(1)
     rig.begin()
     assert rig.state.arms.position[7] == 1.0
     assert rig.cycle().command[7] == 1.0
 
 
 def test_one_state_that_goes_astray_changes_nothing(rig: Rig, emulator: FriEmulator) -> None:
-    gripper = rig.fri._grippers["arm"]
+    gripper = rig.driver._grippers["arm"]
     assert isinstance(gripper, SchunkWsg)
     for fault, opening in zip(("drop", "late", "duplicate", "reorder", "corrupt", "nan"), (0.2, 0.8) * 3, strict=True):
         rig.go(opening, 8)
@@ -422,11 +378,10 @@ def test_fingers_that_are_jammed_are_a_fault_that_says_so_and_goes_with_its_caus
 
 
 def test_an_arm_that_is_only_read_has_a_gripper_that_is_only_read(emulator: FriEmulator) -> None:
-    rig = Rig(emulator, read_only=True)
-    rig.go(0.0, 30)
-    assert emulator.gripper_report()["arm"].heard == 0
-    assert rig.state.arms.position[7] == 1.0
-    rig.close()
+    with closing(Rig(emulator, read_only=True)) as rig:
+        rig.go(0.0, 30)
+        assert emulator.gripper_report()["arm"].heard == 0
+        assert rig.state.arms.position[7] == 1.0
 
 
 def test_a_silent_gripper_is_refused_before_anything_moves(emulator: FriEmulator) -> None:

@@ -1,15 +1,12 @@
 """Drake's LCM types beside classes that lcm-gen makes, in both directions, and the datagrams beside LCM's own log of bytes."""
 
-import importlib.util
-import subprocess
-import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.real_robot.lcm_gen import DEFINITIONS, generated
 
 from stringline.real_robot.drivers.lcm.datagram import Fragment, pack_datagrams, unpack_datagram
 from stringline.real_robot.drivers.lcm.drake_types import (
@@ -26,36 +23,11 @@ from stringline.real_robot.drivers.lcm.schema import LcmDecodeError, LcmType
 
 FUZZ = settings(max_examples=60, deadline=None, derandomize=True)
 
-# As Drake publishes them.
-DEFINITIONS = {
-    "lcmt_iiwa_command": "int64_t utime; int32_t num_joints; double joint_position[num_joints]; int32_t num_torques; "
-    "double joint_torque[num_torques];",
-    "lcmt_iiwa_status": "int64_t utime; int32_t num_joints; double joint_position_measured[num_joints]; "
-    "double joint_velocity_estimated[num_joints]; double joint_position_commanded[num_joints]; "
-    "double joint_position_ipo[num_joints]; double joint_torque_measured[num_joints]; "
-    "double joint_torque_commanded[num_joints]; double joint_torque_external[num_joints];",
-    "lcmt_iiwa_status_telemetry": "int64_t host_utime; int64_t iiwa_utime; int64_t estimated_dt_host_minus_iiwa;",
-    "lcmt_schunk_wsg_command": "int64_t utime; double target_position_mm; double force;",
-    "lcmt_schunk_wsg_status": "int64_t utime; double actual_position_mm; double actual_force; double actual_speed_mm_per_s;",
-}
-
 
 @pytest.fixture(scope="module")
-def generated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Classes of the types, made by lcm-gen."""
-    folder, found = tmp_path_factory.mktemp("lcm"), {}
-    for name, members in DEFINITIONS.items():
-        file = folder / f"{name}.lcm"
-        file.write_text(f"package drake;\nstruct {name} {{ {members} }}\n")
-        program = Path(sys.executable).with_name("lcm-gen")
-        subprocess.run([program, "--python", "--ppath", str(folder), str(file)], check=True, capture_output=True, timeout=60)
-        spec = importlib.util.spec_from_file_location(f"made_{name}", folder / "drake" / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        found[name] = getattr(module, name)
-    return found
+    return generated(DEFINITIONS, tmp_path_factory.mktemp("lcm"))
 
 
 @pytest.mark.parametrize(
@@ -68,9 +40,9 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         (SCHUNK_STATUS, 0xEC6AEE3FC5AE4612),
     ],
 )
-def test_fingerprints_are_those_of_lcm_gen(kind: LcmType, fingerprint: int, generated: dict[str, Any]) -> None:
+def test_fingerprints_are_those_of_lcm_gen(kind: LcmType, fingerprint: int, theirs: dict[str, Any]) -> None:
     assert kind.fingerprint == fingerprint
-    assert int.from_bytes(generated[kind.name]._get_packed_fingerprint(), "big") == fingerprint
+    assert int.from_bytes(theirs[kind.name]._get_packed_fingerprint(), "big") == fingerprint
 
 
 @st.composite
@@ -89,15 +61,15 @@ def values_of(draw: st.DrawFn, kind: LcmType) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
-def test_it_agrees_with_lcm_gen_in_both_directions(kind: LcmType, generated: dict[str, Any]) -> None:
+def test_it_agrees_with_lcm_gen_in_both_directions(kind: LcmType, theirs: dict[str, Any]) -> None:
     @settings(max_examples=25, deadline=None, derandomize=True)
     @given(values_of(kind))
     def agree(values: dict[str, Any]) -> None:
         data = kind.encode(values)
-        theirs = generated[kind.name].decode(data)
-        assert {member.name: _plain(getattr(theirs, member.name)) for member in kind.members} == values
-        assert theirs.encode() == data
-        assert kind.decode(theirs.encode()) == values
+        made = theirs[kind.name].decode(data)
+        assert {member.name: _plain(getattr(made, member.name)) for member in kind.members} == values
+        assert made.encode() == data
+        assert kind.decode(made.encode()) == values
 
     agree()
 

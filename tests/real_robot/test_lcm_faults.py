@@ -1,7 +1,7 @@
 """What may go wrong over LCM, row by row: real multicast, the device process's own loop, and an emulated drake-iiwa-driver."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from tests.real_robot.lcm_rig import LcmRig, emulated
 from tests.real_robot.network_namespace import own_network
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline.real_robot.emulators.lcm.client import LcmEmulator
 from stringline.real_robot.reasons import Mode
 
 
@@ -24,24 +25,20 @@ def network() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def one(network: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], LcmRig]]:
-    folder, made = tmp_path_factory.mktemp("one"), []
-    with emulated(folder) as emulator:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("one")
 
-        def make() -> LcmRig:
-            while made:
-                made.pop().close()
-            made.append(LcmRig(emulator, folder, IIWA14))
-            return made[-1]
 
-        yield make
-        while made:
-            made.pop().close()
+@pytest.fixture(scope="module")
+def emulator(network: None, folder: Path) -> Iterator[LcmEmulator]:
+    with emulated(folder) as running:
+        yield running
 
 
 @pytest.fixture
-def rig(one: Callable[[], LcmRig]) -> LcmRig:
-    return one()
+def rig(emulator: LcmEmulator, folder: Path) -> Iterator[LcmRig]:
+    with closing(LcmRig(emulator, folder, IIWA14)) as made:
+        yield made
 
 
 def assert_goes_on_from_where_it_stands(rig: LcmRig, old_goal: float, cycles: int = 80) -> None:
@@ -245,7 +242,8 @@ def test_whatever_happens_what_arrives_is_within_the_limits_and_gives_no_cause_f
     @given(st.lists(STEP, min_size=3, max_size=8))
     def play(steps: list[tuple[str, int, int]]) -> None:
         rig.loop.brake()
-        rig.begin_world()
+        rig.new_world()
+        rig.begin()
         rig.cycle(2)
         for kind, number, cycles in steps:
             random = np.random.default_rng(number)
