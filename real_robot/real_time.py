@@ -96,7 +96,7 @@ class RealTimeRobot:
         done: Callable[[], bool],
         report: Callable[[DeviceState, float], None],
     ) -> LiveEpisode:
-        """Runs the policy until the time is over, the task is done, or the filter reports a fault.
+        """Runs the policy until the time is over, the task is done, the filter reports a fault, or somebody brakes the arms.
 
         Args:
             session: Of the policy.
@@ -110,10 +110,13 @@ class RealTimeRobot:
             DeviceError: The device process is gone.
         """
         self._device.begin()
-        self._begun, self._followed = self._device.latest().tick, False
+        first = self._device.latest()
+        self._begun, self._followed = first.tick, False
         start, episode, due = time.monotonic(), LiveEpisode(), 0.0
         while True:
             state, now = self._device.latest(), time.monotonic()
+            if state.session != first.session:
+                return episode
             episode.seconds, episode.counts, episode.late = now - start, state.counts, state.late
             report(state, episode.seconds)
             if state.mode is Mode.FAULT:
@@ -141,6 +144,8 @@ class RealTimeRobot:
         chunk = session.plan(observation)
         episode.answer_ms.append((time.perf_counter() - start) * 1e3)
         episode.plans += 1
+        if self._device.latest().session != states[-1].session:
+            return None  # The arms were braked meanwhile, and begin anew when somebody says so.
         if time.monotonic() - observed_s > self._device.limits.oldest_plan_s:
             episode.refused += 1  # What it answers is long past; a fresh one is asked for at once.
             return None

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.policies.chunk import Session
 from stringline.real_robot.approach import Approach
-from stringline.real_robot.braking import braked_after
+from stringline.real_robot.attentive_session import AttentiveSession
+from stringline.real_robot.braking import brake, braked_after
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.device_state import DeviceState
 from stringline.real_robot.live_status import say, say_fault
@@ -75,7 +76,8 @@ class SupervisedRun:
     def run(self, seconds: float, *, done: Callable[[], bool], report: Callable[[DeviceState, float], None]) -> LiveEpisode:
         """Runs until the time is over, the task is done, or the operator ends it; time in a hold does not count.
 
-        However it ends, by Ctrl-C or an error too, the arms brake then: nothing is said, recorded or waited for before that.
+        However it ends, by Ctrl-C or an error too, the arms brake then: nothing is said, recorded or waited for before that. A
+        key does not wait for a policy that has not answered yet.
 
         Args:
             seconds: Longest time in which the policy acts.
@@ -94,14 +96,15 @@ class SupervisedRun:
     def _segment(
         self, seconds: float, *, done: Callable[[], bool], report: Callable[[DeviceState, float], None]
     ) -> LiveEpisode:
-        before = self.total.seconds
+        before, self._pressed = self.total.seconds, None
+        session = AttentiveSession(self.session(), self._key, lambda: brake(self.around.device))
 
         def show(state: DeviceState, now: float) -> None:
             report(state, before + now)
             self._look(state)
 
         return self.robot.run(
-            self.session(),
+            session,
             max(seconds - before, 0.0),
             execute_steps=self.execute_steps,
             done=lambda: self._key() or done(),
@@ -109,6 +112,8 @@ class SupervisedRun:
         )
 
     def _key(self) -> bool:
+        if self._pressed is not None:
+            return True  # While the policy was asked.
         key = self.around.keys.pressed()
         if key is Key.KEEP and self.around.device.incidents is not None:
             self.around.device.incidents.keep("the operator's key")

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -52,6 +53,27 @@ class Circling:
         return ActionChunk(due, way.astype(np.float32))
 
 
+class Thinking(Circling):
+    """The same, with plans of two seconds, but in its first session it takes a second for each answer after the first one."""
+
+    sessions = 0
+    answered: ClassVar[list[float]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answers = 0
+
+    def plan(self, observation: Observation) -> ActionChunk:
+        if self._answers and type(self).sessions == 1:
+            time.sleep(1.0)
+            self.answered.append(time.monotonic())
+        self._answers += 1
+        due = float(observation["time"]) + 0.02 * np.arange(100, dtype=np.float64)
+        way = np.tile(ALOHA.home, (100, 1))
+        way[:, 0] = 0.2 * np.sin(2 * due)
+        return ActionChunk(due, way.astype(np.float32))
+
+
 class Hand:
     """Somebody who presses keys at the seconds of a script, and answers questions at once."""
 
@@ -59,9 +81,11 @@ class Hand:
         self.script, self.answers, self.start = list(script), list(answers or []), time.monotonic()
         self.asked: list[tuple[Key, ...]] = []
         self.before_answer: Callable[[], None] = lambda: None
+        self.moments: list[float] = []
 
     def pressed(self) -> Key | None:
         if self.script and time.monotonic() - self.start >= self.script[0][0]:
+            self.moments.append(time.monotonic())
             return self.script.pop(0)[1]
         return None
 
@@ -83,13 +107,14 @@ def device(emulator: Emulator) -> Iterator[DeviceProcess]:
         yield running
 
 
-def run(around: Supervision, seconds: float = 20.0) -> LiveEpisode:
+def run(around: Supervision, seconds: float = 20.0, policy: type[Circling] = Circling) -> LiveEpisode:
     robot = RealTimeRobot(around.device, NoCameras(), BLIND, ALOHA)
-    return SupervisedRun(robot, Circling, 10, around).run(seconds, done=lambda: False, report=lambda *_: None)
+    return SupervisedRun(robot, policy, 10, around).run(seconds, done=lambda: False, report=lambda *_: None)
 
 
 def test_space_holds_until_space_and_q_ends(device: DeviceProcess, capsys: pytest.CaptureFixture[str]) -> None:
-    hand = Hand([(0.4, Key.HOLD), (1.6, Key.END)], [Key.HOLD])
+    """Space is pressed while the policy has not answered yet, and does not wait for that."""
+    hand = Hand([(0.5, Key.HOLD), (2.2, Key.END)], [Key.HOLD])
     held: list[Vector] = []
 
     def look() -> None:
@@ -100,12 +125,18 @@ def test_space_holds_until_space_and_q_ends(device: DeviceProcess, capsys: pytes
 
     hand.before_answer = look
     seen: list[DeviceState] = []
-    episode = run(Supervision(device, ALOHA, hand, watchers=(seen.extend,)))
+    episode = run(Supervision(device, ALOHA, hand, watchers=(seen.extend,)), policy=Thinking)
     assert np.array_equal(held[0], held[1])
     assert episode.seconds < 5.0
     assert not episode.fault
-    assert Circling.sessions == 2  # Plans from before the hold do not count after it.
+    assert Thinking.sessions == 2  # Plans from before the hold do not count after it.
     assert episode.plans >= 2
+    moved = [state for state in seen if state.session == 1]
+    held_still = [state for state in seen if state.session == 2]
+    assert np.ptp([state.command[0] for state in moved]) > 0.05
+    assert np.ptp([state.command for state in held_still], axis=0).max() == 0.0
+    assert held_still[0].arms.time - hand.moments[0] < 0.5  # A session begins when the arms have come to rest.
+    assert held_still[0].arms.time < Thinking.answered[0] - 0.3
     assert hand.asked == [(Key.HOLD, Key.END, Key.HOME)]
     assert len({state.tick for state in seen}) > 30
     assert capsys.readouterr().out.count("The arms hold.") == 2
