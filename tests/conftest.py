@@ -12,13 +12,16 @@ os.environ["OMP_NUM_THREADS"] = "1"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Device processes keep deadlines of milliseconds, and a Ray cluster takes all processors while it starts: one after the other.
+# Device processes keep deadlines of milliseconds, and a Ray cluster takes all processors while it starts: one after the other,
+# and whatever runs beside them gives way.
 ONE_AFTER_THE_OTHER = (
     "tests/real_robot/",
     "tests/sim/test_ray_cluster.py",
     "tests/sim/test_losses.py",
     "tests/sim/test_launchers.py",
 )
+IN_TURN = "in turn"
+GIVES_WAY = 10
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -34,4 +37,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Groups tests for `--dist loadgroup`: those of a file stay together, and those that disturb each other run in turn."""
     for item in items:
         file = item.path.relative_to(config.rootpath).as_posix()
-        item.add_marker(pytest.mark.xdist_group("in turn" if file.startswith(ONE_AFTER_THE_OTHER) else file))
+        item.add_marker(pytest.mark.xdist_group(IN_TURN if file.startswith(ONE_AFTER_THE_OTHER) else file))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Lowers the priority of a worker for good once it takes other tests; the largest group, those in turn, comes first."""
+    group = item.get_closest_marker("xdist_group")
+    beside = "PYTEST_XDIST_WORKER" in os.environ and group is not None and group.args != (IN_TURN,)
+    if beside and (missing := GIVES_WAY - os.nice(0)) > 0:
+        os.nice(missing)
