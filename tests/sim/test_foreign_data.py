@@ -2,16 +2,18 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+from tests.sim.in_process import InProcess
 
 from stringline.datasets import data
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.sim import evaluate, train
+from stringline.sim.cluster import LocalCluster
 
 SMALL = (
     "policy.dim=32",
@@ -24,9 +26,13 @@ SMALL = (
 
 
 @pytest.fixture
-def stringline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def stringline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., str]]:
     """Calls a command within this process, in a folder of its own, and returns what it said."""
     monkeypatch.chdir(tmp_path)
+    worlds = InProcess()
+    monkeypatch.setattr(LocalCluster, "open", worlds.open)
 
     def call(main: Callable[[], None], *arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", ["stringline-it", *arguments])
@@ -39,7 +45,8 @@ def stringline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         assert code == 0, said
         return said
 
-    return call
+    yield call
+    worlds.close()
 
 
 @pytest.fixture(scope="module")

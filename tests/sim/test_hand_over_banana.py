@@ -62,9 +62,9 @@ def lay(world: TaskEnvironment, task: HandOverBanana, T_bowl_banana: Matrix) -> 
     task.place(world.physics, task.banana, task.pose(world.physics, task.bowl) @ T_bowl_banana)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_expert_succeeds_smoothly_and_passes_all_stages(world: TaskEnvironment, task: HandOverBanana, seed: int) -> None:
-    results, targets = hand_over(world, seed)
+@pytest.mark.parametrize(("seed", "height"), [(0, 0.0), (1, -0.03), (2, 0.04), (3, 0.0)])
+def test_the_expert_succeeds_smoothly_and_passes_all_stages(world: TaskEnvironment, seed: int, height: float) -> None:
+    results, targets = hand_over(world, seed, table_height=height)
     assert results[-1].success
     assert results[-1].time < 9.0
     stages = [result.stage for result in results]
@@ -78,9 +78,8 @@ def test_the_expert_succeeds_smoothly_and_passes_all_stages(world: TaskEnvironme
     assert np.abs(np.diff(grippers, axis=0) * 50).max() < 2.0
 
 
-@pytest.mark.parametrize("height", [-0.03, 0.04, 0.08])
-def test_it_does_so_at_other_tables(world: TaskEnvironment, height: float) -> None:
-    assert hand_over(world, 5, table_height=height)[0][-1].success
+def test_it_does_so_at_the_highest_table(world: TaskEnvironment) -> None:
+    assert hand_over(world, 5, table_height=0.08)[0][-1].success
 
 
 def test_the_expert_is_a_function_of_seed_and_world(world: TaskEnvironment) -> None:
@@ -115,17 +114,11 @@ def test_moving_in_the_bowl_is_no_success_until_it_rests(world: TaskEnvironment,
     assert stay(world, away).success
 
 
-def test_beside_the_bowl_is_no_success(world: TaskEnvironment, task: HandOverBanana) -> None:
+def test_beside_the_bowl_is_no_success_and_it_must_be_handed_over_again(world: TaskEnvironment, task: HandOverBanana) -> None:
     hand_over(world, 1, until=lambda result: result.stage == 2)
     lay(world, task, pose((0.0, 0.2, 0.018), LYING))
     result = stay(world, START_POSE)
     assert (result.success, result.stage) == (False, 2)
-
-
-def test_after_a_fall_onto_the_table_it_must_be_handed_over_again(world: TaskEnvironment, task: HandOverBanana) -> None:
-    hand_over(world, 1, until=lambda result: result.stage == 2)
-    lay(world, task, pose((0.0, 0.2, 0.018), LYING))
-    stay(world, START_POSE, 0.3)
     lay(world, task, pose((0.0, 0.0, 0.03), LYING))
     assert not stay(world, START_POSE).success
 

@@ -29,10 +29,14 @@ def world(task: KukaPlace) -> Iterator[TaskEnvironment]:
     world.close()
 
 
+FIRST: dict[str, int] = {}  # The first seed that has a thing of that name, as far as it is known.
+
+
 def begin_with(world: TaskEnvironment, task: KukaPlace, name: str, height: float = 0.0) -> None:
     """Begins the first episode that has a thing of that name."""
-    for seed in range(400):
+    for seed in range(FIRST.get(name, 0), 400):
         world.begin(seed, {"table_height": height})
+        FIRST.setdefault(task.thing.name, seed)
         if task.thing.name == name:
             return
     raise AssertionError(name)
