@@ -13,6 +13,6 @@ def unknown_name(kind: str, got: str, allowed: Iterable[str]) -> ValueError:
         allowed: Every valid name.
     """
     names = sorted(allowed)
-    near = difflib.get_close_matches(got, names, n=3, cutoff=0.4)
+    near = difflib.get_close_matches(str(got), names, n=3, cutoff=0.4)  # A command line may have a number in its place.
     hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
     return ValueError(f"There is no {kind} {got!r}.{hint} Allowed: {', '.join(names) or 'none'}.")

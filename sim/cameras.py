@@ -11,6 +11,7 @@ from stringline.datasets.embodiments.embodiment import CameraMount
 from stringline.datasets.embodiments.mjcf_parts import CAMERA_FLIP
 from stringline.datasets.embodiments.rigid import Matrix, pose
 from stringline.datasets.names import unknown_name
+from stringline.datasets.ranges import Range
 from stringline.sim.rendering import Renderer, Rendering, intrinsics
 from stringline.sim.segments import Segments
 from stringline.sim.shifts.catalogue import Shifts
@@ -24,13 +25,12 @@ def picture_size(image_size: int | Sequence[int]) -> tuple[int, int]:
         image_size: One number for both, or two.
 
     Raises:
-        ValueError: There are neither one nor two.
+        ValueError: There are neither one nor two, or they are not whole.
     """
-    if isinstance(image_size, int):
-        return image_size, image_size
-    if len(image_size) != 2:
-        raise ValueError(f"image_size is {image_size!r}; allowed: one number, or rows and columns.")
-    return image_size[0], image_size[1]
+    sides = [image_size] * 2 if isinstance(image_size, int | float) else list(image_size)
+    if len(sides) != 2 or not all(side in Range(whole=True) for side in sides):
+        raise ValueError(f"image_size is {image_size!r}; allowed: a whole number, or two for rows and columns.")
+    return sides[0], sides[1]
 
 
 class Cameras:

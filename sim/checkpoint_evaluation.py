@@ -17,9 +17,11 @@ from stringline.sim.cluster import Cluster
 from stringline.sim.evaluation import Evaluation
 from stringline.sim.results import RESULTS, EpisodeResult
 from stringline.sim.robot_model import PRIMITIVES, ROBOT_MODEL, RobotModel, demand_robot_model
-from stringline.sim.worlds import instruction_of, open_any_world
+from stringline.sim.worlds import demand_task_settings, instruction_of, open_any_world
 
 logger = logging.getLogger(__name__)
+
+AS_TRAINED = ("task.cameras", "task.image_size", "task.control_hz")
 
 
 class CheckpointEvaluation:
@@ -82,6 +84,7 @@ class CheckpointEvaluation:
         Raises:
             ValueError: The checkpoint, the task and the settings do not fit together.
         """
+        demand_task_settings(task)
         settings = {"time_limit_s": task["time_limit_s"], "frame_hz": task["frame_hz"], "robot_model": self._robot_model}
         evaluation = Evaluation(
             Instructed(self.policy, instruction_of(task["name"], task["options"])),
@@ -115,6 +118,23 @@ def trained_robot_models(checkpoint: str | Path) -> tuple[str, ...]:
         return ()
     record = load_description(find_checkpoint(checkpoint)).get("training") or {}
     return tuple(str(name) for name in record.get("robot_models", ()))
+
+
+def refuse_as_trained(overrides: Sequence[str]) -> None:
+    """Refuses a command line that chooses what a checkpoint decides: it would be measured on something else without a word.
+
+    Args:
+        overrides: The command line, `key=value`.
+
+    Raises:
+        ValueError: It names cameras, the size of pictures or the rate of actions.
+    """
+    for override in overrides:
+        if override.lstrip("+~").partition("=")[0] in AS_TRAINED:
+            raise ValueError(
+                f"{override} has no meaning here: a checkpoint is measured with the cameras, the size of pictures and the rate "
+                "of actions that it was trained with. Leave it away."
+            )
 
 
 def _as_trained(policy: Policy) -> dict[str, Any]:

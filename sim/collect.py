@@ -18,16 +18,17 @@ from tqdm import tqdm
 
 from stringline.datasets.application import run
 from stringline.datasets.episode import EpisodeAttributes
+from stringline.datasets.ranges import COUNT, WHOLE
 from stringline.datasets.store import EpisodeStore
 from stringline.sim.cluster import Cluster, LocalCluster, WorkerFace
 from stringline.sim.collection import SOURCE, Collection, Outcome, Recipe
 from stringline.sim.losses import Losses
 from stringline.sim.messages import Lost, Returned
-from stringline.sim.record import record_episode
+from stringline.sim.record import NOISES_RAD, record_episode
 from stringline.sim.rollout import Simulation
 from stringline.sim.shared_folder import SharedFolder, shared
 from stringline.sim.world import World
-from stringline.sim.worlds import make_any_expert, open_any_world
+from stringline.sim.worlds import demand_task_settings, make_any_expert, open_any_world
 
 logger = logging.getLogger(__name__)
 
@@ -62,8 +63,9 @@ def collect(
     Raises:
         ValueError: Something about the arguments, the expert fails too often, or a worker does not see the store.
     """
-    if episodes < 1 or workers < 0 or first_seed < 0:
-        raise ValueError(f"Got episodes={episodes}, workers={workers}, first_seed={first_seed}; allowed: at least 1, 0 and 0.")
+    COUNT.check(episodes=episodes)
+    WHOLE.check(workers=workers, first_seed=first_seed)
+    NOISES_RAD.check(noise_rad=recipe.noise_rad)
     make_any_expert(recipe.task, varied=recipe.varied)
     world = open_world(recipe)  # Unknown names and values are complained about here, before anything is written.
     recipe = replace(recipe, cameras=tuple(camera.name for camera in world.contract.cameras))
@@ -96,6 +98,7 @@ def open_world(recipe: Recipe) -> World:
     Raises:
         ValueError: The recipe names something unknown, or a value is out of range.
     """
+    COUNT.check(image_size=recipe.image_size)  # Rows and columns alike: policies are measured on square pictures.
     world = open_any_world(
         recipe.task,
         cameras=recipe.cameras,
@@ -159,6 +162,7 @@ def main() -> None:
 
 def _collect(config: DictConfig) -> None:
     task = config.task
+    demand_task_settings(task)
     recipe = Recipe(
         task=task.name,
         cameras=tuple(task.cameras),
@@ -174,7 +178,7 @@ def _collect(config: DictConfig) -> None:
     )
     collect(
         recipe,
-        config.output,
+        str(config.output),
         config.episodes,
         workers=config.workers,
         first_seed=config.first_seed,

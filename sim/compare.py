@@ -16,6 +16,7 @@ from stringline.datasets.disk import write_file
 from stringline.datasets.exclusive import exclusive
 from stringline.encoders.training.checkpoint import DESCRIPTION
 from stringline.policies.load import find_checkpoint
+from stringline.sim.checkpoint_evaluation import refuse_as_trained
 from stringline.sim.comparison import Comparison
 from stringline.sim.evaluate import (
     INCOMPLETE,
@@ -54,8 +55,9 @@ def with_compared(arguments: Sequence[str]) -> list[str]:
 
 
 def _compare(config: DictConfig) -> None:
-    settings = plain_settings(config)
-    given, output = [str(path) for path in settings["runs"]], Path(settings["output"])
+    settings, overrides = plain_settings(config), HydraConfig.get().overrides.task
+    refuse_as_trained(overrides)
+    given, output = [str(path) for path in settings["runs"]], Path(str(settings["output"]))
     names = [str(name) for name in settings["names"] or short_names(given)]
     baseline = dict(zip(given, names, strict=False)).get(settings["baseline"], settings["baseline"])
     if settings["checkpoint"] is not None:
@@ -66,7 +68,6 @@ def _compare(config: DictConfig) -> None:
         _check(path)
     output.mkdir(parents=True, exist_ok=True)
     with exclusive(output):
-        overrides = HydraConfig.get().overrides.task
         runs = [_run(name, path, settings, overrides) for name, path in zip(names, given, strict=True)]
         comparison = Comparison.of([found for found, _ in runs], seeds=settings["seeds"], baseline=baseline)
         write_file(output / "compare.json", json.dumps(comparison.to_dict(), indent=1).encode())

@@ -14,6 +14,7 @@ from stringline.datasets.intervals import Interval
 from stringline.datasets.names import unknown_name
 from stringline.datasets.paired import Pairs, difference_interval, holm, mcnemar
 from stringline.datasets.power import MOST_SEEDS, seeds_needed
+from stringline.datasets.ranges import COUNT
 from stringline.policies.execution import RECEDING
 from stringline.sim.finished import FinishedRun, FinishedTask, same_tasks
 from stringline.sim.tables import text_table
@@ -137,6 +138,7 @@ class Comparison:
         if baseline is not None and baseline not in names:
             raise unknown_name("compared evaluation", baseline, names)
         if seeds is not None:
+            COUNT.check(seeds=seeds)
             runs = [replace(run, tasks=tuple(task.first_seeds(seeds) for task in run.tasks)) for run in runs]
         tasks, left_out = same_tasks(runs)
         chosen = [(a, b) for a, b in combinations(range(len(runs)), 2)]

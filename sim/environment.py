@@ -19,7 +19,7 @@ from stringline.datasets.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.validation import validate_action
 from stringline.sim.cameras import Cameras, picture_size
-from stringline.sim.frame_schedule import FrameSchedule, joint_state
+from stringline.sim.frame_schedule import FrameSchedule, demand_time_limit, joint_state
 from stringline.sim.rendering import Rendering
 from stringline.sim.robot_model import PRIMITIVES, RobotModel, dress
 from stringline.sim.segments import segments
@@ -111,6 +111,7 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         )
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode is {render_mode!r}; allowed: 'rgb_array' and None.")
+        demand_time_limit(time_limit_s)
         size = picture_size(image_size)
         self.task, self.time_limit_s, self.render_mode = task, time_limit_s, render_mode
         self.metadata = self.metadata | {"render_fps": control_hz}

@@ -14,9 +14,10 @@ from omegaconf import DictConfig, OmegaConf
 from stringline.datasets.application import run
 from stringline.datasets.disk import write_file
 from stringline.datasets.exclusive import exclusive
+from stringline.datasets.ranges import COUNT, WHOLE
 from stringline.policies.execution import Execution
 from stringline.policies.load import find_checkpoint, is_address
-from stringline.sim.checkpoint_evaluation import CheckpointEvaluation
+from stringline.sim.checkpoint_evaluation import CheckpointEvaluation, refuse_as_trained
 from stringline.sim.evaluation import EVALUATION_SEED, evaluation_seeds
 from stringline.sim.evaluation_report import suite_report, task_report
 from stringline.sim.report import Report, write_report
@@ -25,6 +26,7 @@ from stringline.sim.robot_model import PRIMITIVES
 from stringline.sim.suite_run import run_suite
 from stringline.sim.suites import Suite
 from stringline.sim.tables import summaries_table
+from stringline.sim.worlds import demand_task_settings
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +52,13 @@ def with_suite_file(arguments: Sequence[str]) -> list[str]:
 
 
 def _evaluate(config: DictConfig) -> None:
-    plain = plain_settings(config)
-    suite, output = chosen_suite(plain, HydraConfig.get().overrides.task), Path(plain["output"])
+    plain, overrides = plain_settings(config), HydraConfig.get().overrides.task
+    suite, output = chosen_suite(plain, overrides), Path(str(plain["output"]))
+    refuse_as_trained(overrides)
     if not is_address(plain["checkpoint"]):
-        find_checkpoint(plain["checkpoint"])  # Who mistypes something finds no empty folder.
+        find_checkpoint(str(plain["checkpoint"]))  # Who mistypes something finds no empty folder.
     if suite is None:
+        demand_task_settings(plain["task"])
         chosen_seeds(plain)
     output.mkdir(parents=True, exist_ok=True)
     with exclusive(output):
@@ -133,8 +137,8 @@ def chosen_seeds(settings: Mapping[str, Any]) -> list[int]:
     """
     count = SEEDS if settings["seeds"] is None else settings["seeds"]
     first = EVALUATION_SEED if settings["first_seed"] is None else settings["first_seed"]
-    if not (isinstance(count, int) and isinstance(first, int) and count > 0 and first >= 0):
-        raise ValueError(f"seeds is {count!r} and first_seed {first!r}; allowed: at least 1, and at least 0.")
+    COUNT.check(seeds=count)
+    WHOLE.check(first_seed=first)
     return evaluation_seeds(count, first)
 
 

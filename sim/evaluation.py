@@ -20,6 +20,7 @@ from tqdm import tqdm
 from stringline.datasets.contract import Array, Contract
 from stringline.datasets.disk import write_file
 from stringline.datasets.embodiments.bodies import BODIES
+from stringline.datasets.ranges import COUNT, WHOLE
 from stringline.policies.chunk import Policy
 from stringline.policies.executed_session import ExecutedSession
 from stringline.policies.execution import Execution
@@ -106,8 +107,9 @@ class Evaluation:
         films: Path | None = None,
         cluster: Cluster | None = None,
     ) -> None:
-        if (execute_steps is not None and execute_steps < 1) or workers < 0:
-            raise ValueError(f"execute_steps is {execute_steps} and workers {workers}; allowed: at least 1, and 0.")
+        if execute_steps is not None:
+            COUNT.check(execute_steps=execute_steps)
+        WHOLE.check(workers=workers)
         self._cluster = cluster or LocalCluster()
         self._policy, self._make_world, self._workers = policy, make_world, workers
         self._execute_steps, self._execution = execute_steps, execution or Execution()

@@ -1,11 +1,13 @@
 """When the cameras of a world take frames, and what an observation shows of them and of the joints: now, or some time ago."""
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from stringline.datasets.contract import Array
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.datasets.ranges import POSITIVE
 from stringline.sim.delays import Delayed, delay_steps
 
 
@@ -24,7 +26,7 @@ class FrameSchedule:
         step: How many control periods the episode is old.
 
     Raises:
-        ValueError: The rates do not divide, or a delay is no multiple of the control period.
+        ValueError: A rate is none, the rates do not divide, or a delay is no multiple of the control period.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class FrameSchedule:
         image_delay_s: float = 0.0,
         joint_delay_s: float = 0.0,
     ) -> None:
+        POSITIVE.check(control_hz=control_hz, frame_hz=frame_hz)
         every = control_hz / frame_hz
         if every < 1 or abs(every - round(every)) > 1e-9:
             raise ValueError(f"frame_hz is {frame_hz}; it must divide control_hz ({control_hz}).")
@@ -84,6 +87,16 @@ class FrameSchedule:
                 self._frames.put(self.step, self._look(self.time))
             observation |= self._frames.at(self.step)
         return observation
+
+
+def demand_time_limit(seconds: float) -> None:
+    """Does nothing if an episode may be that long; it may also go on for ever.
+
+    Raises:
+        ValueError: It would be over before it begins.
+    """
+    if seconds != math.inf:
+        POSITIVE.check(time_limit_s=seconds)
 
 
 def joint_state(body: Embodiment, position: Vector, velocity: Vector, effort: Vector) -> dict[str, Array]:

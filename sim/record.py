@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from stringline.datasets.contract import Array
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
+from stringline.datasets.ranges import Range
 from stringline.sim.environment import TaskEnvironment
 from stringline.sim.experts.expert import Expert
 from stringline.sim.slip import Slip
@@ -18,6 +19,7 @@ from stringline.sim.world import World
 CAMERA_KEYS = ("rgb/", "depth/", "segmentation/", "time/", "intrinsics/", "T_base_camera/")
 WorldT = TypeVar("WorldT", bound=World)
 NOISE_SECONDS = 0.25  # Correlation time of the disturbance.
+NOISES_RAD = Range(least=0, most=0.2)
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,7 @@ def ornstein_uhlenbeck(
         step_seconds: Time between two of them.
         embodiment: Whose joints they are.
     """
-    if not 0 <= largest <= 0.2:
-        raise ValueError(f"The noise is {largest} rad; allowed: 0 to 0.2.")
+    NOISES_RAD.check(noise_rad=largest)
     hinge = np.array([joint.kind == "hinge" for joint in embodiment.joints], dtype=np.float64)
     keep = np.exp(-step_seconds / NOISE_SECONDS)
     deviation = largest * rng.uniform() * hinge

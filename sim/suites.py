@@ -11,6 +11,7 @@ import yaml
 
 import stringline
 from stringline.datasets.names import unknown_name
+from stringline.datasets.ranges import COUNT, POSITIVE, WHOLE
 from stringline.sim.evaluation import EVALUATION_SEED, evaluation_seeds
 
 KEYS = ("task", "variation", "options", "seeds", "first_seed", "time_limit_s", "frame_hz")
@@ -163,9 +164,9 @@ def _with_seeds(cell: Cell, count: int | None, first: int | None) -> Cell:
 
 def _seeds(value: object, first: object, where: str) -> tuple[int, ...]:
     first = EVALUATION_SEED if first is None else first
-    if isinstance(value, int) and isinstance(first, int) and value > 0 and first >= 0:
+    if isinstance(value, int) and isinstance(first, int) and value in COUNT and first in WHOLE:
         return tuple(evaluation_seeds(value, first))
-    listed = value if isinstance(value, list) and all(isinstance(seed, int) and seed >= 0 for seed in value) else []
+    listed = value if isinstance(value, list) and all(seed in WHOLE for seed in value) else []
     if listed and len(set(listed)) == len(listed):
         return tuple(listed)
     raise ValueError(
@@ -175,6 +176,6 @@ def _seeds(value: object, first: object, where: str) -> tuple[int, ...]:
 
 
 def _positive(value: object, where: str) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+    if isinstance(value, int | float) and value in POSITIVE:
         return float(value)
     raise ValueError(f"{where} is {value!r}; allowed: numbers above 0.")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
@@ -28,6 +29,7 @@ from stringline.encoders.training.validation import ValidationLoss
 from stringline.policies.chunk_policy import ChunkPolicy
 from stringline.policies.load import build_policy
 from stringline.policies.localisation import LocalisationProbe
+from stringline.sim.checkpoint_evaluation import refuse_as_trained
 from stringline.sim.fine_tuning import Start, start_of
 from stringline.sim.kept_checkpoints import END, KeptCheckpoints
 from stringline.sim.run_claim import claim, leads, processes
@@ -154,9 +156,10 @@ def _train(config: DictConfig) -> None:
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
     settings = {str(key): value for key, value in plain.items()}
-    dataset, output = dict(settings["dataset"]), Path(settings["output"])
+    refuse_as_trained(HydraConfig.get().overrides.task)
+    dataset, output = dict(settings["dataset"]), Path(str(settings["output"]))
     mixture = dataset.pop("stores", None)
-    store = EpisodeStore.open(dataset.pop("path")) if mixture is None else sources_of(mixture)
+    store = EpisodeStore.open(str(dataset.pop("path"))) if mixture is None else sources_of(mixture)
     chosen = TrainingSettings(
         augmentation=settings["augmentation"],
         validation_windows=settings["validation_windows"],

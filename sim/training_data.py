@@ -7,6 +7,7 @@ from typing import Any
 from stringline.datasets.contract import Contract
 from stringline.datasets.episode import StoredEpisode
 from stringline.datasets.mixture import MixedWindows, Source, mixed_contract
+from stringline.datasets.ranges import POSITIVE
 from stringline.datasets.statistics import Statistics
 from stringline.datasets.store import EpisodeStore
 from stringline.datasets.windows import Windows
@@ -14,6 +15,7 @@ from stringline.policies.chunk_policy import ChunkPolicy
 from stringline.sim.robot_model import PRIMITIVES, ROBOT_MODEL
 
 FIELDS = ("path", "weight", "cameras")
+MAPPINGS = "allowed: a list of mappings, such as [{path: runs/a, weight: 2}, {path: runs/b}]."
 
 
 class TrainingData:
@@ -131,15 +133,26 @@ class TrainingData:
         return {"store": stores, "training": self.training, "held_out": self.probing}
 
 
-def sources_of(stores: Sequence[Mapping[str, Any]]) -> list[Source]:
+def sources_of(stores: object) -> list[Source]:
     """Reads the sources of a mixture from a configuration: a mapping with `path`, and maybe `weight` and `cameras`, for each.
 
     Raises:
-        ValueError: A mapping lacks a path or has other entries.
+        ValueError: It is no list of mappings, or one of them lacks a path, has other entries, or entries of another kind.
     """
-    for plain in stores:
-        if "path" not in plain or not set(plain) <= set(FIELDS):
-            raise ValueError(
-                f"dataset.stores has an entry with {sorted(plain)}; allowed: path, which must be, weight, cameras."
-            )
-    return [Source(Path(plain["path"]), float(plain.get("weight", 1.0)), dict(plain.get("cameras", {}))) for plain in stores]
+    if not isinstance(stores, Sequence) or isinstance(stores, str):
+        raise ValueError(f"dataset.stores is {stores!r}; {MAPPINGS}")
+    return [_source(plain) for plain in stores]
+
+
+def _source(plain: object) -> Source:
+    if not isinstance(plain, Mapping):
+        raise ValueError(f"dataset.stores has the entry {plain!r}; {MAPPINGS}")
+    if "path" not in plain or not set(plain) <= set(FIELDS):
+        raise ValueError(
+            f"dataset.stores has an entry with {sorted(map(str, plain))}; allowed: path, which must be, weight, cameras."
+        )
+    path, weight, cameras = str(plain["path"]), plain.get("weight", 1.0), plain.get("cameras", {})
+    POSITIVE.check(**{f"The weight of {path}": weight})
+    if not isinstance(cameras, Mapping):
+        raise ValueError(f"The cameras of {path} are {cameras!r}; allowed: the camera of each slot, such as {{overhead: top}}.")
+    return Source(Path(path), float(weight), {str(slot): str(camera) for slot, camera in cameras.items()})

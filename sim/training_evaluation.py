@@ -9,10 +9,12 @@ from typing import Any
 import torch
 
 from stringline.datasets.names import unknown_name
+from stringline.datasets.ranges import COUNT, WHOLE
 from stringline.sim.checkpoint_evaluation import CheckpointEvaluation
 from stringline.sim.evaluation import evaluation_seeds
 from stringline.sim.results import OtherEvaluationError, Summary
-from stringline.sim.robot_model import PRIMITIVES, RobotModel
+from stringline.sim.robot_model import PRIMITIVES, RobotModel, demand_robot_model
+from stringline.sim.worlds import demand_task_settings
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +37,7 @@ class TrainingEvaluation:
         *,
         seeds: int = 10,
         first_seed: int = CHOOSING_SEED,
-        execute_steps: int = 24,
+        execute_steps: int | None = 24,
         workers: int = 2,
         robot_model: RobotModel = PRIMITIVES,
     ) -> None:
@@ -47,16 +49,18 @@ class TrainingEvaluation:
             task: As in `configs/task`.
             seeds: How many.
             first_seed: Counted from here.
-            execute_steps: Control periods between two plans.
+            execute_steps: Control periods between two plans; None: whole chunks.
             workers: Worlds at a time; they do not change the results.
             robot_model: What the arms are drawn with.
 
         Raises:
-            ValueError: A number is out of range.
+            ValueError: A number is out of range, or there is no such setting of the task or model of the arms.
         """
-        for name, value, least in (("seeds", seeds, 1), ("first_seed", first_seed, 0), ("execute_steps", execute_steps, 1)):
-            if value < least:
-                raise ValueError(f"evaluation.{name} is {value}; it must be at least {least}.")
+        # What is refused only when the first evaluation is due has cost hours.
+        COUNT.check(**{"evaluation.seeds": seeds, "evaluation.execute_steps": 1 if execute_steps is None else execute_steps})
+        WHOLE.check(**{"evaluation.first_seed": first_seed, "evaluation.workers": workers})
+        demand_task_settings(task)
+        demand_robot_model(robot_model)
         self._checkpoint, self._folder, self._task = checkpoint, folder, task
         self._seeds = evaluation_seeds(seeds, first_seed)
         self._execute_steps, self._workers = execute_steps, workers

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from stringline.datasets.augment import Augmentation
+from stringline.datasets.ranges import NOT_NEGATIVE, POSITIVE, WHOLE
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.training.run_logger import LoggerRecipe
 from stringline.sim.fine_tuning import Start
@@ -36,6 +37,16 @@ class TrainingSettings:
     start: Start | None = None
     evaluate: TrainingEvaluation | None = None
     log: LoggerRecipe | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses numbers that mean nothing.
+
+        Raises:
+            ValueError: It names the first of them, and what is allowed.
+        """
+        WHOLE.check(held_out=self.held_out, validation_windows=self.validation_windows)
+        NOT_NEGATIVE.check(early_s=self.early_s)
+        POSITIVE.check(early_factor=self.early_factor)
 
     def augment(self) -> Augmentation | None:
         """Returns what the configuration of the augmentation describes, None where that changes nothing.

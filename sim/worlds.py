@@ -12,6 +12,9 @@ from stringline.sim.tasks.catalogue import TASKS, make_task
 from stringline.sim.tasks.imported import is_imported
 from stringline.sim.world import World
 
+TASK_SETTINGS = ("name", "cameras", "image_size", "control_hz", "frame_hz", "time_limit_s", "options")
+"""What a choice of `configs/task` says; another name, such as `option`, would change nothing without a word."""
+
 
 def open_any_world(task: str, **settings: Any) -> World:
     """Builds the world of a task. Bound with `functools.partial`, it can be sent to workers.
@@ -42,6 +45,22 @@ def make_any_expert(task: str, *, varied: bool = True) -> Expert[Any]:
         ValueError: There is none.
     """
     return make_peer_expert(task, varied=varied) if is_peer(task) else make_expert(task, varied=varied)
+
+
+def demand_task_settings(task: Mapping[str, Any]) -> None:
+    """Does nothing if the settings of a task are such.
+
+    Args:
+        task: As in `configs/task`; some of them may be missing.
+
+    Raises:
+        ValueError: There is no such setting, or the options are no mapping.
+    """
+    for name in task:
+        if name not in TASK_SETTINGS:
+            raise unknown_name("setting of a task", str(name), TASK_SETTINGS)
+    if not isinstance(options := task.get("options", {}), Mapping):
+        raise ValueError(f"task.options is {options!r}; allowed: a mapping, such as {{table_height: 0.02}}.")
 
 
 def instruction_of(task: str, options: Mapping[str, Any]) -> str:

@@ -64,7 +64,7 @@ class TrainerSettings:
         """
         _check(COUNT, steps=steps, batch_size=batch_size, accumulate=accumulate)
         _check(COUNT, probe_every=probe_every, save_every=save_every, evaluate_every=evaluate_every, log_every=log_every)
-        _check(WHOLE, warmup_steps=warmup_steps)
+        _check(WHOLE, warmup_steps=warmup_steps, seed=seed)
         _check(NOT_NEGATIVE, learning_rate=learning_rate, final_learning_rate=final_learning_rate, weight_decay=weight_decay)
         _check(POSITIVE, clip_norm=clip_norm)
         _check(Range(least=0, most=1), ema_decay=ema_decay)

@@ -13,7 +13,7 @@ from stringline.datasets.names import unknown_name
 from stringline.datasets.validation import validate_action
 from stringline.sim.cameras import picture_size
 from stringline.sim.environment import StepResult
-from stringline.sim.frame_schedule import FrameSchedule, joint_state
+from stringline.sim.frame_schedule import FrameSchedule, demand_time_limit, joint_state
 from stringline.sim.peers.cameras import PeerCameras
 from stringline.sim.peers.peer import Peer
 from stringline.sim.robot_model import PRIMITIVES
@@ -59,6 +59,7 @@ class PeerWorld:
         robot_model: str = PRIMITIVES,
     ) -> None:
         about, size = peer.about, picture_size(image_size)
+        demand_time_limit(time_limit_s)
         if robot_model != PRIMITIVES:
             raise ValueError(f"robot.model is {robot_model!r}; {about.name} draws its own arms, so leave robot.model away.")
         if control_hz != about.control_hz:

@@ -11,6 +11,7 @@ from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.mjcf_parts import DRAWN, HIDDEN, SCENERY
 from stringline.datasets.embodiments.rigid import Matrix, pose, quaternion
 from stringline.datasets.names import unknown_name
+from stringline.datasets.ranges import POSITIVE
 from stringline.sim.cells import ALOHA_CELL, Cell
 from stringline.sim.contacts import Contacts
 from stringline.sim.props.prop import Prop
@@ -51,6 +52,10 @@ class Workbench(composer.Arena):
 class TabletopTask(composer.Task):
     """The arms of a cell at its table; subclasses add props and say what counts.
 
+    Args:
+        control_hz: Actions per second; their period is a multiple of the physics' own, 2 ms.
+        props: What lies on the table.
+
     Attributes:
         cell: Which arms, and which table.
         name: As in the catalogue.
@@ -62,6 +67,9 @@ class TabletopTask(composer.Task):
         strengths: Of the shifts, by name.
         stage: The furthest stage reached in this episode.
         success: Whether the task is done now.
+
+    Raises:
+        ValueError: There is no such rate of actions.
     """
 
     cell: ClassVar[Cell] = ALOHA_CELL
@@ -70,6 +78,7 @@ class TabletopTask(composer.Task):
     stages: ClassVar[tuple[str, ...]]
 
     def __init__(self, control_hz: float, *props: Prop) -> None:
+        _demand_rate(control_hz)
         self._arena = Workbench(self.cell)
         self.robot = self.cell.robot()
         self._arena.attach(self.robot)
@@ -173,6 +182,13 @@ class TabletopTask(composer.Task):
         """Returns an upper bound of the speed of a prop's points, m/s: linear plus angular times its reach."""
         linear, angular = prop.get_velocity(physics)
         return float(np.linalg.norm(linear) + prop.reach * np.linalg.norm(angular))
+
+
+def _demand_rate(control_hz: float) -> None:
+    POSITIVE.check(control_hz=control_hz)
+    steps = 1.0 / (control_hz * PHYSICS_SECONDS)
+    if steps < 1 - 1e-6 or abs(steps - round(steps)) > 1e-6:
+        raise ValueError(f"control_hz is {control_hz}; it must divide {1 / PHYSICS_SECONDS:g}, the physics' steps per second.")
 
 
 def _seed(random_state: np.random.RandomState) -> list[int]:

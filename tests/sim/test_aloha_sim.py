@@ -173,7 +173,7 @@ def test_what_it_lacks_is_answered(world: PeerWorld, tmp_path: Path, monkeypatch
         open_any_world(f"{PREFIX}turn_awry")
     with pytest.raises(ValueError, match="control_hz is 25.0; .* has 50.0 actions per second"):
         open_any_world(TASK, control_hz=25.0)
-    with pytest.raises(ValueError, match=r"image_size is \[1, 2, 3\]; allowed: one number, or rows and columns"):
+    with pytest.raises(ValueError, match=r"image_size is \[1, 2, 3\]; allowed: a whole number, or two for rows and columns"):
         PeerWorld(world.peer, image_size=[1, 2, 3])
     with pytest.raises(ValueError, match=f"robot.model is 'menagerie'; {TASK} draws its own arms, so leave robot.model away"):
         PeerWorld(world.peer, robot_model="menagerie")

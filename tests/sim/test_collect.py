@@ -9,12 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.sim.in_process import InProcess
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.store import EpisodeStore
 from stringline.datasets.validation import validate_episode
 from stringline.sim.collect import collect, open_world
 from stringline.sim.collection import COLLECTION_FILE, Collection, Outcome, Recipe
+from stringline.sim.environment import TaskEnvironment
 from stringline.sim.messages import Ready, Returned
 from stringline.sim.record import ornstein_uhlenbeck, record_episode
 from stringline.sim.rollout import Simulation
@@ -22,6 +24,7 @@ from stringline.sim.workers import Workers
 from stringline.sim.worlds import make_any_expert
 
 SMALL = Recipe(varied=False, cameras=("overhead", "wrist_left"), image_size=16, frame_hz=5.0, noise_rad=0.02)
+BRIEF = replace(SMALL, time_limit_s=2.0, keep_failures=True)
 HOPELESS = replace(SMALL, time_limit_s=0.1)
 
 
@@ -46,31 +49,33 @@ def test_workers_import_no_torch() -> None:
 
 
 def test_a_store_holds_what_a_single_process_records_however_it_was_collected(tmp_path: Path) -> None:
-    collect(SMALL, tmp_path, 1, workers=1)
+    collect(BRIEF, tmp_path, 1, workers=1)
     before = EpisodeStore.open(tmp_path).names()
     (tmp_path / COLLECTION_FILE).unlink()  # As after a crash between storing the episode and writing it down.
-    collection = collect(SMALL, tmp_path, 3, workers=2)
+    collection = collect(BRIEF, tmp_path, 3, workers=2)
     store = EpisodeStore.open(tmp_path)
     assert store.names()[:1] == before
     assert [outcome.seed for outcome in collection.outcomes] == [0, 1, 2]
-    world, expert = open_world(SMALL), make_any_expert(SMALL.task, varied=False)
+    world, expert = open_world(BRIEF), make_any_expert(BRIEF.task, varied=False)
     for episode in reversed(store.episodes()):
-        arrays = record_episode(world, expert, episode.attributes.seed, noise_rad=SMALL.noise_rad).arrays
+        arrays = record_episode(world, expert, episode.attributes.seed, noise_rad=BRIEF.noise_rad).arrays
         assert set(episode.arrays) == set(arrays)
         for key, value in arrays.items():
             np.testing.assert_array_equal(episode.arrays[key], value, err_msg=key)
     world.close()
     with pytest.raises(ValueError, match=r"was collected with noise_rad=0.02 \(now 0.0\)"):
-        collect(replace(SMALL, noise_rad=0.0), tmp_path, 3)
+        collect(replace(BRIEF, noise_rad=0.0), tmp_path, 3)
 
 
 def test_failures_are_counted_and_kept_only_on_demand(tmp_path: Path) -> None:
-    kept = collect(replace(HOPELESS, keep_failures=True), tmp_path / "kept", 3, workers=1)
+    here = InProcess()
+    kept = collect(replace(HOPELESS, keep_failures=True), tmp_path / "kept", 3, cluster=here)
     assert [(outcome.success, outcome.stage) for outcome in kept.outcomes] == [(False, 0)] * 3
     episodes = EpisodeStore.open(tmp_path / "kept").episodes()
     assert [episode.attributes.success for episode in episodes] == [False] * 3
     with pytest.raises(ValueError, match=r"succeeded in 0 of \d+ attempts"):
-        collect(HOPELESS, tmp_path / "none", 1, workers=1)
+        collect(HOPELESS, tmp_path / "none", 1, cluster=here)
+    here.close()
     assert len(EpisodeStore.open(tmp_path / "none")) == 0
     assert json.loads((tmp_path / "none" / COLLECTION_FILE).read_text())["hand_over_banana"]["outcomes"][0]["seed"] == 0
 
@@ -91,7 +96,10 @@ def test_attempts_are_those_up_to_the_last_one_needed(tmp_path: Path) -> None:
 
 def test_a_recording_is_an_episode_with_what_the_expert_wanted() -> None:
     world, expert = open_world(SMALL), make_any_expert(SMALL.task, varied=False)
-    plain, disturbed, again = (record_episode(world, expert, 2, noise_rad=noise) for noise in (0.0, 0.05, 0.05))
+    plain = record_episode(world, expert, 2)
+    assert isinstance(world, TaskEnvironment)
+    world.time_limit_s = 4.0  # By then something is held.
+    disturbed, again = (record_episode(world, expert, 2, noise_rad=0.05) for _ in range(2))
     world.close()
     validate_episode(plain.arrays, world.contract)
     assert plain.success
@@ -116,7 +124,7 @@ def test_the_disturbance_has_its_deviation_and_correlation_and_spares_grippers()
     np.testing.assert_allclose(values[:, hinges].std(axis=0), 0.1 * share, rtol=0.1)
     lagged = (values[1:, hinges] * values[:-1, hinges]).mean() / (values[:, hinges] ** 2).mean()
     assert lagged == pytest.approx(np.exp(-0.02 / 0.25), abs=0.01)
-    with pytest.raises(ValueError, match=r"The noise is 2.0 rad; allowed"):
+    with pytest.raises(ValueError, match=r"noise_rad is 2.0; allowed: 0 to 0.2"):
         next(ornstein_uhlenbeck(rng, 2.0, 0.02, ALOHA))
 
 
@@ -126,7 +134,13 @@ def test_the_disturbance_has_its_deviation_and_correlation_and_spares_grippers()
         (replace(SMALL, task="juggle"), 1, "There is no plain expert for the task 'juggle'"),
         (replace(SMALL, cameras=("overhead", "ceiling")), 1, "There is no camera 'ceiling'"),
         (replace(SMALL, options={"table_height": 3.0}), 1, "table_height is 3.0 m"),
-        (SMALL, 0, "Got episodes=0"),
+        (replace(SMALL, time_limit_s=-1.0), 1, "time_limit_s is -1.0; allowed: above 0"),
+        (replace(SMALL, control_hz=0.0), 1, "control_hz is 0.0; allowed: above 0"),
+        (replace(SMALL, control_hz=60.0), 1, "control_hz is 60.0; it must divide 500, the physics' steps per second"),
+        (replace(SMALL, frame_hz=0.0), 1, "frame_hz is 0.0; allowed: above 0"),
+        (replace(SMALL, image_size=0), 1, "image_size is 0; allowed: whole numbers 1 and above"),
+        (replace(SMALL, noise_rad=-1.0), 1, "noise_rad is -1.0; allowed: 0 to 0.2"),
+        (SMALL, 0, "episodes is 0; allowed: whole numbers 1 and above"),
     ],
 )
 def test_mistakes_are_answered_before_anything_is_written(tmp_path: Path, recipe: Recipe, episodes: int, message: str) -> None:

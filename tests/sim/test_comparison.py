@@ -124,6 +124,8 @@ def test_fewer_seeds(tmp_path: Path) -> None:
     assert Comparison.of(runs, seeds=10).rows[0].pairs == Pairs(5, 0, 4, 1)
     with pytest.raises(ValueError, match="has results of 10 seeds; 11 are asked for"):
         Comparison.of(runs, seeds=11)
+    with pytest.raises(ValueError, match="seeds is -1; allowed: whole numbers 1 and above"):
+        Comparison.of(runs, seeds=-1)
 
 
 def test_what_a_reader_must_know(tmp_path: Path) -> None:

@@ -283,8 +283,10 @@ def test_arguments_that_mean_nothing_are_refused(world: TaskEnvironment) -> None
         TaskEnvironment(make_task(TASK), rendering=cast("Rendering", "prety"))
     with pytest.raises(ValueError, match="A picture of 2000x128 was asked for; allowed: 1x1 to 1024x1024"):
         TaskEnvironment(make_task(TASK), image_size=(2000, 128))
-    with pytest.raises(ValueError, match=r"image_size is \[1, 2, 3\]; allowed: one number, or rows and columns"):
+    with pytest.raises(ValueError, match=r"image_size is \[1, 2, 3\]; allowed: a whole number, or two for rows and columns"):
         TaskEnvironment(make_task(TASK), image_size=[1, 2, 3])
+    with pytest.raises(ValueError, match="time_limit_s is nan; allowed: above 0"):
+        TaskEnvironment(make_task(TASK), time_limit_s=np.nan)
     with pytest.raises(ValueError, match="render_mode is 'human'; allowed: 'rgb_array' and None"):
         TaskEnvironment(make_task(TASK), render_mode="human")
     with pytest.raises(ValueError, match="There is no task option 'table_hight'. Did you mean 'table_height'"):

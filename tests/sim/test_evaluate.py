@@ -9,7 +9,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import torch
 import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
+from tests.sim.in_process import InProcess
 from tests.sim.menagerie_files import write_aloha
 
 import stringline.sim.results
@@ -30,6 +32,7 @@ from stringline.datasets.statistics import Statistics, statistics_of
 from stringline.policies.load import build_policy, checkpoint_digest, save_policy
 from stringline.sim import compare, evaluate
 from stringline.sim.checkpoint_evaluation import CheckpointEvaluation
+from stringline.sim.cluster import LocalCluster
 from stringline.sim.evaluate import evaluate_checkpoint
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +60,18 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
             weight.add_(0.05 * torch.randn_like(weight))  # A new policy says the same to everything.
     save_policy(path, policy, plain, {"steps": 0})
     return path
+
+
+@pytest.fixture(scope="module")
+def worlds() -> Iterator[InProcess]:
+    with closing(InProcess()) as worlds:
+        yield worlds
+
+
+@pytest.fixture(autouse=True)
+def here(worlds: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is evaluated in this process has its worlds here too; the command that is run as a process has workers."""
+    monkeypatch.setattr(LocalCluster, "open", worlds.open)
 
 
 def settings(checkpoint: Path, task: dict[str, object], output: Path) -> dict[str, Any]:
@@ -117,6 +132,8 @@ def test_other_arms_than_it_was_trained_on_are_told(checkpoint: Path, tmp_path: 
     assert f"{trained} was trained on pictures with robot.model=menagerie; it is measured with primitives." in caplog.text
     with pytest.raises(ValueError, match=r"There is no robot.model 'menagery'. Did you mean 'menagerie'"):
         evaluate_checkpoint(settings(checkpoint, {}, tmp_path / "wrong") | {"robot": {"model": "menagery"}})
+    with pytest.raises(ValueError, match=r"There is no robot.model 3. Allowed: menagerie, primitives"):
+        evaluate_checkpoint(settings(checkpoint, {}, tmp_path / "wrong") | {"robot": {"model": 3}})
 
 
 def test_options_change_the_world(checkpoint: Path, tmp_path: Path) -> None:
@@ -234,7 +251,11 @@ def test_what_is_wrong_with_a_suite_is_said_at_once(checkpoint: Path, tmp_path: 
         (["suite=nothing.yaml"], "There is no suite file 'nothing.yaml'."),
         (["suite=mine.yaml", "task.time_limit_s=3"], "task.time_limit_s=3 is for a single task."),
         (["suite=mine.yaml", "seeds=2"], "hand_over_banana.raised has a list of 1 seeds"),
-        (["seeds=0"], "seeds is 0 and first_seed 1000000; allowed: at least 1"),
+        (["seeds=0"], "seeds is 0; allowed: whole numbers 1 and above"),
+        (["first_seed=0.5"], "first_seed is 0.5; allowed: whole numbers 0 and above"),
+        (["task.cameras=[table]"], "task.cameras=[table] has no meaning here: a checkpoint is measured with the cameras"),
+        (["+task.option.table_height=0.02"], "There is no setting of a task 'option'. Did you mean 'options'"),
+        (["task.options=high"], "task.options is 'high'; allowed: a mapping, such as {table_height: 0.02}"),
         (["checkpoint=hand_over_bananna"], "Did you mean 'hand_over_banana'?"),
     ):
         code, _, errors = attempt(evaluate.main, f"checkpoint={checkpoint}", *arguments)
@@ -262,6 +283,7 @@ def test_compares_an_evaluation_and_a_checkpoint(checkpoint: Path, tmp_path: Pat
         (["a", "empty"], "empty is neither a finished evaluation (results.jsonl) nor a checkpoint"),
         (["a", "a"], "between two or more different evaluations"),
         (["a", "a", "checkpoint=x"], "Name checkpoints one after the other"),
+        (["a", "a", "task.image_size=64"], "task.image_size=64 has no meaning here"),
     ):
         code, _, errors = attempt(compare.main, *arguments)
         assert (code, answer in errors) == (MISTAKE, True), errors

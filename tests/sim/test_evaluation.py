@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.sim.in_process import InProcess
 
 from stringline.datasets.contract import Camera, Contract, Observation
 from stringline.policies.chunk import ActionChunk, Session
@@ -94,13 +95,15 @@ def test_any_number_of_workers_and_any_interruption(tmp_path: Path, contract: Co
 def test_mistakes_are_explained(contract: Contract) -> None:
     """A world without the camera, another rate, chunks too short and unknown tasks are refused, also from within a worker."""
     needs_more = Wander(contract.with_cameras(*contract.cameras, Camera("ceiling", 8, 8)))
+    here = InProcess()
     with pytest.raises(ValueError, match=r"does not fit this world\. There is no camera 'ceiling'"):
-        Evaluation(needs_more, WORLD, execute_steps=10, workers=1).run([1])
+        Evaluation(needs_more, WORLD, execute_steps=10, cluster=here).run([1])
     with pytest.raises(ValueError, match=r"There is no task 'hand_over_bannana'\. Did you mean") as caught:
         Evaluation(Wander(contract), partial(open_world, "hand_over_bannana"), execute_steps=10, workers=1).run([1])
     assert isinstance(caught.value.__cause__, RemoteTracebackError)
     with pytest.raises(ValueError, match="Lower execute_steps"):
-        Evaluation(Wander(contract), WORLD, execute_steps=13, workers=1).run([1])
+        Evaluation(Wander(contract), WORLD, execute_steps=13, cluster=here).run([1])
+    here.close()
     with pytest.raises(ValueError, match="differ from each other"):
         Evaluation(Wander(contract), WORLD, execute_steps=10).run([1, 1])
     with pytest.raises(ValueError, match="execute_steps is 0"):

@@ -226,6 +226,7 @@ def test_a_blow_up_is_a_failure_and_the_next_episode_is_sound(world: PeerWorld, 
         ({"cameras": ["top"]}, "no camera 'top'"),
         ({"control_hz": 25.0}, f"control_hz is 25.0; {CUBE} has 50.0 actions per second"),
         ({"frame_hz": 12.0}, "frame_hz is 12.0; it must divide control_hz"),
+        ({"time_limit_s": 0.0}, "time_limit_s is 0.0; allowed: above 0"),
         ({"image_size": 2000}, "A picture of 2000x2000 was asked for; allowed: 1x1 to 1024x1024"),
     ],
 )

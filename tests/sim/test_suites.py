@@ -55,10 +55,12 @@ def test_other_seeds() -> None:
         ({"task": "a", "seeds": 0}, "seeds is 0, first_seed 1000000; allowed"),
         ({"task": "a", "seeds": [1, 1]}, r"seeds is \[1, 1\]"),
         ({"task": "a", "seeds": "all"}, "seeds is 'all'"),
+        ({"task": "a", "seeds": True}, "seeds is True"),
         ({"task": "a", "first_seed": -1}, "first_seed -1"),
         ({"task": "a", "options": 3}, "options is 3; allowed: a mapping"),
         ({"task": "a", "variation": "../b"}, r"variation is '\.\./b'; allowed: letters"),
         ({"task": "a", "time_limit_s": 0}, "time_limit_s is 0; allowed: numbers above 0"),
+        ({"task": "a", "frame_hz": float("inf")}, "frame_hz is inf; allowed: numbers above 0"),
     ],
 )
 def test_mistakes_are_explained(cell: Any, answer: str) -> None:

@@ -103,7 +103,5 @@ def test_a_mixture_of_stores_with_different_cameras_trains_and_continues(store: 
     assert train_policy(MODEL, sources, trainer, tmp_path / "run").losses() == history.losses()
     with pytest.raises(ValueError, match=r"other settings \(store\)"):
         train_policy(MODEL, [sources[0], replace(sources[1], weight=1.0)], trainer, tmp_path / "run")
-    with pytest.raises(ValueError, match=r"an entry with \['pfad'\]; allowed: path, which must be, weight, cameras"):
-        sources_of([{"pfad": "x"}])
     with pytest.raises(ValueError, match="needs at least one store"):
         train_policy(MODEL, [], trainer, tmp_path / "none")

@@ -20,7 +20,7 @@ from stringline.policies.chunk_policy import ChunkPolicy
 from stringline.policies.instructed import Instructed
 from stringline.policies.load import build_policy, load_policy
 from stringline.sim.train import train_policy
-from stringline.sim.training_data import TrainingData
+from stringline.sim.training_data import TrainingData, sources_of
 from stringline.sim.training_settings import TrainingSettings
 
 
@@ -138,3 +138,35 @@ def test_it_knows_what_arms_were_drawn_with(store: EpisodeStore, tmp_path: Path)
     train_policy(model_configuration(), drawn, trainer, tmp_path / "run")
     record = load_description(tmp_path / "run" / "checkpoint")["training"]
     assert record["robot_models"] == ["menagerie", "primitives"]
+
+
+@pytest.mark.parametrize(
+    ("stores", "message"),
+    [
+        ([{"pfad": "x"}], r"dataset.stores has an entry with \['pfad'\]; allowed: path, which must be, weight, cameras"),
+        ([{"path": "x", "wieght": 2}], r"dataset.stores has an entry with \['path', 'wieght'\]; allowed: path, "),
+        (["x"], r"dataset.stores has the entry 'x'; allowed: a list of mappings, such as \[{path: runs/a, weight: 2}"),
+        ("x", r"dataset.stores is 'x'; allowed: a list of mappings"),
+        (3, r"dataset.stores is 3; allowed: a list of mappings"),
+        ([{"path": "x", "weight": "much"}], r"The weight of x is 'much'; allowed: above 0"),
+        ([{"path": "x", "weight": 0}], r"The weight of x is 0; allowed: above 0"),
+        ([{"path": "x", "cameras": "top"}], r"The cameras of x are 'top'; allowed: the camera of each slot, such as {overhead"),
+    ],
+)
+def test_what_is_no_mixture_is_answered(stores: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sources_of(stores)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"held_out": -1}, "held_out is -1; allowed: whole numbers 0 and above"),
+        ({"validation_windows": -1}, "validation_windows is -1; allowed: whole numbers 0 and above"),
+        ({"early_s": float("nan")}, "early_s is nan; allowed: 0 and above"),
+        ({"early_factor": 0.0}, "early_factor is 0.0; allowed: above 0"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TrainingSettings(**changes)
