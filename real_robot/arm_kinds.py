@@ -12,6 +12,7 @@ from stringline.real_robot.drivers.fri.driver import FriDriver
 from stringline.real_robot.drivers.fri.gripper import IoGripper
 from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION, version_of
 from stringline.real_robot.drivers.grippers.choice import FRI_OUTPUT, gripper_settings
+from stringline.real_robot.drivers.grippers.still import stilled
 from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.emulators.fri.client import FriEmulator
 from stringline.real_robot.emulators.fri.names import GRIPPER_INPUT, GRIPPER_OUTPUT
@@ -35,8 +36,10 @@ class ArmKind(Protocol):
         """Returns their emulator, not started; `settings` are its own."""
         ...
 
-    def driver(self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool) -> ArmDriver:
-        """Returns their driver, not connected."""
+    def driver(
+        self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool, still_grippers: bool = False
+    ) -> ArmDriver:
+        """Returns their driver, not connected; grippers that are no servos of an arm may be left as they are."""
         ...
 
     def twin_driver(self, ports: Mapping[str, str], *, period_s: float) -> ArmDriver:
@@ -60,8 +63,10 @@ class ServoArms:
         """Returns their emulator, not started."""
         return Emulator.of_task(lock_step=lock_step, cameras=cameras, image_size=image_size, **settings)
 
-    def driver(self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool) -> ArmDriver:
-        """Returns their driver, not connected."""
+    def driver(
+        self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool, still_grippers: bool = False
+    ) -> ArmDriver:
+        """Returns their driver, not connected. Its grippers are servos, which have to be told where to be."""
         return AlohaDriver(ports, **self._settings, read_only=read_only)
 
     def twin_driver(self, ports: Mapping[str, str], *, period_s: float) -> ArmDriver:
@@ -102,7 +107,9 @@ class FriArms:
         chosen = {"lock_step": lock_step, "cameras": cameras, "image_size": image_size, **settings}
         return FriEmulator.of_task(version=self.version, **chosen)
 
-    def driver(self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool) -> ArmDriver:
+    def driver(
+        self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool, still_grippers: bool = False
+    ) -> ArmDriver:
         """Returns their driver, not connected. In lock-step nothing is ever late, so it waits for as long as it takes.
 
         Raises:
@@ -115,7 +122,7 @@ class FriArms:
             chosen,
             **self._settings,
             version=self.version,
-            grippers=grippers,
+            grippers=stilled(grippers, still=still_grippers),
             period_s=period_s,
             together=lock_step,
             read_only=read_only,

@@ -8,7 +8,7 @@ from stringline.datasets.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.arm_kinds import arm_kind
-from stringline.real_robot.cameras.calibration import Calibration
+from stringline.real_robot.cameras.calibration import UNKNOWN, Calibration
 from stringline.real_robot.cameras.cameras import Cameras
 from stringline.real_robot.cameras.emulated import emulated_serial
 from stringline.real_robot.cameras.robot_cameras import RobotCameras
@@ -103,6 +103,7 @@ class Cell:
         read_only: bool = False,
         log: LogPlan | None = None,
         cameras: Cameras | None = None,
+        still_grippers: bool = False,
     ) -> ShadowedProcess:
         """Returns the device process of the arms.
 
@@ -111,10 +112,13 @@ class Cell:
             read_only: Whether no command leaves it.
             log: What of the wire and the loop is kept where.
             cameras: Those without whose fresh pictures the arms hold.
+            still_grippers: Whether grippers that are no servos of the arms are told nothing, and go on holding what they hold.
         """
         ports = self._robot["ports"] if emulator is None else emulator.ports
         period_s = 1.0 / self.device_hz
-        driver = self._kind.driver(ports, period_s=period_s, lock_step=self.lock_step, read_only=read_only)
+        driver = self._kind.driver(
+            ports, period_s=period_s, lock_step=self.lock_step, read_only=read_only, still_grippers=still_grippers
+        )
         watched = None if cameras is None else cameras.liveliness
         return ShadowedProcess(
             driver, self._kind.body, self.limits(), period_s=period_s, lock_step=self.lock_step, log=log, cameras=watched
@@ -182,11 +186,12 @@ class Cell:
         """Reads where cameras were measured to be, and returns what is worth knowing about that."""
         if file is None:
             return "none: cameras are taken to be where the body's drawing has them"
-        self.calibration = Calibration.read(Path(file), self._kind.body)
+        known = self.calibration = Calibration.read(Path(file), self._kind.body)
         if not self.lock_step:
             return file
         # There no camera says who it is: pictures come from the world itself.
-        said = [f"{name}: {self.calibration.demand(name, emulated_serial(name))}" for name in self.calibration.cameras]
+        said = [f"{name}: {known.demand(name, emulated_serial(name))}" for name in known.cameras]
+        said += [f"{camera.name}: {UNKNOWN}" for camera in self._cameras.offered() if camera.name not in known.cameras]
         return f"{file}; {'; '.join(said)}"
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from stringline.real_robot.drivers.driver import ArmDriver
 from stringline.real_robot.drivers.grippers.choice import WSG_LCM, gripper_settings
+from stringline.real_robot.drivers.grippers.gripper import GripperSettings
+from stringline.real_robot.drivers.grippers.still import stilled
 from stringline.real_robot.drivers.grippers.wsg import COMMAND_CHANNEL, STATUS_CHANNEL, WsgGripper
 from stringline.real_robot.drivers.lcm.driver import LcmDriver
 from stringline.real_robot.emulators.client import Emulator
@@ -49,7 +51,9 @@ class LcmArms:
         chosen = {"lock_step": lock_step, "cameras": cameras, "image_size": image_size, **settings}
         return LcmEmulator.of_task(gripper=self._gripper, **chosen)
 
-    def driver(self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool) -> ArmDriver:
+    def driver(
+        self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool, still_grippers: bool = False
+    ) -> ArmDriver:
         """Returns their driver, not connected. In lock-step nothing is ever late, so it waits for as long as it takes.
 
         Raises:
@@ -59,7 +63,7 @@ class LcmArms:
         return LcmDriver(
             chosen,
             **self._settings,
-            grippers=self._grippers(chosen),
+            grippers=stilled(self._grippers(chosen), still=still_grippers),
             period_s=period_s,
             together=lock_step,
             read_only=read_only,
@@ -73,10 +77,10 @@ class LcmArms:
         grippers = {} if self._gripper is None else {arm: replace(self._gripper, address=chosen[arm], **here) for arm in chosen}
         return LcmDriver(chosen, grippers=grippers, period_s=period_s)
 
-    def _grippers(self, ports: Mapping[str, str]) -> dict[str, WsgGripper]:
+    def _grippers(self, ports: Mapping[str, str]) -> dict[str, GripperSettings]:
         if self._gripper is None:
             return {}
-        found = {}
+        found: dict[str, GripperSettings] = {}
         for arm, port in ports.items():
             usual: dict[str, Any] = {"address": port, **self._network}
             found[arm] = replace(self._gripper, **{name: usual[name] for name in usual if name not in self._gripper_given})

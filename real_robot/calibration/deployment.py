@@ -17,7 +17,7 @@ from stringline.real_robot.calibration.libraries import opencv, optimisation
 from stringline.real_robot.calibration.outcome import merged, outcome_of, say_outcome_of
 from stringline.real_robot.calibration.settings import CalibrationSettings, Method, write_poses
 from stringline.real_robot.calibration.summary import write_summary
-from stringline.real_robot.calibration.visit import ASK_S, PoseVisit, demand_reachable
+from stringline.real_robot.calibration.visit import ASK_S, PoseVisit, demand_first_way, demand_reachable
 from stringline.real_robot.cameras.calibration import Calibration
 from stringline.real_robot.cameras.camera import Identity
 from stringline.real_robot.cameras.cameras import Cameras
@@ -72,7 +72,9 @@ class CalibrationDeployment:
             if cameras is not None:
                 trusted = self._cell.calibration.without(self._plan.cameras) if self._cell.calibration else None
                 check_cameras(stack.enter_context(cameras), checklist, trusted)
-            device = stack.enter_context(self._cell.device(emulator, read_only=by_hand, log=self._log(), cameras=cameras))
+            device = stack.enter_context(
+                self._cell.device(emulator, read_only=by_hand, log=self._log(), cameras=cameras, still_grippers=True)
+            )
             with checklist.check("ports and servos") as note:
                 device.connect()
                 note(f"{len(device.servos)} servos answer and are set as they should be")
@@ -200,6 +202,9 @@ class CalibrationDeployment:
         elif self._robot["approach_s"]:
             say("The arms move to their home pose.")
             Approach(device, body).to(body.home, float(self._robot["approach_s"]), "their home pose")
+        assert self._plan.poses is not None
+        brought = emulator is not None or bool(self._robot["approach_s"])
+        demand_first_way(device.latest().arms.position, self._plan.poses[0], body, device.limits, near=not brought)
         keys = stack.enter_context(TerminalKeys())
         watchers = (CameraWords(device.cameras, say).note,)
         around = Supervision(device, body, keys, home_s=float(self._robot["home_s"]), watchers=watchers)
@@ -207,8 +212,6 @@ class CalibrationDeployment:
         supervised = SupervisedRun(robot, visit.again, every, around)
         with LiveStatus(visit.longest_s) as status:
             episode = supervised.run(visit.longest_s, done=lambda: visit.done, report=status.show)
-        if not episode.fault:
-            device.begin()  # Brakes.
         return episode.fault
 
     def _conclude(self, gallery: Gallery, identities: Mapping[str, Identity], known: Calibration | None) -> bool:

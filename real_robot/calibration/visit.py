@@ -22,6 +22,7 @@ _STEEPEST = 1.875  # Of the way of least jerk: its largest speed over its mean o
 _STILL = 0.004  # rad; servos flicker by a tick of 0.0015 to both sides.
 _ARRIVED = 0.1  # rad; less than gravity and play may keep real arms from.
 _PATH_POINTS = 12
+_NEAR = 0.5  # rad, as of a policy's first move.
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,7 @@ class _Way:
 
 
 class PoseVisit:
-    """Visits poses, one after the other.
+    """Visits poses, one after the other. Grippers stay as they are found, whatever openings the poses name.
 
     Args:
         body: That is moved.
@@ -74,6 +75,8 @@ class PoseVisit:
         self._body, self._period_s, self._settings, self._poses = body, 1.0 / control_hz, settings, settings.poses
         self._take, self._say = take, say
         self._hinges = np.concatenate([body.hinges[arm] for arm in body.arms])
+        self._grippers = [body.grippers[arm] for arm in body.arms]
+        self._openings: Vector | None = None
         self._next, self._looks, self.reached = 0, 0, 0
         self._way: _Way | None = None
         self._seen_until = -np.inf
@@ -101,9 +104,11 @@ class PoseVisit:
         now, q = float(observation["time"]), observation["joints/position"].astype(np.float64)
         if np.abs(q - self._still_at)[self._hinges].max() > _STILL:
             self._still_at, self._still_since = q, now
+        if self._openings is None:
+            self._openings = q[self._grippers]
         if self._way is None:
             self._looks = 0
-            self._way = self._to(self._poses[min(self._next, len(self._poses) - 1)], q, now)
+            self._way = self._to(min(self._next, len(self._poses) - 1), q, now)
         elif not self.done and now >= self._way.begins + self._way.seconds:
             self._look(observation, now, q)
         times: Vector = now + self._period_s * np.arange(round(_AHEAD_S / self._period_s) + 1, dtype=np.float64)
@@ -135,9 +140,12 @@ class PoseVisit:
         assert self._way is not None
         self._next, self._looks = self._next + 1, 0
         if not self.done:
-            self._way = self._to(self._poses[self._next], self._way.goal, now)
+            self._way = self._to(self._next, self._way.goal, now)
 
-    def _to(self, goal: Vector, start: Vector, now: float) -> _Way:
+    def _to(self, index: int, start: Vector, now: float) -> _Way:
+        """Returns the way to a pose, with the grippers as they were found: what they hold is not to be let go of."""
+        goal = self._poses[index].copy()
+        goal[self._grippers] = self._openings
         return _Way(start, goal, now, self._seconds(start, goal))
 
     def _seconds(self, start: Vector, goal: Vector) -> float:
@@ -156,7 +164,6 @@ def demand_reachable(poses: Sequence[Vector] | Vector, body: Embodiment, limits:
     Raises:
         ValueError: One is beyond a limit, or on the way something touches the table, a wall, or the other arm.
     """
-    clearance = Clearance(body, limits.table_height, limits.box)
     before: Vector | None = None
     for number, pose in enumerate(poses, 1):
         for index, joint in enumerate(body.joints):
@@ -165,15 +172,48 @@ def demand_reachable(poses: Sequence[Vector] | Vector, body: Embodiment, limits:
                     f"pose {number}: {joint.name} is {pose[index]:.3f}; allowed: {limits.lower[index]:.3f} to "
                     f"{limits.upper[index]:.3f}."
                 )
-        start = pose if before is None else before
-        for share in np.linspace(0.0, 1.0, 1 if before is None else _PATH_POINTS):
-            room = clearance.measure(start + share * (pose - start))
-            where = f"pose {number}" if before is None or share == 1.0 else f"the way to pose {number}"
-            _demand_room(float(room.heights.min()), limits.table_clearance, where, "over the table")
-            _demand_room(float(room.walls.min()), 0.0, where, "from a wall")
-            _demand_room(float(room.between), limits.arm_clearance, where, "from the other arm")
+        if before is None:
+            _demand_clear(pose, pose, number, body, limits, points=1)
+        else:
+            _demand_clear(before, pose, number, body, limits)
         before = pose
     return f"{len(poses)}, in reach"
+
+
+def demand_first_way(start: Vector, pose: Vector, body: Embodiment, limits: SafetyLimits, *, near: bool) -> None:
+    """Looks at the straight way from where the arms stand to the first pose, before they move.
+
+    Args:
+        start: (J,) measured.
+        pose: (J,) the first one.
+        body: That is moved.
+        limits: Of the safety filter.
+        near: Whether it has to be a short one, because nobody brought the arms to where they stand.
+
+    Raises:
+        ValueError: It is long though it should not be, or on the way something touches the table, a wall, or the other arm.
+    """
+    hinges = np.concatenate([body.hinges[arm] for arm in body.arms])
+    off = np.abs(pose - start)[hinges]
+    if near and off.max() > _NEAR:
+        raise ValueError(
+            f"Pose 1 is {off.max():.2f} rad away from where {body.joints[int(hinges[off.argmax()])].name} is; allowed: "
+            f"{_NEAR}. Bring the arms near to it, or let them move to their home pose first (robot.approach_s=8)."
+        )
+    _demand_clear(start, pose, 1, body, limits)
+
+
+def _demand_clear(
+    start: Vector, pose: Vector, number: int, body: Embodiment, limits: SafetyLimits, points: int = _PATH_POINTS
+) -> None:
+    """Looks at the straight way to a pose; where it begins was looked at before, or is where the arms are."""
+    clearance = Clearance(body, limits.table_height, limits.box)
+    for share in np.linspace(1.0, 0.0, points, endpoint=False)[::-1]:
+        room = clearance.measure(start + share * (pose - start))
+        where = f"pose {number}" if share == 1.0 else f"the way to pose {number}"
+        _demand_room(float(room.heights.min()), limits.table_clearance, where, "over the table")
+        _demand_room(float(room.walls.min()), 0.0, where, "from a wall")
+        _demand_room(float(room.between), limits.arm_clearance, where, "from the other arm")
 
 
 def _demand_room(have_m: float, needed_m: float, where: str, what: str) -> None:

@@ -20,6 +20,7 @@ from stringline.real_robot.cameras.camera import CameraError
 Matrix = NDArray[np.float64]
 
 VERSION = 1
+UNKNOWN = "not in the calibration file: taken to be where the body's drawing has it"
 _ALLOWED_MM, _ALLOWED_DEG = 5.0, 0.5
 _RIGID = 1e-3
 _NEEDED = ("serial", "parent", "T_parent_camera", "size", "residual_mm", "residual_deg")

@@ -115,10 +115,12 @@ def test_a_deployment_takes_its_cameras_from_the_file_or_does_not_start(file: Pa
     ):
         checklist.demand()
     Calibration({"wrist": replace(WRIST, serial="emulated/wrist")}).write(file, IIWA14)
-    checklist, cell = Checklist(), Cell(robot(file))
+    checklist, cell = Checklist(), Cell(robot(file, cameras=["wrist", "overhead"]))
     cell.check(checklist, moving=True)
     checklist.demand()
-    assert "wrist: calibrated, residual 1.25 mm, 0.08 degrees" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "wrist: calibrated, residual 1.25 mm, 0.08 degrees" in said
+    assert "overhead: not in the calibration file: taken to be where the body's drawing has it" in said
     hand = IIWA14.forward_kinematics(IIWA14.home)["arm"]
     np.testing.assert_allclose(cell.body.camera_poses(IIWA14.home)["wrist"], hand @ T)
     checklist, gone = Checklist(), Cell(robot(file.parent / "none.yaml", lock_step=False))

@@ -21,7 +21,7 @@ from stringline.real_robot.calibration.printed_board import main as print_board
 from stringline.real_robot.calibration.settings import CalibrationSettings, read_poses, write_poses
 from stringline.real_robot.calibration.shots import Shot, carried, locate, projected, shoot
 from stringline.real_robot.calibration.variety import demand_varied
-from stringline.real_robot.calibration.visit import demand_reachable
+from stringline.real_robot.calibration.visit import demand_first_way, demand_reachable
 from stringline.real_robot.limits import SafetyLimits
 
 K = np.array([[520.0, 0.0, 241.3], [0.0, 523.0, 238.6], [0.0, 0.0, 1.0]])
@@ -270,6 +270,15 @@ def test_poses_are_looked_at_before_anything_moves() -> None:
     high = SafetyLimits.of(IIWA14, table_height=0.08)
     with pytest.raises(ValueError, match=r"the way to pose 2: an arm would be -\d+ mm over the table; needed: 0"):
         demand_reachable([forwards, backwards], IIWA14, high)
+    with pytest.raises(ValueError, match=r"the way to pose 1: an arm would be -\d+ mm over the table; needed: 0"):
+        demand_first_way(forwards, backwards, IIWA14, high, near=False)
+    with pytest.raises(
+        ValueError, match=r"Pose 1 is 2\.40 rad away from where arm/a6 is; allowed: 0\.5.* \(robot\.approach_s=8\)"
+    ):
+        demand_first_way(forwards, backwards, IIWA14, limits, near=True)
+    demand_first_way(IIWA14.home + 0.4, IIWA14.home, IIWA14, limits, near=True)
+    low[1] = 1.0  # Where the arms are, they are.
+    demand_first_way(low, IIWA14.home, IIWA14, limits, near=False)
 
 
 def test_what_carries_camera_and_board() -> None:

@@ -66,14 +66,16 @@ class Arms:
         raise AssertionError("It takes longer than it says.")
 
 
-def test_poses_are_visited_smoothly_and_pictures_are_taken_at_rest() -> None:
+def test_poses_are_visited_smoothly_with_the_grippers_as_they_are_and_pictures_are_taken_at_rest() -> None:
     arms = Arms()
+    arms.q[7] = 0.3  # It holds the board.
     arms.until_done()
     assert [number for number, _, _ in arms.taken] == [1, 1, 2, 2, 3, 3]
     assert arms.visit.reached == 3
     assert not arms.said
     for number, _, q in arms.taken:
-        np.testing.assert_allclose(q, POSES[number - 1], atol=1e-6)
+        np.testing.assert_allclose(q, [*POSES[number - 1][:7], 0.3], atol=1e-6)
+    np.testing.assert_allclose([way[:, 7] for way in arms.ways], 0.3, atol=1e-6)
     times = [when for _, when, _ in arms.taken]
     assert all(later > earlier for earlier, later in pairwise(times))  # Never the same picture twice.
     hinges = np.concatenate([np.diff(way[:, :7], axis=0) for way in arms.ways]) * HZ

@@ -22,6 +22,9 @@ from stringline.real_robot.calibration.settings import CalibrationSettings
 from stringline.real_robot.calibration.simulated_cell import SimulatedCell
 from stringline.real_robot.cameras.calibration import CalibratedCamera, Calibration
 from stringline.real_robot.cameras.camera import Identity
+from stringline.real_robot.drivers.fri.command import Command
+from stringline.real_robot.drivers.fri.versions import version_of
+from stringline.real_robot.emulators.fri.captured import captured_in
 from stringline.sim.rendering import intrinsics
 
 WITHIN_MM, WITHIN_DEG = 2.0, 0.2
@@ -168,11 +171,16 @@ def test_the_command_writes_a_file_that_says_where_the_camera_is(
         f"output={tmp_path}",
     )
     poses = chosen["calibration"]["poses"] = chosen["calibration"]["poses"][:6]
+    chosen["robot"]["emulator"]["capture"] = tmp_path
     assert CalibrationDeployment(chosen).run()
     said, count = capsys.readouterr().out, len(poses)
     assert f"ok      poses: {count}, in reach" in said
     assert f"{count} of {count} poses were reached." in said
     assert f"wrist: written to {file}.\nDeployments take it with robot.calibration_file={file}" in said
+    version = version_of(chosen["robot"]["driver"]["version"])
+    commands = [Command.of(version, one.data) for one in captured_in((tmp_path / "arm.bin").read_bytes())]
+    assert np.ptp([command.position for command in commands], axis=0).max() > 0.5
+    assert not any(command.outputs for command in commands)  # What a gripper holds it goes on holding.
     found = Calibration.read(file, IIWA14)
     assert set(found.cameras) == {"overhead", "wrist"}
     on_table.begin(0, {})
