@@ -2,7 +2,7 @@
 
 import time
 
-from stringline.real_robot.cameras.calibration import Calibration
+from stringline.real_robot.cameras.calibration import UNKNOWN, Calibration
 from stringline.real_robot.cameras.camera import CameraError
 from stringline.real_robot.cameras.cameras import Cameras
 from stringline.real_robot.cameras.handle import CameraHandle
@@ -34,6 +34,8 @@ def check_cameras(cameras: Cameras, checklist: Checklist, calibration: Calibrati
                 emulated = settings.driver is CameraDriver.EMULATED  # Its pictures are drawn in whatever size somebody wants.
                 size = None if emulated else (identity.height, identity.width)
                 note("; " + calibration.demand(settings.name, identity.serial, size))
+            elif calibration is not None:
+                note("; " + UNKNOWN)
 
 
 def demand_rate(handle: CameraHandle) -> float:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import time
 import weakref
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 
@@ -80,12 +81,19 @@ class CameraHandle:
             while self._connection.poll():
                 told = json.loads(self._connection.recv_bytes())
                 self.problem = str(told["error"]) if "error" in told else self.problem
-                self.identity = None if "error" in told else Identity(**told)
+                self.identity = None if "error" in told else self._known(Identity(**told))
         except (EOFError, OSError):
             if not self.problem and self._process is not None:
                 self._process.join(_END_TIMEOUT_S)
                 code = self._process.exitcode
                 self.problem = f"its process was killed by signal {-code}." if code and code < 0 else "its process has ended."
+
+    def _known(self, identity: Identity) -> Identity:
+        """Sees to it that no other camera takes the place of this one when it is started anew."""
+        settings = self._setup.settings
+        if identity.serial and not settings.serial:
+            self._setup = replace(self._setup, settings=replace(settings, serial=identity.serial))
+        return identity
 
     def wait(self, timeout_s: float) -> Identity:
         """Waits until the camera has told who it is and shown its first picture.

@@ -90,7 +90,7 @@ def demand_as_configured(identity: Identity, settings: CameraSettings) -> None:
     """
     found = []
     if settings.serial and identity.serial != settings.serial:
-        found.append(f"its serial number is {identity.serial or 'not told'}; configured is {settings.serial}")
+        found.append(f"its serial number is {identity.serial or 'not told'}; expected is {settings.serial}")
     if (identity.height, identity.width) != (settings.height, settings.width):
         found.append(f"its pictures are {identity.width}x{identity.height}; configured is {settings.width}x{settings.height}")
     if abs(identity.hz - settings.hz) > 0.05 * settings.hz:

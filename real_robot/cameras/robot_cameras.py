@@ -1,6 +1,6 @@
 """The cameras that a robot's configuration describes: what they show, and how they are driven."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,17 @@ from stringline.datasets.contract import Camera
 from stringline.real_robot.cameras.settings import CameraDriver, CameraSettings, read_cameras
 
 _EMULATED_SIZE = (128, 128)
+
+
+def _demand_told_apart(cameras: Collection[CameraSettings]) -> None:
+    """Refuses cameras of which the first that answers would be taken for any."""
+    live = [camera for camera in cameras if camera.driver is CameraDriver.REALSENSE and not camera.source]
+    nameless = [repr(camera.name) for camera in live if not camera.serial]
+    if len(live) > 1 and nameless:
+        raise ValueError(
+            f"There are {len(live)} RealSense cameras, and nothing says which one is {' and which '.join(nameless)}: give each "
+            "its serial, which is printed on it."
+        )
 
 
 class RobotCameras:
@@ -34,6 +45,7 @@ class RobotCameras:
         else:
             raise ValueError("Cameras that are not emulated need settings: robot.cameras={overhead: {driver: realsense, ...}}.")
         self._settings = {str(name): CameraSettings.of(str(name), plain) for name, plain in found.items()}
+        _demand_told_apart(self._settings.values())
         self._emulated = emulator is not None
 
     def offered(self, asked: Sequence[Camera] = ()) -> list[Camera]:

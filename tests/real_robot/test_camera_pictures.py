@@ -121,7 +121,7 @@ def test_a_camera_that_is_another_one_is_refused_with_all_that_differs() -> None
     with pytest.raises(CameraError) as refused:
         demand_as_configured(Identity("222", 240, 320, 15.0), wanted)
     assert str(refused.value) == (
-        "its serial number is 222; configured is 111; its pictures are 320x240; configured is 640x480; "
+        "its serial number is 222; expected is 111; its pictures are 320x240; configured is 640x480; "
         "it brings 15 pictures a second; configured are 30."
     )
 

@@ -19,6 +19,7 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.episode import EpisodeAttributes
 from stringline.datasets.store import EpisodeStore
 from stringline.policies.chunk import ActionChunk
+from stringline.real_robot.cameras.calibration import CalibratedCamera, Calibration
 from stringline.real_robot.cameras.camera import CameraError
 from stringline.real_robot.cameras.cameras import Cameras, Patience
 from stringline.real_robot.cameras.checks import check_cameras, demand_rate
@@ -96,11 +97,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         log = LogPlan(tmp_path_factory.mktemp("log"))
         with Cameras(settings, Patience(silent_s=1.2, pause_s=0.6, settled_s=0.2)) as cameras:
             checklist = Checklist(shown := io.StringIO())
-            check_cameras(cameras, checklist, None)
+            measured = CalibratedCamera("emulated/table", "world", np.eye(4), (SIZE, SIZE), 1.0, 0.1)
+            check_cameras(cameras, checklist, Calibration({"table": measured}))
             checklist.demand()
-            for name in NAMES:
+            words = ("not in the calibration file: taken to be where", "calibrated, residual 1 mm")
+            for name, known in zip(NAMES, words, strict=True):
                 assert (
-                    f"ok      camera {name}: emulated emulated/{name}, 16x16 at 25 Hz, of the emulated world"
+                    f"ok      camera {name}: emulated emulated/{name}, 16x16 at 25 Hz, of the emulated world ; {known}"
                     in shown.getvalue()
                 )
             with DeviceProcess(driver, ALOHA, LIMITS, log=log, cameras=cameras.liveliness) as device:

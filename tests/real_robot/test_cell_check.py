@@ -9,6 +9,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from tests.sim.menagerie_files import write_kuka
 
+from stringline.real_robot.cameras.robot_cameras import RobotCameras
 from stringline.real_robot.cell import Cell
 from stringline.real_robot.checklist import Checklist
 from stringline.real_robot.emulators import aloha
@@ -34,6 +35,34 @@ def test_who_has_no_limits_file_is_told_where_to_read_on(overrides: tuple[str, .
     with pytest.raises(ValueError, match=rf"limits file: real arms need one, .* See docs/{page}\."):
         checklist.demand()
     assert "limits_file" in (DOCS / page).read_text()
+
+
+@pytest.mark.parametrize(
+    ("robot", "transport"), [("aloha", ""), ("kuka", "fri"), ("kuka_lcm", "lcm")], ids=["aloha", "kuka", "kuka_lcm"]
+)
+def test_cameras_of_real_arms_are_given_on_the_command_line_or_in_a_file(robot: str, transport: str, tmp_path: Path) -> None:
+    task, name = ("hand_over_banana", "overhead") if not transport else ("kuka_pick", "wrist")
+    file = tmp_path / "cameras.yaml"
+    file.write_text(f'{name}: {{driver: realsense, serial: "218622270001"}}')
+    plain = f"{name}: {{driver: realsense, serial: '218622270001', depth: true}}"
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        for override, depth in ((f"robot.cameras_file={file}", None), (f"robot.cameras={{{plain}}}", "measured")):
+            chosen = compose("deploy", overrides=[f"robot={robot}", f"task={task}", override]).robot
+            found = OmegaConf.to_container(chosen, resolve=True)
+            assert isinstance(found, dict)
+            (camera,) = Cell({str(key): value for key, value in found.items()}).contract().cameras
+            assert (camera.name, camera.depth, camera.has_geometry) == (name, depth, True)
+
+
+def test_two_realsense_cameras_that_nobody_can_tell_apart_are_refused() -> None:
+    one = {"driver": "realsense"}
+    for cameras in ({"wrist": one, "overhead": {**one, "serial": "7"}}, {"wrist": one, "overhead": one}):
+        with pytest.raises(
+            ValueError, match="2 RealSense cameras, and nothing says which one is 'wrist'.*give each its serial"
+        ):
+            RobotCameras({"cameras": cameras})
+    kept = {"wrist": one, "overhead": {**one, "source": "a.db3"}}  # A recording is none of those that are plugged in.
+    assert len(RobotCameras({"cameras": kept}).offered()) == 2
 
 
 @pytest.mark.parametrize(("robot", "task"), [("aloha_emulated", "hand_over_banana"), ("kuka_emulated", "kuka_pick")])

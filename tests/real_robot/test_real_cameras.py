@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ import pytest
 from stringline.real_robot.cameras.bounded_calls import BoundedCalls
 from stringline.real_robot.cameras.camera import Camera, CameraError, Frame
 from stringline.real_robot.cameras.cameras import Cameras, Patience
+from stringline.real_robot.cameras.handle import CameraHandle
 from stringline.real_robot.cameras.librealsense import librealsense
-from stringline.real_robot.cameras.liveliness import Count
+from stringline.real_robot.cameras.liveliness import Count, Liveliness
 from stringline.real_robot.cameras.process import demand_as_configured, open_camera
 from stringline.real_robot.cameras.settings import CameraDriver, CameraSettings
 from stringline.real_robot.cameras.video import VideoCamera, serial_of
@@ -143,9 +145,28 @@ def test_a_realsense_that_is_not_there_says_which_are(tmp_path: Path, recording:
     with pytest.raises(CameraError, match=r"none that brings colour and depth of 32x48 at 30 Hz. The recording is .*cards.db3"):
         open_camera(realsense(recording, width=32)).start()
     camera = open_camera(realsense(recording, serial="999"))
-    with pytest.raises(CameraError, match="its serial number is 012345; configured is 999"):
+    with pytest.raises(CameraError, match="its serial number is 012345; expected is 999"):
         demand_as_configured(camera.start(), realsense(recording, serial="999"))
     camera.close()
+
+
+def test_a_realsense_that_is_started_anew_is_the_same_one(recording: Path, tmp_path: Path) -> None:
+    """Nobody has said which one it is; it has."""
+    record_realsense(tmp_path / "other.db3", "543210")
+    link, context = tmp_path / "camera.db3", get_context("spawn")
+    link.symlink_to(recording)
+    handle = CameraHandle(realsense(link), Liveliness.of(["overhead"], context), 0, context)
+    try:
+        handle.start()
+        assert handle.wait(20.0).serial == "012345"
+        handle.end()
+        link.unlink()
+        link.symlink_to("other.db3")
+        handle.start()
+        with pytest.raises(CameraError, match="its serial number is 543210; expected is 012345"):
+            handle.wait(20.0)
+    finally:
+        handle.end()
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
