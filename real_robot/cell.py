@@ -7,6 +7,7 @@ from typing import Any
 from stringline.datasets.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.datasets.ranges import NOT_NEGATIVE, POSITIVE
 from stringline.real_robot.arm_kinds import arm_kind
 from stringline.real_robot.cameras.calibration import UNKNOWN, Calibration
 from stringline.real_robot.cameras.cameras import Cameras
@@ -31,6 +32,9 @@ class Cell:
 
     Args:
         robot: Settings of `configs/robot`, resolved.
+
+    Raises:
+        ValueError: There are no such arms, a number is out of range, or real arms are to wait.
     """
 
     def __init__(self, robot: Mapping[str, Any]) -> None:
@@ -39,6 +43,10 @@ class Cell:
         self.name, self.emulated = str(robot["name"]), robot.get("emulator") is not None
         self.lock_step, self.device_hz = bool(robot["lock_step"]), float(robot["device_hz"])
         self.control_hz = float(robot["control_hz"])
+        POSITIVE.check(**{"robot.device_hz": self.device_hz, "robot.control_hz": self.control_hz})
+        for name in ("approach_s", "home_s"):
+            if robot.get(name) is not None:
+                NOT_NEGATIVE.check(**{f"robot.{name}": robot[name]})
         if self.lock_step and not self.emulated:
             raise ValueError("Only an emulated robot can run in lock-step: robot.lock_step=false.")
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.disk import write_file
 from stringline.datasets.intervals import Rate
+from stringline.datasets.ranges import COUNT, Range
 from stringline.datasets.store import EpisodeStore
 from stringline.encoders.training.checkpoint import build, load_description
 from stringline.encoders.training.history import History
@@ -24,14 +26,18 @@ from stringline.sim.collection import Recipe
 from stringline.sim.evaluation import Evaluation, evaluation_seeds, open_world
 from stringline.sim.evaluation_report import with_clouds
 from stringline.sim.machine import machine_kind, versions
+from stringline.sim.record import NOISES_RAD
 from stringline.sim.replay import Replay
 from stringline.sim.report import Report, choose_clips, write_report
 from stringline.sim.results import EpisodeResult, Summary
+from stringline.sim.robot_model import PRIMITIVES, ROBOT_MODEL, RobotModel, demand_robot_model
 from stringline.sim.train import train_policy
 from stringline.sim.training_settings import TrainingSettings
+from stringline.sim.worlds import demand_task_settings
 
 _log = logging.getLogger(__name__)
 
+COUNTS = ("expert_trials", "episodes", "trials", "workers")
 PHASES = ("expert", "demonstrations", "training", "direct", "wire", "report")
 DEMONSTRATION_SEED = 10_000
 
@@ -46,14 +52,18 @@ class DemoChain:
             config: That of `configs/demo.yaml`.
 
         Raises:
-            ValueError: Plans cannot be executed like that through the wire.
+            ValueError: A number is out of range, there is no such setting of the task or model of the arms, or plans cannot be
+                executed like that through the wire. Whatever is refused is refused here, before hours are spent.
         """
         settings = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         assert isinstance(settings, dict)
         self.settings: dict[str, Any] = {str(key): value for key, value in settings.items()}
-        self.folder = Path(self.settings["output"])
+        _demand(self.settings)
+        self.robot_model: RobotModel = self.settings["robot"]["model"]
+        self.folder = Path(str(self.settings["output"]))
         self.journal = Journal(self.folder / "seconds.json", PHASES)
         self.trainer = build(self.settings["trainer"])
+        self.training = TrainingSettings(early_s=self.settings["early_s"], early_factor=self.settings["early_factor"])
         self.seeds = evaluation_seeds(self.settings["trials"])
         self.execution = Execution.of(self.settings["execution"])
         refuse_measured(self.execution)
@@ -76,8 +86,8 @@ class DemoChain:
         self._summarise(rates, demonstrations)
 
     def _expert(self) -> Rate:
-        """Measures the expert undisturbed, and without pictures, which it does not look at."""
-        recipe = self._recipe(cameras=(), keep_failures=True)
+        """Measures the expert undisturbed, and without pictures, which it does not look at; so nobody sees the arms."""
+        recipe = self._recipe(cameras=(), keep_failures=True, robot_model=PRIMITIVES)
         attempts = collect(recipe, self.folder / "expert", self.settings["expert_trials"], workers=self.settings["workers"])
         chosen = [outcome.success for outcome in attempts.outcomes if outcome.seed < self.settings["expert_trials"]]
         return Rate(sum(chosen), len(chosen))
@@ -92,11 +102,11 @@ class DemoChain:
         task = self.settings["task"]
         chosen = {key: task[key] for key in ("image_size", "control_hz", "frame_hz", "time_limit_s", "options")}
         # The plain expert: the policy's published success was measured with its demonstrations.
-        return Recipe(**({"task": task["name"], "varied": False, "cameras": tuple(task["cameras"])} | chosen | changes))
+        drawn = {"cameras": tuple(task["cameras"]), "robot_model": self.robot_model}
+        return Recipe(**({"task": task["name"], "varied": False} | drawn | chosen | changes))
 
     def _train(self, demonstrations: EpisodeStore) -> History:
-        chosen = TrainingSettings(early_s=self.settings["early_s"], early_factor=self.settings["early_factor"])
-        return train_policy(self.settings["policy"], demonstrations, self.trainer, self.folder / "training", chosen)
+        return train_policy(self.settings["policy"], demonstrations, self.trainer, self.folder / "training", self.training)
 
     @property
     def checkpoint(self) -> Path:
@@ -115,6 +125,7 @@ class DemoChain:
             open_world,
             task["name"],
             cameras=[camera.name for camera in self.policy.contract.cameras],
+            robot_model=self.robot_model,
             **{key: task[key] for key in ("image_size", "control_hz", "frame_hz", "time_limit_s")},
         )
         evaluation = Evaluation(
@@ -135,6 +146,7 @@ class DemoChain:
             execute_steps=self.settings["execute_steps"],
             execution=self.execution,
             workers=self.settings["workers"],
+            robot_model=self.robot_model,
         )
         return evaluation.run(self.seeds[: self.settings["wire_trials"]], self.folder / "wire.jsonl", self._about)
 
@@ -142,7 +154,8 @@ class DemoChain:
     def _about(self) -> dict[str, Any]:
         task = self.settings["task"]
         settings = {key: task[key] for key in ("image_size", "control_hz", "frame_hz", "time_limit_s")}
-        return {"task": task["name"], "checkpoint": checkpoint_digest(self.checkpoint), **settings}
+        drawn = {} if self.robot_model == PRIMITIVES else {ROBOT_MODEL: self.robot_model}
+        return {"task": task["name"], "checkpoint": checkpoint_digest(self.checkpoint), **settings, **drawn}
 
     def _report(
         self,
@@ -176,8 +189,14 @@ class DemoChain:
 
     @property
     def _replay(self) -> Replay:
-        how = self.settings["execute_steps"], self.folder, self.execution.overrides()
+        how = self.settings["execute_steps"], self.folder, self._overrides
         return Replay(str(self.checkpoint), self.settings["task"], *how)
+
+    @property
+    def _overrides(self) -> dict[str, object]:
+        """What commands need besides, to do the same as this run: how plans are executed, and what arms are drawn with."""
+        drawn = {} if self.robot_model == PRIMITIVES else {"robot.model": self.robot_model}
+        return {**self.execution.overrides(), **drawn}
 
     @property
     def _trained_on(self) -> int:
@@ -199,7 +218,7 @@ class DemoChain:
         }
 
     def _commands(self) -> list[str]:
-        how = "".join(f" {key}={value}" for key, value in self.execution.overrides().items())
+        how = "".join(f" {key}={value}" for key, value in self._overrides.items())
         return [
             f"stringline-demo output={self.folder}{how}",
             f"stringline-eval checkpoint={self.checkpoint} seeds={self.settings['trials']}{how}",
@@ -236,3 +255,18 @@ class DemoChain:
         rows = [f"{name:<16}{rate}" for name, rate in rates.items()]
         rows += [f"{name:<16}{seconds:6.0f} s" for name, seconds in summary["seconds"].items()]
         print("\n".join(["", *rows, "", f"Open the report: {(self.folder / 'report.html').resolve().as_uri()}"]))
+
+
+def _demand(settings: Mapping[str, Any]) -> None:
+    """Refuses settings of `configs/demo.yaml` that some phase would refuse.
+
+    Raises:
+        ValueError: It names the first of them, and what is allowed.
+    """
+    COUNT.check(**{name: settings[name] for name in COUNTS})
+    Range(least=1, most=settings["trials"], whole=True).check(wire_trials=settings["wire_trials"])
+    NOISES_RAD.check(noise_rad=settings["noise_rad"])
+    if settings["execute_steps"] is not None:
+        COUNT.check(execute_steps=settings["execute_steps"])
+    demand_task_settings(settings["task"])
+    demand_robot_model(settings["robot"]["model"])

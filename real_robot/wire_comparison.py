@@ -18,6 +18,7 @@ from stringline.real_robot.live_arms import LiveArms, demand_fit, live_emulator
 from stringline.real_robot.wire_evaluation import WireEvaluation
 from stringline.sim.checkpoint_evaluation import CheckpointEvaluation
 from stringline.sim.results import RESULTS, EpisodeResult
+from stringline.sim.robot_model import PRIMITIVES
 from stringline.sim.tasks.catalogue import make_task
 
 MARGIN = 0.1  # Of the difference of the rates, as far as its interval may reach.
@@ -39,8 +40,14 @@ class WireComparison:
     def __init__(self, settings: Mapping[str, Any], workers: int, output: Path) -> None:
         self._settings, self._workers, self._output, self._task = settings, workers, output, settings["task"]
         self._execution, self._steps = Execution.of(settings["execution"]), settings["execute_steps"]
+        model = settings["robot"].get("model", PRIMITIVES)
         self._evaluation = CheckpointEvaluation(
-            settings["checkpoint"], execute_steps=self._steps, execution=self._execution, workers=workers, films=False
+            settings["checkpoint"],
+            execute_steps=self._steps,
+            execution=self._execution,
+            workers=workers,
+            films=False,
+            robot_model=model,
         )
         self._policy: Policy = Instructed(self._evaluation.policy, make_task(self._task["name"]).instruction)
         self._wire = WireEvaluation(
@@ -50,6 +57,7 @@ class WireComparison:
             execution=self._execution,
             workers=workers,
             transport=settings["robot"].get("transport"),
+            robot_model=model,
         )
 
     def demand_clock(self) -> None:

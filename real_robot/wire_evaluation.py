@@ -14,6 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from stringline.datasets.contract import Camera, Contract, Observation
+from stringline.datasets.ranges import COUNT
 from stringline.policies.chunk import ActionChunk, Policy, Session
 from stringline.policies.commitment import Commitment, can_commit, plan_with
 from stringline.policies.execution import MEASURED, Execution
@@ -25,6 +26,7 @@ from stringline.real_robot.lock_step import LockStepRobot, WireEpisode
 from stringline.sim.evaluation import command_acceleration
 from stringline.sim.measures import limit_hits
 from stringline.sim.results import EpisodeResult, ResultsFile
+from stringline.sim.robot_model import PRIMITIVES, ROBOT_MODEL, RobotModel, demand_robot_model
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +44,10 @@ class WireEvaluation:
         execution: What plans are blended with, and when they are in force; None: a receding horizon without delay.
         workers: Emulated robots at a time, each in two processes; they do not change the results.
         transport: Of KUKA arms, `fri` or `lcm`; None: as is usual for the body.
+        robot_model: What the arms are drawn with.
 
     Raises:
-        ValueError: The policy does not fit the robot, or the execution has no meaning here.
+        ValueError: The policy does not fit the robot, the execution has no meaning here, or there is no such number or model.
     """
 
     def __init__(
@@ -56,14 +59,17 @@ class WireEvaluation:
         execution: Execution | None = None,
         workers: int = 2,
         transport: str | None = None,
+        robot_model: RobotModel = PRIMITIVES,
     ) -> None:
-        if (execute_steps is not None and execute_steps < 1) or workers < 1:
-            raise ValueError(f"execute_steps is {execute_steps} and workers {workers}; allowed: 1 and above.")
+        if execute_steps is not None:
+            COUNT.check(execute_steps=execute_steps)
+        COUNT.check(workers=workers)
+        demand_robot_model(robot_model)
         self._execution = execution or Execution()
         refuse_measured(self._execution)
         self._policy, self._task, self._execute_steps, self._workers = policy, dict(task), execute_steps, workers
         self._options: dict[str, float] = dict(task.get("options") or {})
-        self._transport = transport
+        self._transport, self._robot_model = transport, robot_model
         cameras = [Camera(camera.name, camera.height, camera.width, "simulated") for camera in policy.contract.cameras]
         body = emulated_arms(policy.contract.embodiment, transport).body
         if misfits := policy.contract.misfits(body.contract(cameras, float(task["control_hz"]))):
@@ -91,6 +97,7 @@ class WireEvaluation:
         known = {"wire": True, "execute_steps": self._execute_steps, "options": self._options, **self._execution.about()}
         # What was measured before there was a choice was measured over the usual one.
         other = {} if self._transport in _USUAL else {"transport": self._transport}
+        other |= {} if self._robot_model == PRIMITIVES else {ROBOT_MODEL: self._robot_model}
         settings = known | other | dict(about or {})
         kept = None if file is None else ResultsFile(file, settings)
         results = dict(kept.results) if kept else {}
@@ -121,7 +128,8 @@ class WireEvaluation:
         with ExitStack() as stack:
             robots: queue.SimpleQueue[LockStepRobot] = queue.SimpleQueue()
             for _ in range(count):
-                robots.put(open_lock_step_robot(stack, self._policy.contract, self._task, self._transport))
+                how = self._transport, self._robot_model
+                robots.put(open_lock_step_robot(stack, self._policy.contract, self._task, *how))
             pool = stack.enter_context(ThreadPoolExecutor(max(count, 1)))
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
             stack.callback(leaving.set)  # Whoever leaves early does not wait for the episodes to end.
@@ -196,7 +204,11 @@ class _Waiting:
 
 
 def open_lock_step_robot(
-    stack: ExitStack, contract: Contract, task: Mapping[str, Any], transport: str | None = None
+    stack: ExitStack,
+    contract: Contract,
+    task: Mapping[str, Any],
+    transport: str | None = None,
+    robot_model: RobotModel = PRIMITIVES,
 ) -> LockStepRobot:
     """Starts the emulated arms of the contract's body and their device process, and arms them; `stack` ends both.
 
@@ -205,19 +217,21 @@ def open_lock_step_robot(
         contract: Of the policy.
         task: As for `WireEvaluation`.
         transport: As for `WireEvaluation`.
+        robot_model: As for `WireEvaluation`.
 
     Raises:
         RobotNotReadyError: The device process does not accept the robot.
         EmulatorError: The emulator does not start.
     """
     options = task.get("options") or {}
+    settings = {"task": task["name"], "frame_hz": task["frame_hz"], "time_limit_s": task["time_limit_s"]}
     arms = emulated_arms(contract.embodiment, transport)
     emulator = stack.enter_context(
         arms.emulator(
             lock_step=True,
             cameras=[camera.name for camera in contract.cameras],
             image_size=square_size(contract.cameras),
-            settings={"task": task["name"], "frame_hz": task["frame_hz"], "time_limit_s": task["time_limit_s"]},
+            settings=settings | {"robot_model": robot_model},
         )
     )
     # Time stands still between cycles, so a soft start has no meaning here.

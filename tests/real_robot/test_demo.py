@@ -96,10 +96,28 @@ def test_the_chain_is_stopped_and_goes_on(tmp_path: Path, capsys: pytest.Capture
         chain(output, "execution=stop_and_go").run()
 
 
-def test_a_delay_that_cannot_be_measured_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="In lock-step the world waits for the policy, so there is no delay to measure"):
-        chain(tmp_path / "demo", "execution.delay_s=measured")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("execution.delay_s=measured", "In lock-step the world waits for the policy, so there is no delay to measure"),
+        ("robot.model=menagery", "There is no robot.model 'menagery'. Did you mean 'menagerie'"),
+        ("workers=0", "workers is 0; allowed: whole numbers 1 and above"),
+        ("wire_trials=2", "wire_trials is 2; allowed: whole numbers 1 to 1"),
+        ("noise_rad=1", "noise_rad is 1; allowed: 0 to 0.2"),
+        ("early_s=-1", "early_s is -1; allowed: 0 and above"),
+    ],
+)
+def test_what_some_phase_would_refuse_is_refused_at_once(tmp_path: Path, change: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        chain(tmp_path / "demo", change)
     assert not (tmp_path / "demo").exists()
+
+
+def test_arms_with_meshes_are_recorded_and_named_in_commands(tmp_path: Path) -> None:
+    """The same model in the recipe of the demonstrations and in the commands that do it again."""
+    plain, dressed = chain(tmp_path / "demo"), chain(tmp_path / "demo", "robot.model=menagerie")
+    assert [one._recipe().robot_model for one in (plain, dressed)] == ["primitives", "menagerie"]
+    assert [all("robot.model=menagerie" in line for line in one._commands()) for one in (plain, dressed)] == [False, True]
 
 
 def test_seconds_add_up_over_interruptions(tmp_path: Path) -> None:

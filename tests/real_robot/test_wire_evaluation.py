@@ -5,11 +5,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Lock
+from typing import cast
 
 import numpy as np
+import psutil
 import pytest
 from numpy.typing import NDArray
 from tests.real_robot.demonstrations import Replay, demonstrate
+from tests.sim.menagerie_files import write_aloha
 
 from stringline.datasets.contract import Contract, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
@@ -20,6 +23,7 @@ from stringline.real_robot.lock_step import LockStepRobot, largest_difference
 from stringline.real_robot.reasons import Mode
 from stringline.real_robot.wire_evaluation import OneAtATime, WireEvaluation, open_lock_step_robot
 from stringline.sim.experts.hand_over_banana import HandOverBananaExpert
+from stringline.sim.robot_model import RobotModel
 
 Vector = NDArray[np.float64]
 
@@ -62,6 +66,15 @@ def test_the_wire_changes_little(demonstration: tuple[NDArray[np.float32], list[
     difference = largest_difference(joints, episode.positions[:: robot.cycles_per_action])
     # Targets are interpolated on the wire and steps in the direct run: half an action's time, at up to 2.8 rad/s.
     assert difference[hinges].max() < 0.03
+
+
+class Looking(Knowing):
+    """Notes what the arms of emulators that run are drawn with when it is asked to act."""
+
+    def session(self, seed: int) -> Replay:
+        lines = [child.cmdline() for child in psutil.Process().children()]
+        self.drawn = {line[line.index("--robot-model") + 1] for line in lines if "--robot-model" in line}
+        return super().session(seed)
 
 
 class EnoughError(Exception):
@@ -114,6 +127,10 @@ def test_what_cannot_be_executed_is_refused_before_a_robot_is_started() -> None:
         WireEvaluation(policy, TASK, execute_steps=24, execution=Execution(delay_s="measured"))
     with pytest.raises(ValueError, match="execute_steps is 0"):
         WireEvaluation(policy, TASK, execute_steps=0)
+    with pytest.raises(ValueError, match="There is no robot.model 'menagery'. Did you mean 'menagerie'"):
+        WireEvaluation(policy, TASK, execute_steps=24, robot_model=cast("RobotModel", "menagery"))
+    with pytest.raises(ValueError, match="workers is 0; allowed: whole numbers 1 and above"):
+        WireEvaluation(policy, TASK, execute_steps=24, workers=0)
 
     class Plain:
         contract = CONTRACT
@@ -130,12 +147,15 @@ def test_what_cannot_be_executed_is_refused_before_a_robot_is_started() -> None:
 
 
 def test_results_are_kept_and_an_evaluation_continues(
-    demonstration: tuple[NDArray[np.float32], list[Vector]], tmp_path: Path
+    demonstration: tuple[NDArray[np.float32], list[Vector]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    write_aloha(tmp_path / "aloha")
+    monkeypatch.setenv("MENAGERIE_ROOT", str(tmp_path))
     # The arms stay where they are: seconds of the expert are measured above.
-    policy = Knowing({seed: np.tile(demonstration[0][:1], (2, 1)) for seed in (1, 2, 3)})
+    policy = Looking({seed: np.tile(demonstration[0][:1], (2, 1)) for seed in (1, 2, 3)})
     late = Execution("real_time_chunking", delay_s=0.1)
-    evaluation = WireEvaluation(policy, TASK | {"time_limit_s": 0.4}, execute_steps=12, execution=late, workers=2)
+    brief = TASK | {"time_limit_s": 0.4}
+    evaluation = WireEvaluation(policy, brief, execute_steps=12, execution=late, workers=2, robot_model="menagerie")
     first = evaluation.run([1, 2], tmp_path / "wire.jsonl")
     assert [(result.seed, result.success, result.stage_name, result.time_s) for result in first] == [
         (1, False, "start", 0.4),
@@ -145,6 +165,8 @@ def test_results_are_kept_and_an_evaluation_continues(
     about, *lines = (tmp_path / "wire.jsonl").read_text().splitlines()
     assert len(lines) == 2
     assert json.loads(about)["about"]["execution"] == {"name": "real_time_chunking", "delay_s": 0.1}
+    assert json.loads(about)["about"]["robot_model"] == "menagerie"
+    assert "menagerie" in policy.drawn
     assert evaluation.run([2, 1], tmp_path / "wire.jsonl") == first[::-1]
     assert evaluation.run([1, 2, 3], tmp_path / "wire.jsonl")[:2] == first
 
