@@ -1,6 +1,7 @@
 """Every command's configuration, with every choice that it offers, can be composed, names what exists, and explains itself."""
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,10 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 COMMANDS = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
 
 
-def choices() -> Iterator[tuple[str, str]]:
-    """Yields each command with each choice of each of its groups."""
-    for name in COMMANDS:
-        for group, options in Configuration(CONFIGS, name, name).groups().items():
-            yield from ((name, f"{group}={option}") for option in options)
+@cache
+def groups(command: str) -> dict[str, list[str]]:
+    """Returns the choices of each group of a command; asked for by tests alone, for whoever only lists them waits for it."""
+    return Configuration(CONFIGS, command, command).groups()
 
 
 def targets(settings: object) -> Iterator[str]:
@@ -31,13 +31,15 @@ def targets(settings: object) -> Iterator[str]:
             yield from targets(value)
 
 
-@pytest.mark.parametrize(("command", "choice"), list(choices()))
-def test_each_choice_composes_and_names_what_exists(command: str, choice: str) -> None:
-    settings = Configuration(CONFIGS, command, command).composed([choice])
-    assert isinstance(settings, DictConfig)
-    for target in targets(OmegaConf.to_container(settings, resolve=True)):
-        assert target.startswith("stringline."), "other classes would not be built from a checkpoint"
-        assert callable(get_object(target))
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_choice_composes_and_names_what_exists(command: str) -> None:
+    configuration = Configuration(CONFIGS, command, command)
+    for choice in (f"{group}={option}" for group, options in groups(command).items() for option in options):
+        settings = configuration.composed([choice])
+        assert isinstance(settings, DictConfig), choice
+        for target in targets(OmegaConf.to_container(settings, resolve=True)):
+            assert target.startswith("stringline."), f"{choice}: other classes would not be built from a checkpoint"
+            assert callable(get_object(target)), choice
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -56,6 +58,6 @@ def test_no_group_repeats_a_choice() -> None:
 
 
 def test_every_choice_belongs_to_a_command() -> None:
-    offered = {group for name in COMMANDS for group in Configuration(CONFIGS, name, name).groups()}
+    offered = {group for name in COMMANDS for group in groups(name)}
     files = [path for path in CONFIGS.rglob("*.yaml") if path.parent != CONFIGS]
     assert {path.parent.relative_to(CONFIGS).as_posix() for path in files} == offered

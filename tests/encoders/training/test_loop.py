@@ -165,6 +165,8 @@ def test_vectors_and_spared_parameters_have_no_weight_decay(tmp_path: Path) -> N
 def test_settings_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match=r"trainer.steps is 0; allowed: whole numbers 1 and above"):
         Trainer(steps=0, batch_size=1)
+    with pytest.raises(ValueError, match=r"trainer.seed is -1; allowed: whole numbers 0 and above"):
+        Trainer(steps=1, batch_size=1, seed=-1)
     with pytest.raises(ValueError, match=r"precision is 'fp8'; allowed: 'auto', 'bf16', 'no'"):
         Trainer(steps=1, batch_size=1, precision="fp8")
     with pytest.raises(ValueError, match=r"accumulate is 3; allowed: 1 to trainer.batch_size = 2"):
