@@ -11,6 +11,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from stringline.datasets.application import run
+from stringline.datasets.ranges import WHOLE
 from stringline.sim.collect import open_world
 from stringline.sim.collection import Recipe
 from stringline.sim.environment import TaskEnvironment
@@ -22,6 +23,7 @@ from stringline.sim.teleop.page import Page
 from stringline.sim.teleop.server import close_server, open_server
 from stringline.sim.teleop.steering import Speeds
 from stringline.sim.teleop.takes import Takes
+from stringline.sim.worlds import demand_task_settings
 
 
 def main() -> None:
@@ -31,6 +33,7 @@ def main() -> None:
 
 def teleoperate(config: DictConfig) -> None:
     """Serves the page until somebody ends it."""
+    WHOLE.check(seed=config.seed)
     rules, speeds = Rules(config.longest_s, config.end_on_success), Speeds(**config.speeds)
     gamepad = _gamepad(config.gamepad)
     with _server(config.host, config.port) as server, _operation(config, rules, speeds) as operation:
@@ -85,6 +88,7 @@ def _operation(config: DictConfig, rules: Rules, speeds: Speeds) -> Iterator[Ope
 
 def _recipe(config: DictConfig) -> Recipe:
     task = config.task
+    demand_task_settings(task)
     return Recipe(
         task=task.name,
         varied=False,

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.ranges import SHARE, WHOLE
 
 EVENT = struct.Struct("<IhBB")
 BUTTON, AXIS, INITIAL = 0x01, 0x02, 0x80
@@ -61,9 +62,10 @@ class Layout:
     dead_zone: float = 0.12
 
     def __post_init__(self) -> None:
-        """Refuses a dead zone that leaves nothing."""
-        if not 0 <= self.dead_zone < 1:
-            raise ValueError(f"dead_zone is {self.dead_zone}; allowed: 0 to below 1.")
+        """Refuses a dead zone that leaves nothing, and axes and buttons that no gamepad has."""
+        SHARE.check(dead_zone=self.dead_zone)
+        numbers = {name: number for name, number in vars(self).items() if name != "dead_zone"}
+        WHOLE.check(**{f"gamepad.layout.{name}": number for name, number in numbers.items()})
 
 
 BUTTONS = ("take", "discard", "recall", "reset", "left", "other")

@@ -10,6 +10,7 @@ from enum import StrEnum
 import numpy as np
 
 from stringline.datasets.contract import Array
+from stringline.datasets.ranges import WHOLE
 from stringline.sim.environment import StepResult, TaskEnvironment
 from stringline.sim.teleop.steering import Speeds, Steering
 from stringline.sim.teleop.takes import Takes
@@ -176,8 +177,8 @@ class Operation:
 
     def _checked(self, seed: int | None) -> int:
         seed = self.seed if seed is None else seed
-        if seed < 0:
-            raise ValueError(f"The seed is {seed}; allowed: 0 and above.")
+        if seed not in WHOLE:
+            raise ValueError(f"The seed is {seed}; allowed: {WHOLE}.")
         return seed
 
     def _require_no_take(self, wish: str) -> None:

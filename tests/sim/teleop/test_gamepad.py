@@ -112,6 +112,8 @@ def test_a_gamepad_that_is_not_there(tmp_path: Path) -> None:
         Gamepad(tmp_path / "js0")
     with pytest.raises(ValueError, match="dead_zone is 1.0; allowed: 0 to below 1"):
         Layout(dead_zone=1.0)
+    with pytest.raises(ValueError, match="gamepad.layout.take is -1; allowed: whole numbers 0 and above"):
+        Layout(take=-1)
 
 
 def test_sticks_far_out_ask_for_no_more_than_all() -> None:

@@ -132,7 +132,7 @@ def test_what_is_pressed_at_the_wrong_time_is_refused_and_changes_nothing(operat
     for press in (operation.keep, operation.discard):
         with pytest.raises(ValueError, match=r"There is nothing to (keep|discard): nothing (has been|is being) recorded"):
             press()
-    with pytest.raises(ValueError, match="The seed is -1; allowed: 0 and above"):
+    with pytest.raises(ValueError, match="The seed is -1; allowed: whole numbers 0 and above"):
         operation.reset(-1)
     operation.record(7)
     with pytest.raises(ValueError, match="There is nothing to keep"):

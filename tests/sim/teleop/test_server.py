@@ -1,6 +1,7 @@
 """Where the page may be served, and what is said where it may not."""
 
 import socket
+from typing import Any
 
 import pytest
 
@@ -22,8 +23,10 @@ def test_a_port_in_use_is_refused_and_a_free_one_taken(caplog: pytest.LogCapture
 
 
 def test_addresses_and_ports_that_do_not_exist() -> None:
-    with pytest.raises(ValueError, match="The port is 70000; allowed: 1 to 65535, or 0"):
-        open_server("127.0.0.1", 70000)
+    strange: tuple[Any, ...] = (70000, 80.5)
+    for port in strange:
+        with pytest.raises(ValueError, match=f"The port is {port}; allowed: 1 to 65535, or 0"):
+            open_server("127.0.0.1", port)
     for host in ("a..b", "::1%none"):
         with pytest.raises(ValueError, match=f"There is no address '{host}'.*host=127.0.0.1"):
             open_server(host, 0)

@@ -164,6 +164,7 @@ def check(episode: StoredEpisode, height: float) -> None:
     [
         (["task=hand_over_bananna"], r"There is no task 'hand_over_bananna'. Did you mean 'hand_over_banana'"),
         (["gamepad.device={tmp}/js0"], r"No gamepad at {tmp}/js0 \(No such file or directory\). Found: none."),
+        (["seed=-1"], r"seed is -1; allowed: whole numbers 0 and above"),
         (["speeds.linear=0"], r"Got the speeds linear=0, .*allowed: above 0"),
         (["gamepad.layout.takes=3"], r"There is no option 'gamepad.layout.takes'.*take"),
         (["port={port}"], r"Port {port} of 127.0.0.1 cannot be had, .*take another"),
