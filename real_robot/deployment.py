@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from stringline.datasets.ranges import POSITIVE, WHOLE
 from stringline.policies.chunk import Policy, Session
 from stringline.policies.execution import MEASURED, Execution
 from stringline.policies.instructed import Instructed
@@ -43,6 +44,9 @@ class Deployment:
 
     Args:
         settings: Those of `configs/deploy.yaml`, resolved; the mode is none that is led by hand.
+
+    Raises:
+        ValueError: Settings do not go together, or a number is out of range.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -55,6 +59,8 @@ class Deployment:
         self._execution, self._steps = Execution.of(settings.get("execution")), settings["execute_steps"]
         self._dry, self._shadow = self._mode is DeploymentMode.DRY_RUN, self._mode is DeploymentMode.SHADOW
         self._also: Callable[[DeviceState], None] = lambda _: None
+        WHOLE.check(seed=settings["seed"])
+        POSITIVE.check(seconds=settings["seconds"])
         if settings.get("view") is not None:
             check_place(str(settings["view"]))
         if self._cell.lock_step and self._execution.delay_s == MEASURED:
