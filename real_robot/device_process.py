@@ -117,13 +117,16 @@ class DeviceProcess:
         self._far_end.close()
         self._wait()
 
-    def arm(self) -> None:
+    def arm(self) -> list[str]:
         """Turns torque on where the arms stand and begins the first episode.
+
+        Returns:
+            What is worth knowing, a sentence each.
 
         Raises:
             RobotNotReadyError: A servo refuses.
         """
-        self._ask(b"arm")
+        return self._ask(b"arm")
 
     def begin(self) -> None:
         """Begins a new episode: brakes, and starts where the arms are, with a soft start, without old chunks.
@@ -203,19 +206,21 @@ class DeviceProcess:
         if self.incidents is not None:
             self.incidents.close()
 
-    def _ask(self, request: bytes) -> None:
+    def _ask(self, request: bytes) -> list[str]:
         try:
             self._connection.send_bytes(request)
         except OSError as error:
             raise DeviceError("The device process is gone.") from error
-        self._wait()
+        return self._wait()
 
-    def _wait(self) -> None:
+    def _wait(self) -> list[str]:
         if not self._connection.poll(_ANSWERTIMEOUT_S):
             raise DeviceError(f"The device process has not answered for {_ANSWERTIMEOUT_S} s.")
         try:
             answer = self._connection.recv_bytes()
         except (EOFError, OSError) as error:
             raise DeviceError(_DIED) from error
-        if answer != OK:
+        if not answer.startswith(OK):
             raise RobotNotReadyError(json.loads(answer))
+        notes: list[str] = json.loads(answer[len(OK) :] or b"[]")
+        return notes

@@ -1,8 +1,8 @@
 """What runs inside the device process: one thread, one loop, and a pipe to the owner that carries a few bytes.
 
 Requests are `arm`, `begin` with a session and the reasons of a fault that somebody was told, `observe` with a time, `act`,
-`disarm` and `stop`; the answer is `ok` or, as JSON, what is wrong. If the owner disappears, the arms brake and stay where they
-are, and the process ends.
+`disarm` and `stop`; the answer is `ok`, with notes as JSON behind it where there are some, or, as JSON, what is wrong. If the
+owner disappears, the arms brake and stay where they are, and the process ends.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import os
 import struct
 import sys
 import time
+from collections.abc import Sequence
 from ctypes import c_double
 from dataclasses import dataclass
 from functools import partial
@@ -184,18 +185,19 @@ class _Worker:
             self._stopped = True
             return
         try:
-            self._obey(request)
+            notes = self._obey(request)
         except RobotNotReadyError as error:
             self._connection.send_bytes(json.dumps(error.problems).encode())
             return
         if not self._stopped:
-            self._connection.send_bytes(OK)
+            self._connection.send_bytes(OK + (json.dumps(notes).encode() if notes else b""))
 
     def _begin(self, session: int, told: Reason) -> None:
         """Begins an episode; in lock-step nothing happens while nobody looks, but worlds change."""
         self._loop.begin(session, self._clock, None if self._setup.lock_step else told)
 
-    def _obey(self, request: bytes) -> None:
+    def _obey(self, request: bytes) -> Sequence[str]:
+        """Does what is asked for; returns what is worth knowing about it."""
         if request.startswith(b"observe"):
             (self._now,) = TIME.unpack(request[len(b"observe") :])
             self._loop.observe(self._clock)
@@ -210,11 +212,13 @@ class _Worker:
             self._setup.driver.arm()
             self._begin(0, ~Reason(0))
             self._armed = True
+            return self._setup.driver.notes
         elif request == b"disarm":
             self._armed = False
             self._setup.driver.disarm()
         elif request == b"stop":
             self._stopped = True
+        return ()
 
 
 def _picture_ages_s(cameras: Liveliness) -> tuple[float, ...]:

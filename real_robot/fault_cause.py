@@ -51,7 +51,7 @@ class Cause:
     @classmethod
     def read(cls, record: Record) -> Self:
         """Reads a record."""
-        return cls(*(record[field].copy() for field in _FIELDS), old_cameras=int(record["old_cameras"]))
+        return cls(**{field: record[field].copy() for field in _FIELDS}, old_cameras=int(record["old_cameras"]))
 
     def write(self, record: Record) -> None:
         """Writes a record."""

@@ -79,8 +79,8 @@ class CalibrationDeployment:
                 device.connect()
                 note(f"{len(device.servos)} servos answer and are set as they should be")
             checklist.demand()
-            with checklist.check("where the arms stand" if by_hand else "goal where the arms stand, then torque"):
-                device.arm()
+            with checklist.check("where the arms stand" if by_hand else "goal where the arms stand, then torque") as note:
+                note(" ".join(device.arm()))
             checklist.demand()
             if cameras is not None:
                 cameras.look_after()

@@ -3,6 +3,7 @@
 from enum import IntEnum
 
 FIRST_STOP = 16
+GLANCE_S = 3.0  # For so long it is waited, where arms are only read, that commands could be taken.
 
 
 class Bar(IntEnum):
@@ -68,3 +69,8 @@ def describe_bar(code: int) -> str:
         return IN_WORDS[Bar(code)]
     except ValueError:
         return f"unknown state {code}"
+
+
+def would_be_refused(arm: str, code: int) -> str:
+    """Says that an arm that is only read could not be moved, and why."""
+    return f"{arm} would be refused commands: {describe_bar(code)}."

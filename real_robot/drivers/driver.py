@@ -124,6 +124,11 @@ class ArmDriver(Protocol):
         """
         ...
 
+    @property
+    def notes(self) -> list[str]:
+        """What is worth knowing before the arms move, or are only read: a sentence each, once they are armed."""
+        ...
+
     def read(self, clock: Callable[[], float]) -> ArmState:
         """Measures; `clock` stamps the answers. Never raises for what the robot does: the state says what is missing."""
         ...

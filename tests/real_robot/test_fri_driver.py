@@ -517,6 +517,35 @@ def test_what_is_wrong_when_it_comes_up_is_said(
     controller.close()
 
 
+@pytest.mark.parametrize(
+    ("changes", "notes"),
+    [
+        ({}, []),
+        (
+            {"operation": OperationMode.T2},
+            ["arm would be refused commands: its operation mode was changed, or is not allowed."],
+        ),
+        ({"overlay": Overlay.NONE}, ["arm would be refused commands: its application wants no joint positions."]),
+    ],
+)
+def test_whoever_only_reads_is_told_why_an_arm_could_not_be_moved(
+    changes: dict[str, Any], notes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = Controller()
+    driver = FriDriver({"arm": controller.port}, connect_timeout_s=0.05, arm_timeout_s=0.05, read_only=True)
+    open_port = driver._links[0].open
+
+    def open_and_hear() -> None:
+        open_port()
+        controller.say(**changes)
+
+    monkeypatch.setattr(driver._links[0], "open", open_and_hear)
+    come_up(driver)
+    assert driver.notes == notes
+    driver.close()
+    controller.close()
+
+
 def test_only_what_the_filter_made_is_sent() -> None:
     driver = FriDriver({"arm": "127.0.0.1:30200"})
     with pytest.raises(TypeError, match="Only a SafeCommand"):

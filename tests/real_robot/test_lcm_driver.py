@@ -199,6 +199,7 @@ def test_whoever_only_reads_is_let_in_and_publishes_nothing() -> None:
     with Program(foreign=True), opened(channels=frozenset({"IIWA_COMMAND"})) as listener:
         arms.connect()
         arms.arm()
+        assert arms.notes == ["arm would be refused commands: somebody else commands it, so nothing is sent to it."]
         state = arms.read(lambda: 7.0)
         assert state.time == 7.0
         assert np.allclose(state.position, [*PLACE, 1.0])

@@ -48,7 +48,7 @@ def test_in_a_dry_run_commands_are_computed_and_no_byte_of_a_goal_leaves(waiting
     log = CommandLog(ALOHA, tmp_path / "out" / "commands.csv")
     with DeviceProcess(driver(waiting_emulator, read_only=True), ALOHA, LIMITS, lock_step=True) as device:
         device.connect()
-        device.arm()
+        assert device.arm() == []
         waiting_emulator.begin(0)
         device.begin()
         told = device.latest()

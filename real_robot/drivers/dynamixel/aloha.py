@@ -108,6 +108,11 @@ class AlohaDriver:
             raise RobotNotReadyError(getattr(error, "problems", [str(error)])) from error
         self._torque = True
 
+    @property
+    def notes(self) -> list[str]:
+        """Nothing: what is wrong with servos is refused, whether they are moved or only read."""
+        return []
+
     def read(self, clock: Callable[[], float]) -> ArmState:
         """Asks both arms at once and returns what is known after the answers, or the deadline.
 

@@ -145,7 +145,12 @@ class FriArm:
         if self.message is None:
             return Bar.IDLE
         event, self._event = self._event, Bar.NONE
-        return Bar.NONE if self._read_only else max(bar_of(self.message, self._modes), event)
+        return Bar.NONE if self._read_only else max(self.refusal, event)
+
+    @property
+    def refusal(self) -> Bar:
+        """What its controller says that keeps commands from it, whether it is moved or only read."""
+        return Bar.IDLE if self.message is None else bar_of(self.message, self._modes)
 
     def offer(self, position: Vector, opening: float) -> None:
         """Takes the filter's command of this cycle; one that is far from the last is refused.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.names import unknown_name
 from stringline.real_robot.command import SafeCommand, checked
-from stringline.real_robot.drivers.bars import Bar, describe_bar
+from stringline.real_robot.drivers.bars import GLANCE_S, Bar, describe_bar, would_be_refused
 from stringline.real_robot.drivers.driver import ArmState, RobotNotReadyError, Tap
 from stringline.real_robot.drivers.fri.arm import FriArm
 from stringline.real_robot.drivers.fri.enums import OperationMode
@@ -176,20 +176,30 @@ class FriDriver:
     def arm(self) -> None:
         """Answers until every controller takes commands, repeating what it says itself: nothing moves.
 
+        Who only reads goes on without that, after a few seconds; `notes` then says what is in the way.
+
         Raises:
             RobotNotReadyError: One does not, in time; says why.
         """
-        deadline = time.monotonic() + self._arm_timeout_s
+        patience_s = min(GLANCE_S, self._arm_timeout_s) if self._read_only else self._arm_timeout_s
+        deadline = time.monotonic() + patience_s
         self._collect()  # What was known before may be long past.
         while bars := self._bars():
             if not self._wait(deadline):
+                if self._read_only:
+                    return
                 raise RobotNotReadyError([f"{name} takes no commands: {describe_bar(bar)}." for name, bar in bars.items()])
             for arm in self._arms:
                 arm.answer()
 
     def _bars(self) -> dict[str, Bar]:
-        told = {arm.name: arm.take_bar() for arm in self._arms}
+        told = {arm.name: arm.refusal if self._read_only else arm.take_bar() for arm in self._arms}
         return {name: bar for name, bar in told.items() if bar is not Bar.NONE}
+
+    @property
+    def notes(self) -> list[str]:
+        """What keeps commands from arms that are only read, a sentence each."""
+        return [would_be_refused(name, bar) for name, bar in self._bars().items()] if self._read_only else []
 
     def read(self, clock: Callable[[], float]) -> ArmState:
         """Waits for the beat, or in vain, and returns what is known.

@@ -104,9 +104,14 @@ class LcmArm:
     def take_bar(self) -> Bar:
         """Returns what keeps commands from the arm; what has only happened since the last time is told once."""
         event, self._event = self._event, Bar.NONE
+        return max(event, self.refusal)
+
+    @property
+    def refusal(self) -> Bar:
+        """What keeps commands from it now."""
         if not self.in_motion:
-            return max(event, Bar.NO_MOTION)
-        return max(event, Bar.STRAYED) if self._strayed else event
+            return Bar.NO_MOTION
+        return Bar.STRAYED if self._strayed else Bar.NONE
 
     def offer(self, position: Vector) -> bool:
         """Takes the filter's command of this cycle; one that is far from the last is refused, and the last one stays.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.names import unknown_name
 from stringline.real_robot.command import SafeCommand, checked
-from stringline.real_robot.drivers.bars import Bar, describe_bar
+from stringline.real_robot.drivers.bars import GLANCE_S, Bar, describe_bar, would_be_refused
 from stringline.real_robot.drivers.driver import ArmState, RobotNotReadyError, Tap
 from stringline.real_robot.drivers.grippers.gripper import Gripper, GripperSettings, NoGripper
 from stringline.real_robot.drivers.lcm.arm import LcmArm
@@ -82,7 +82,7 @@ class LcmDriver:
             for name in names:
                 if name not in ports:
                     raise unknown_name("arm", str(name), ports)
-        self._ports, self._together = dict(ports), together
+        self._ports, self._together, self._read_only = dict(ports), together, read_only
         groups = program_groups(ports, {name: Channels.of((channels or {}).get(name)) for name in ports})
         heard = {address: frozenset(name for at, one in groups if at == address for name in one.names) for address, _ in groups}
         self._links = {address: LcmLink(address, interface, ttl, names) for address, names in heard.items()}
@@ -157,15 +157,19 @@ class LcmDriver:
     def arm(self) -> None:
         """Listens until every arm takes commands, for longer than the programs' own guard. Nothing is sent.
 
+        Who only reads goes on without that, after a few seconds; `notes` then says what is in the way.
+
         Raises:
             RobotNotReadyError: One does not, in time; says why.
         """
-        deadline = time.monotonic() + self._arm_timeout_s
+        deadline = time.monotonic() + (min(GLANCE_S, self._arm_timeout_s) if self._read_only else self._arm_timeout_s)
         self._collect()
         for program in self._programs:
             program.fresh = False  # What was known before may be long past.
-        while any((bars := self._bars()).values()) or not all(program.fresh for program in self._programs):
+        while any((bars := self._refusals() or self._bars()).values()) or not all(program.fresh for program in self._programs):
             if not self._wait(deadline):
+                if self._read_only and all(program.fresh for program in self._programs):
+                    return
                 raise RobotNotReadyError(
                     [f"{name} takes no commands: {self._explain(name, bar)}." for name, bar in bars.items()]
                 )
@@ -173,6 +177,15 @@ class LcmDriver:
     def _bars(self) -> dict[str, Bar]:
         found = {name: bar for program in self._programs for name, bar in program.take_bars().items()}
         return {cell.arm.name: found[cell.arm.name] for cell in self._cells}
+
+    def _refusals(self) -> dict[str, Bar]:
+        """Returns what keeps commands from arms that are only read, nothing of those that are moved."""
+        return {name: bar for one in self._programs for name, bar in one.refusals().items()} if self._read_only else {}
+
+    @property
+    def notes(self) -> list[str]:
+        """What keeps commands from arms that are only read, a sentence each."""
+        return [would_be_refused(name, bar) for name, bar in self._refusals().items() if bar]
 
     def _explain(self, name: str, bar: Bar) -> str:
         if bar is Bar.NONE:

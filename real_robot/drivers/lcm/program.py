@@ -104,10 +104,19 @@ class DrakeProgram:
         """Whether somebody else has commanded the arms lately, by the program's own time."""
         return self._foreign_at is not None and abs(self._utime - self._foreign_at) < _FOREIGN_US
 
+    def refusals(self) -> dict[str, Bar]:
+        """Returns what keeps commands from each arm now, whether they are moved or only read."""
+        return {arm.name: max(arm.refusal, self._refusal) for arm in self.arms}
+
+    @property
+    def _refusal(self) -> Bar:
+        """What keeps commands from all of its arms."""
+        return max(Bar.NONE if self.ready else Bar.UNSYNCHRONISED, Bar.FOREIGN if self._foreign else Bar.NONE)
+
     def take_bars(self) -> dict[str, Bar]:
         """Returns what keeps commands from each arm; what has only happened since the last time is told once."""
         event, self.inbox.event = self.inbox.event, Bar.NONE
-        about_all = max(event, Bar.NONE if self.ready else Bar.UNSYNCHRONISED, Bar.FOREIGN if self._foreign else Bar.NONE)
+        about_all = max(event, self._refusal)
         bars = {arm.name: max(arm.take_bar(), about_all) for arm in self.arms}
         return dict.fromkeys(bars, Bar.NONE) if self._read_only else bars
 
