@@ -103,8 +103,8 @@ class Deployment:
                     note(f"{len(device.servos)} servos answer and are set as they should be")
                 checklist.demand()
                 assert policy is not None
-                with checklist.check("where the arms stand" if self._dry else "goal where the arms stand, then torque"):
-                    shadowed.arm()
+                with checklist.check("where the arms stand" if self._dry else "goal where the arms stand, then torque") as note:
+                    note(" ".join(shadowed.arm()))
                 checklist.demand()
                 if cameras is not None:
                     cameras.look_after()
