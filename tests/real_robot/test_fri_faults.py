@@ -36,7 +36,7 @@ from stringline.real_robot.incident_log import IncidentLog
 from stringline.real_robot.incident_reader import Incident
 from stringline.real_robot.incident_ring import Ring, ring_memory
 from stringline.real_robot.limits import SafetyLimits
-from stringline.real_robot.reasons import Mode
+from stringline.real_robot.reasons import Mode, Reason
 
 Vector = NDArray[np.float64]
 
@@ -220,6 +220,70 @@ def test_a_motion_that_ends_and_begins_anew_within_one_burst_of_messages_is_a_fa
     rig.begin()  # What happened before an episode is not held against it.
     rig.moving(by=-0.8)
     assert rig.state.mode is Mode.RUN
+
+
+def test_what_happens_while_an_episode_begins_by_the_clock_is_looked_at_in_it(rig: FriRig) -> None:
+    rig.moving()
+    rig.emulator.fault("arm", "t2")
+    rig.until(lambda state: state.mode is Mode.FAULT, 2)
+    rig.emulator.fault("arm", "t1")
+    rig.until(lambda state: not state.arms.barred.any(), 3)
+    rig.rest()
+    for told, kept in ((Reason(0), Reason.STOPPED), (Reason.STOPPED, Reason(0))):
+        rig.loop.begin(rig.session, rig.clock, told)
+        assert rig.state.fault_reasons == kept
+        assert (rig.state.cause is None) == (kept == Reason(0))
+    rig.cycle()
+    rig.new_world()  # Ends the motion, which is told once, and that is when the next episode begins.
+    rig.loop.begin(rig.session, rig.clock, Reason(0))
+    assert rig.state.mode is not Mode.FAULT
+    assert rig.cycle().mode is Mode.FAULT
+    assert rig.state.cause is not None
+    assert rig.state.cause.barred.tolist() == [Bar.MONITORING_READY]
+
+
+def test_a_pulled_cable_is_a_fault_and_afterwards_the_arm_goes_on_from_where_it_stands(rig: FriRig) -> None:
+    goal = rig.moving()
+    rig.emulator.fault("arm", "cut")
+    assert rig.until(lambda state: state.mode is Mode.HOLD, 5) <= 4
+    rig.until(lambda state: state.mode is Mode.FAULT, 12)
+    assert "the port of an arm is gone (arm)." in rig.words()
+    rig.cycle(5)
+    rig.emulator.fault("arm", "mend")
+    assert_goes_on_from_where_it_stands(rig, goal)
+
+
+@pytest.mark.parametrize("fault", ["answer_drop", "answer_late", "answer_corrupt"])
+def test_answers_that_do_not_come_in_time_end_the_session_which_is_a_fault(rig: FriRig, fault: str) -> None:
+    goal = rig.moving()
+    rig.emulator.fault("arm", fault, 8)
+    rig.until(lambda state: state.mode is Mode.FAULT, 10)
+    assert "a controller has stopped its arm, or does not let it go (arm: the session is MONITORING_WAIT" in rig.words()
+    assert_goes_on_from_where_it_stands(rig, goal)
+
+
+@pytest.mark.parametrize(
+    ("fault", "end", "words"),
+    [
+        ("stop", "release", "its safety controller has stopped it"),
+        ("leave", "restart", "the session is MONITORING_READY"),
+        ("t2", "t1", "its operation mode was changed, or is not allowed"),
+    ],
+)
+def test_a_stop_is_a_fault_at_once_and_afterwards_the_arm_goes_on_from_where_it_stands(
+    rig: FriRig, fault: str, end: str, words: str
+) -> None:
+    goal = rig.moving()
+    rig.emulator.fault("arm", fault)
+    rig.until(lambda state: state.mode is Mode.FAULT, 2)
+    assert words in rig.words()
+    rig.cycle(15)
+    assert rig.state.mode is Mode.FAULT
+    rig.begin()  # A reset while the cause lasts is none.
+    assert rig.cycle().mode is Mode.FAULT
+    rig.emulator.fault("arm", end)
+    if fault != "t2":  # That alone does not end the motion.
+        assert_goes_on_from_where_it_stands(rig, goal)
 
 
 def test_a_pulled_cable_is_a_fault_and_afterwards_the_arm_goes_on_from_where_it_stands(rig: FriRig) -> None:
