@@ -286,50 +286,6 @@ def test_a_stop_is_a_fault_at_once_and_afterwards_the_arm_goes_on_from_where_it_
         assert_goes_on_from_where_it_stands(rig, goal)
 
 
-def test_a_pulled_cable_is_a_fault_and_afterwards_the_arm_goes_on_from_where_it_stands(rig: FriRig) -> None:
-    goal = rig.moving()
-    rig.emulator.fault("arm", "cut")
-    assert rig.until(lambda state: state.mode is Mode.HOLD, 5) <= 4
-    rig.until(lambda state: state.mode is Mode.FAULT, 12)
-    assert "the port of an arm is gone (arm)." in rig.words()
-    rig.cycle(5)
-    rig.emulator.fault("arm", "mend")
-    assert_goes_on_from_where_it_stands(rig, goal)
-
-
-@pytest.mark.parametrize("fault", ["answer_drop", "answer_late", "answer_corrupt"])
-def test_answers_that_do_not_come_in_time_end_the_session_which_is_a_fault(rig: FriRig, fault: str) -> None:
-    goal = rig.moving()
-    rig.emulator.fault("arm", fault, 8)
-    rig.until(lambda state: state.mode is Mode.FAULT, 10)
-    assert "a controller has stopped its arm, or does not let it go (arm: the session is MONITORING_WAIT" in rig.words()
-    assert_goes_on_from_where_it_stands(rig, goal)
-
-
-@pytest.mark.parametrize(
-    ("fault", "end", "words"),
-    [
-        ("stop", "release", "its safety controller has stopped it"),
-        ("leave", "restart", "the session is MONITORING_READY"),
-        ("t2", "t1", "its operation mode was changed, or is not allowed"),
-    ],
-)
-def test_a_stop_is_a_fault_at_once_and_afterwards_the_arm_goes_on_from_where_it_stands(
-    rig: FriRig, fault: str, end: str, words: str
-) -> None:
-    goal = rig.moving()
-    rig.emulator.fault("arm", fault)
-    rig.until(lambda state: state.mode is Mode.FAULT, 2)
-    assert words in rig.words()
-    rig.cycle(15)
-    assert rig.state.mode is Mode.FAULT
-    rig.begin()  # A reset while the cause lasts is none.
-    assert rig.cycle().mode is Mode.FAULT
-    rig.emulator.fault("arm", end)
-    if fault != "t2":  # That alone does not end the motion.
-        assert_goes_on_from_where_it_stands(rig, goal)
-
-
 def test_when_one_arm_is_stopped_the_other_one_brakes_on_its_way(pair: FriRig) -> None:
     goal = IIWA14_BIMANUAL.home.copy()
     goal[[0, 8]] += 0.5
