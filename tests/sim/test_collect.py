@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -49,7 +50,8 @@ def test_workers_import_no_torch() -> None:
 
 
 def test_a_store_holds_what_a_single_process_records_however_it_was_collected(tmp_path: Path) -> None:
-    collect(BRIEF, tmp_path, 1, workers=1)
+    with closing(InProcess()) as here:
+        collect(BRIEF, tmp_path, 1, cluster=here)
     before = EpisodeStore.open(tmp_path).names()
     (tmp_path / COLLECTION_FILE).unlink()  # As after a crash between storing the episode and writing it down.
     collection = collect(BRIEF, tmp_path, 3, workers=2)
@@ -68,14 +70,13 @@ def test_a_store_holds_what_a_single_process_records_however_it_was_collected(tm
 
 
 def test_failures_are_counted_and_kept_only_on_demand(tmp_path: Path) -> None:
-    here = InProcess()
-    kept = collect(replace(HOPELESS, keep_failures=True), tmp_path / "kept", 3, cluster=here)
+    with closing(InProcess()) as here:
+        kept = collect(replace(HOPELESS, keep_failures=True), tmp_path / "kept", 3, cluster=here)
     assert [(outcome.success, outcome.stage) for outcome in kept.outcomes] == [(False, 0)] * 3
     episodes = EpisodeStore.open(tmp_path / "kept").episodes()
     assert [episode.attributes.success for episode in episodes] == [False] * 3
-    with pytest.raises(ValueError, match=r"succeeded in 0 of \d+ attempts"):
+    with closing(InProcess()) as here, pytest.raises(ValueError, match=r"succeeded in 0 of \d+ attempts"):
         collect(HOPELESS, tmp_path / "none", 1, cluster=here)
-    here.close()
     assert len(EpisodeStore.open(tmp_path / "none")) == 0
     assert json.loads((tmp_path / "none" / COLLECTION_FILE).read_text())["hand_over_banana"]["outcomes"][0]["seed"] == 0
 

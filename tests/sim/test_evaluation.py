@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -63,9 +64,10 @@ def outcome(results: list[EpisodeResult]) -> list[dict[str, object]]:
 
 
 def test_any_number_of_workers_and_any_interruption(tmp_path: Path, contract: Contract) -> None:
-    """One worker, three workers, and a run that was stopped and continued agree in every result; films are there."""
+    """This process, three workers, and a run that was stopped and continued agree in every result; films are there."""
     seeds = evaluation_seeds(4)
-    one = Evaluation(Wander(contract), WORLD, execute_steps=10, workers=1).run(seeds)
+    with closing(InProcess()) as here:
+        one = Evaluation(Wander(contract), WORLD, execute_steps=10, cluster=here).run(seeds)
     assert [result.seed for result in one] == seeds
     assert len({result.acceleration for result in one}) == 4
     assert all((result.plans, result.time_s, result.success) == (3, 0.6, False) for result in one)
@@ -95,15 +97,14 @@ def test_any_number_of_workers_and_any_interruption(tmp_path: Path, contract: Co
 def test_mistakes_are_explained(contract: Contract) -> None:
     """A world without the camera, another rate, chunks too short and unknown tasks are refused, also from within a worker."""
     needs_more = Wander(contract.with_cameras(*contract.cameras, Camera("ceiling", 8, 8)))
-    here = InProcess()
-    with pytest.raises(ValueError, match=r"does not fit this world\. There is no camera 'ceiling'"):
-        Evaluation(needs_more, WORLD, execute_steps=10, cluster=here).run([1])
+    with closing(InProcess()) as here:
+        with pytest.raises(ValueError, match=r"does not fit this world\. There is no camera 'ceiling'"):
+            Evaluation(needs_more, WORLD, execute_steps=10, cluster=here).run([1])
+        with pytest.raises(ValueError, match="Lower execute_steps"):
+            Evaluation(Wander(contract), WORLD, execute_steps=13, cluster=here).run([1])
     with pytest.raises(ValueError, match=r"There is no task 'hand_over_bannana'\. Did you mean") as caught:
         Evaluation(Wander(contract), partial(open_world, "hand_over_bannana"), execute_steps=10, workers=1).run([1])
     assert isinstance(caught.value.__cause__, RemoteTracebackError)
-    with pytest.raises(ValueError, match="Lower execute_steps"):
-        Evaluation(Wander(contract), WORLD, execute_steps=13, cluster=here).run([1])
-    here.close()
     with pytest.raises(ValueError, match="differ from each other"):
         Evaluation(Wander(contract), WORLD, execute_steps=10).run([1, 1])
     with pytest.raises(ValueError, match="execute_steps is 0"):

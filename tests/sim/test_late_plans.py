@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.policies.scripted import HZ, Keeping, Scripted
+from tests.sim.in_process import InProcess
 from tests.sim.track import Track
 
 from stringline.datasets.contract import Array
@@ -150,7 +151,8 @@ def outcome(results: list[EpisodeResult]) -> list[dict[str, object]]:
 def test_outcomes_do_not_depend_on_workers_and_are_not_mixed(tmp_path: Path) -> None:
     """A given delay is part of the evaluation: the same for any number of workers, another one from a plain one."""
     late, world = Execution("temporal_ensembling", delay_s=0.2, decay=0.1), partial(Track, 20)
-    one = Evaluation(Constant(8), world, execute_steps=3, execution=late, workers=1).run([1, 2, 3], tmp_path / "late.jsonl")
+    here = InProcess()
+    one = Evaluation(Constant(8), world, execute_steps=3, execution=late, cluster=here).run([1, 2, 3], tmp_path / "late.jsonl")
     two = Evaluation(Constant(8), world, execute_steps=3, execution=late, workers=2).run([1, 2, 3])
     assert outcome(one) == outcome(two)
     assert [result.plans for result in one] == [7, 7, 7]
@@ -159,6 +161,7 @@ def test_outcomes_do_not_depend_on_workers_and_are_not_mixed(tmp_path: Path) -> 
 
 
 def test_who_cannot_go_on_is_named(tmp_path: Path) -> None:
-    evaluation = Evaluation(Constant(8), Track, execute_steps=3, execution=Execution(NAMES[3], delay_s=0.1), workers=1)
+    chunking = Execution(NAMES[3], delay_s=0.1)
+    evaluation = Evaluation(Constant(8), Track, execute_steps=3, execution=chunking, cluster=InProcess())
     with pytest.raises(ValueError, match="Counting cannot keep to what is decided"):
         evaluation.run([1])

@@ -9,12 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
+from tests.sim.in_process import InProcess
 from tests.sim.test_evaluation import WORLD, Wander, outcome
 from tests.sim.worlds import Deaths, mortal_world
 
@@ -51,10 +53,11 @@ collect(SHORT, sys.argv[1], 5, workers=2)
 
 @pytest.fixture(scope="module")
 def serial() -> tuple[Contract, list[EpisodeResult]]:
-    """What the world offers, and the outcomes of an undisturbed evaluation by one worker."""
+    """What the world offers, and the outcomes of an undisturbed evaluation in this process."""
     world = WORLD()
     world.close()
-    return world.contract, Evaluation(Wander(world.contract), WORLD, execute_steps=10, workers=1).run(SEEDS)
+    with closing(InProcess()) as here:
+        return world.contract, Evaluation(Wander(world.contract), WORLD, execute_steps=10, cluster=here).run(SEEDS)
 
 
 def files(path: Path) -> dict[tuple[int, str], bytes]:
@@ -119,7 +122,8 @@ def test_a_killed_evaluation_continues(serial: tuple[Contract, list[EpisodeResul
         before = lines
     contract, expected = serial
     last = Wander(contract)
-    assert outcome(Evaluation(last, WORLD, execute_steps=10, workers=1).run(SEEDS, file)) == outcome(expected)
+    with closing(InProcess()) as here:
+        assert outcome(Evaluation(last, WORLD, execute_steps=10, cluster=here).run(SEEDS, file)) == outcome(expected)
     seeds = [json.loads(line)["seed"] for line in file.read_text().splitlines()[1:]]
     assert sorted(seeds) == SEEDS
     assert set(last.sessions).isdisjoint(json.loads(line)["seed"] for line in before[1:])
@@ -127,7 +131,8 @@ def test_a_killed_evaluation_continues(serial: tuple[Contract, list[EpisodeResul
 
 def test_a_killed_collection_continues(tmp_path: Path) -> None:
     """Killed while an episode is being written; then a worker is killed while it writes one."""
-    collect(SHORT, tmp_path / "undisturbed", 5, workers=1)
+    with closing(InProcess()) as here:
+        collect(SHORT, tmp_path / "undisturbed", 5, cluster=here)
     path = tmp_path / "disturbed"
 
     def writing() -> bool:
@@ -155,7 +160,8 @@ def test_a_killed_collection_continues(tmp_path: Path) -> None:
 def test_an_episode_that_was_stored_twice_is_moved_to_the_trash(tmp_path: Path) -> None:
     """A worker that was given up for dead may have lived on; two different episodes of a seed are nobody's to remove."""
     path = tmp_path / "store"
-    collect(SHORT, path, 2, workers=1)
+    with closing(InProcess()) as here:
+        collect(SHORT, path, 2, cluster=here)
     store, before = EpisodeStore.open(path), files(path)
     episode = store.episodes()[0]
     twin = episode_name(SHORT.task, 0)

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from tests.sim.in_process import InProcess
 from tests.sim.test_evaluation import WORLD, Wander, outcome
 from tests.sim.test_losses import SHORT, files, kill_when
 from tests.sim.worlds import Deaths, mortal_world, world_after_meeting
@@ -79,18 +80,20 @@ class RememberingSession:
 
 @pytest.fixture(scope="module")
 def serial() -> tuple[Remembering, list[EpisodeResult]]:
-    """An evaluation by one process."""
+    """An evaluation in this process."""
     world = WORLD()
     world.close()
     policy = Remembering(world.contract)
-    return policy, Evaluation(policy, WORLD, execute_steps=10, workers=1).run(SEEDS)
+    with closing(InProcess()) as here:
+        return policy, Evaluation(policy, WORLD, execute_steps=10, cluster=here).run(SEEDS)
 
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str], bytes]:
-    """What one process collects."""
+    """What this process collects."""
     path = tmp_path_factory.mktemp("one") / "store"
-    collect(SHORT, path, 3, workers=1)
+    with closing(InProcess()) as here:
+        collect(SHORT, path, 3, cluster=here)
     return files(path)
 
 
