@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from stringline.datasets.contract import Array
-from stringline.real_robot.emulators.messages import Header, Json, receive, send
+from stringline.real_robot.emulators.messages import Header, receive, send
 
 log = logging.getLogger(__name__)
 
@@ -104,18 +104,6 @@ def is_pipe(descriptor: int) -> bool:
     with suppress(OSError):
         return stat.S_ISFIFO(os.fstat(descriptor).st_mode)
     return False
-
-
-def options_of(header: Header) -> dict[str, float]:
-    """Returns the task options of a message that begins an episode."""
-    options = header.get("options")
-    return {key: float(str(value)) for key, value in options.items()} if isinstance(options, dict) else {}
-
-
-def counts_of(header: Header) -> dict[str, int]:
-    """Returns how many writes a message says that drivers have sent, by arm."""
-    writes: Json = header["writes"]
-    return {arm: int(str(count)) for arm, count in writes.items()} if isinstance(writes, dict) else {}
 
 
 @contextmanager

@@ -8,12 +8,11 @@ import tty
 from collections.abc import Mapping
 from pathlib import Path
 
-from stringline.datasets.contract import Array
 from stringline.datasets.names import unknown_name
 from stringline.real_robot.emulators.aloha_arms import EmulatedArms
-from stringline.real_robot.emulators.control import ControlSocket, counts_of, options_of, serve_ready
+from stringline.real_robot.emulators.control import ControlSocket, serve_ready
 from stringline.real_robot.emulators.dynamixel_line import EmulatedLine
-from stringline.real_robot.emulators.messages import Header
+from stringline.real_robot.emulators.operations import Operations
 from stringline.real_robot.emulators.pictures import PictureServer
 from stringline.real_robot.emulators.plant import Plant
 from stringline.real_robot.emulators.stamped_frames import StampedFrames
@@ -96,7 +95,8 @@ class EmulatorServer:
         self._terminals = {
             arm: Terminal(line, None if capture is None else capture / f"{arm}.bin") for arm, line in arms.lines.items()
         }
-        self._control = ControlSocket(listener, self._obey)
+        operations = Operations(plant, self._frames, begin=arms.begin, advance=self._advance_after, fault=self._fault)
+        self._control = ControlSocket(listener, operations)
 
     @property
     def ports(self) -> dict[str, str]:
@@ -120,29 +120,7 @@ class EmulatorServer:
                 terminal.close()
             self._plant.close()
 
-    def _obey(self, header: Header) -> tuple[Header, dict[str, Array]]:
-        operation = str(header["operation"])
-        match operation:
-            case "begin":
-                self._arms.begin(int(str(header["seed"])), options_of(header))
-                return self._outcome(), {}
-            case "advance":
-                return self._advance_after(counts_of(header)), {}
-            case "frames":
-                return {}, self._frames.newest()
-            case "outcome":
-                return self._outcome(), {}
-            case "fault":
-                self._fault(str(header["arm"]), str(header["kind"]), int(str(header.get("servo", 0))))
-                return {}, {}
-            case _:
-                raise unknown_name("operation", operation, ("begin", "advance", "frames", "outcome", "fault"))
-
-    def _outcome(self) -> Header:
-        outcome: Header = dict(self._plant.outcome())
-        return outcome
-
-    def _advance_after(self, wanted: Mapping[str, int]) -> Header:
+    def _advance_after(self, wanted: Mapping[str, int]) -> None:
         """Goes on by one period once every line has got as many goals as the driver has sent."""
         deadline = time.monotonic() + _GOALS_TIMEOUT_S
         while (late := self._late(wanted)) and time.monotonic() < deadline:
@@ -150,7 +128,6 @@ class EmulatorServer:
         if late:
             raise ValueError(f"No new goal has reached {', '.join(late)} within {_GOALS_TIMEOUT_S} s.")
         self._advance()
-        return self._outcome()
 
     def _late(self, wanted: Mapping[str, int]) -> list[str]:
         return [

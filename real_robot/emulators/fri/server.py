@@ -6,23 +6,23 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from stringline.datasets.contract import Array
 from stringline.datasets.names import unknown_name
 from stringline.real_robot.drivers.fri.enums import SessionState
 from stringline.real_robot.drivers.fri.monitoring import LONGEST_MESSAGE
-from stringline.real_robot.emulators.control import ControlSocket, counts_of, options_of, serve_ready
+from stringline.real_robot.emulators.control import ControlSocket, serve_ready
 from stringline.real_robot.emulators.fri.captured import Captured
 from stringline.real_robot.emulators.fri.cell import EmulatedCell
 from stringline.real_robot.emulators.fri.controller import EmulatedController
 from stringline.real_robot.emulators.messages import Header
+from stringline.real_robot.emulators.operations import Operations
 from stringline.real_robot.emulators.pictures import PictureServer
 from stringline.real_robot.emulators.stamped_frames import StampedFrames
 
 _LOOPBACK = "127.0.0.1"
 _ANSWERS_TIMEOUT_S = 2.0
 _COAX_S = 0.05  # After such a silence a client that is still coming up is asked again.
+_GLANCE_S = 0.001  # Between two looks whether it has answered, while nobody counts time.
 _MAX_LAG_S = 0.25
-OPERATIONS = ("begin", "advance", "frames", "outcome", "fault", "report", "reboot", "nudge")
 GRIPPER_FAULT = "gripper_"  # Before the name of a fault that is the gripper's, not the controller's.
 
 
@@ -122,31 +122,35 @@ class FriServer:
             arm: Wire(controller, ports[arm], None if capture is None else capture / f"{arm}.bin")
             for arm, controller in cell.controllers.items()
         }
-        self._control = ControlSocket(listener, self._obey)
+        operations = Operations(
+            cell.plant,
+            self._frames,
+            begin=self._begin,
+            advance=self._advance_after,
+            fault=self._fault,
+            report=self._report,
+            reboot=self._reboot,
+            nudge=self._nudge,
+        )
+        self._control = ControlSocket(listener, operations)
         self._begun = self._patient = False
+
+    @property
+    def _timed(self) -> bool:
+        """Whether periods begin by themselves: in real time, and while clients come up."""
+        return self._real_time or not (self._begun or self._patient)
 
     def run(self) -> None:
         """Serves until the client leaves, then closes everything."""
-        period, start = self._cell.plant.period_s, time.monotonic()
+        period, lag_s = (self._cell.plant.period_s, _MAX_LAG_S) if self._real_time else (_GLANCE_S, 0.0)
+        start = time.monotonic()
         due = {arm: start + index * self._phase * period for index, arm in enumerate(self._wires)}
-        first = next(iter(self._wires))
         try:
             while not self._control.left:
-                now = time.monotonic()
-                for arm, wire in self._wires.items():
-                    if now < due[arm]:
-                        continue
-                    due[arm] = max(due[arm] + period, now - _MAX_LAG_S)
-                    if not self._real_time:
-                        if not self._begun and not self._patient:
-                            wire.coax()
-                            if arm == first:
-                                self._tick_grippers()
-                        continue
-                    if arm == first:
-                        self._advance()
-                    wire.tick()
-                timed = self._real_time or not self._begun
+                timed, now = self._timed, time.monotonic()
+                for arm in [arm for arm in due if now >= due[arm]] if timed else ():
+                    due[arm] = max(due[arm] + period, now - lag_s)
+                    self._beat(arm)
                 timeout_s = max(0.0, min(due.values()) - time.monotonic()) if timed else None
                 serve_ready([*self._wires.values(), *self._benches, self._control], timeout_s)
         finally:
@@ -156,37 +160,30 @@ class FriServer:
                 bench.close()
             self._cell.plant.close()
 
-    def _obey(self, header: Header) -> tuple[Header, dict[str, Array]]:
-        operation = str(header["operation"])
-        answer: Header = {}
-        match operation:
-            case "begin":
-                self._begin(int(str(header["seed"])), options_of(header))
-                answer = dict(self._cell.plant.outcome())
-            case "advance":
-                answer = self._advance_after(counts_of(header))
-            case "frames":
-                return answer, self._frames.newest()
-            case "outcome":
-                answer = dict(self._cell.plant.outcome())
-            case "report":
-                answer = {"report": {arm: wire.controller.report() for arm, wire in self._wires.items()}}
-                answer["grippers"] = {arm: report for bench in self._benches for arm, report in bench.report().items()}
-            case "reboot":
-                self._reboot(patient=bool(header.get("patient")))
-            case "nudge":
-                self._nudge(self._wire(str(header["arm"])))
-            case "fault":
-                self._fault(str(header["arm"]), str(header["kind"]), int(str(header.get("servo", 0))))
-            case _:
-                raise unknown_name("operation", operation, OPERATIONS)
-        return answer, {}
+    def _beat(self, arm: str) -> None:
+        """Goes on with one arm; the first one's beat is the world's."""
+        first = arm == next(iter(self._wires))
+        if not self._real_time:
+            self._wires[arm].coax()
+            if first:
+                self._tick_grippers()
+            return
+        if first:
+            self._advance()
+        self._wires[arm].tick()
 
-    def _reboot(self, *, patient: bool) -> None:
+    def _report(self, header: Header) -> Header:
+        return {
+            "report": {arm: wire.controller.report() for arm, wire in self._wires.items()},
+            "grippers": {arm: report for bench in self._benches for arm, report in bench.report().items()},
+        }
+
+    def _reboot(self, header: Header) -> Header:
         self._cell.reboot()
-        self._begun, self._patient = False, patient
+        self._begun, self._patient = False, bool(header.get("patient"))
         for arm, wire in self._wires.items():
             wire.reboot(self._cell.controllers[arm])
+        return {}
 
     def _fault(self, arm: str, kind: str, count: int) -> None:
         if kind.startswith(GRIPPER_FAULT) and self._cell.bench is not None:
@@ -194,10 +191,12 @@ class FriServer:
         else:
             self._wire(arm).controller.fault(kind, count)
 
-    def _nudge(self, wire: Wire) -> None:
+    def _nudge(self, header: Header) -> Header:
+        wire = self._wire(str(header["arm"]))
         if self._begun or self._real_time:
             raise ValueError("Controllers are nudged in lock-step, before the first episode; after that they go by `advance`.")
         wire.tick(judged=False)
+        return {}
 
     def _wire(self, arm: str) -> Wire:
         if arm not in self._wires:
@@ -211,7 +210,7 @@ class FriServer:
             wire.controller.answers, wire.periods = 0, wire.periods + 1
             wire.tell(told[arm])
 
-    def _advance_after(self, wanted: Mapping[str, int]) -> Header:
+    def _advance_after(self, wanted: Mapping[str, int]) -> None:
         """Goes on by one period once every controller has got as many answers as its driver has sent."""
         deadline = time.monotonic() + _ANSWERS_TIMEOUT_S
         while (late := [arm for arm, wire in self._wires.items() if wire.controller.answers < wanted.get(arm, 0)]) and (
@@ -223,7 +222,6 @@ class FriServer:
         self._advance()
         for wire in self._wires.values():
             wire.tick()
-        return dict(self._cell.plant.outcome())
 
     def _tick_grippers(self) -> None:
         for bench in self._benches:

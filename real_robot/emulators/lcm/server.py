@@ -4,19 +4,18 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 
-from stringline.datasets.contract import Array
 from stringline.datasets.names import unknown_name
-from stringline.real_robot.emulators.control import ControlSocket, Served, counts_of, options_of, serve_ready
+from stringline.real_robot.emulators.control import ControlSocket, Served, serve_ready
 from stringline.real_robot.emulators.fri.cell import EmulatedCell
 from stringline.real_robot.emulators.lcm.station import Station
 from stringline.real_robot.emulators.messages import Header
+from stringline.real_robot.emulators.operations import Operations
 from stringline.real_robot.emulators.pictures import PictureServer
 from stringline.real_robot.emulators.stamped_frames import StampedFrames
 
 _COMMANDS_TIMEOUT_S = 2.0
 _COAX_S = 0.001  # Between two periods while nobody counts time: programs need many of them to come up.
 _MAX_LAG_S = 0.25
-OPERATIONS = ("begin", "advance", "frames", "outcome", "fault", "report", "reboot")
 
 
 class LcmServer:
@@ -45,7 +44,16 @@ class LcmServer:
         self._cell, self._stations, self._real_time, self._phase = cell, stations, real_time, phase
         self._station_of = {arm: station for station in stations for arm in station.arms}
         self._frames = StampedFrames(cell.plant, real_time=real_time, pictures=pictures)
-        self._control = ControlSocket(listener, self._obey)
+        operations = Operations(
+            cell.plant,
+            self._frames,
+            begin=self._begin,
+            advance=self._advance_after,
+            fault=self._fault,
+            report=self._report,
+            reboot=self._reboot,
+        )
+        self._control = ControlSocket(listener, operations)
         self._begun = False
 
     @property
@@ -84,39 +92,20 @@ class LcmServer:
         """The time on the host; in lock-step it is that of the controllers."""
         return time.time_ns() // 1000 if self._real_time else None
 
-    def _obey(self, header: Header) -> tuple[Header, dict[str, Array]]:
-        operation = str(header["operation"])
-        answer: Header = {}
-        match operation:
-            case "begin":
-                self._begin(int(str(header["seed"])), options_of(header))
-                answer = dict(self._cell.plant.outcome())
-            case "advance":
-                answer = self._advance_after(counts_of(header))
-            case "frames":
-                return answer, self._frames.newest()
-            case "outcome":
-                answer = dict(self._cell.plant.outcome())
-            case "report":
-                answer = {"report": {arm: station.report(arm) for arm, station in self._station_of.items()}}
-            case "reboot":
-                self._reboot()
-            case "fault":
-                self._fault(str(header["arm"]), str(header["kind"]), int(str(header.get("servo", 0))))
-            case _:
-                raise unknown_name("operation", operation, OPERATIONS)
-        return answer, {}
+    def _report(self, header: Header) -> Header:
+        return {"report": {arm: station.report(arm) for arm, station in self._station_of.items()}}
 
     def _fault(self, arm: str, kind: str, count: int) -> None:
         if arm not in self._station_of:
             raise unknown_name("arm", arm, self._station_of)
         self._station_of[arm].fault(arm, kind, count)
 
-    def _reboot(self) -> None:
+    def _reboot(self, header: Header) -> Header:
         self._cell.reboot()
         self._begun = False
         for station in self._stations:
             station.reboot({arm: self._cell.controllers[arm] for arm in station.arms})
+        return {}
 
     def _begin(self, seed: int, options: Mapping[str, float]) -> None:
         for station in self._stations:
@@ -129,7 +118,7 @@ class LcmServer:
                         station.program.step(arm, data, self._host_us())
                 station.publish()
 
-    def _advance_after(self, wanted: Mapping[str, int]) -> Header:
+    def _advance_after(self, wanted: Mapping[str, int]) -> None:
         """Goes on by one period once every program has got as many commands as its driver has sent."""
         deadline = time.monotonic() + _COMMANDS_TIMEOUT_S
         while (late := self._late(wanted)) and time.monotonic() < deadline:
@@ -141,7 +130,6 @@ class LcmServer:
         self._advance()
         for station in self._stations:
             station.tick(station.arms, None, counted=False)
-        return dict(self._cell.plant.outcome())
 
     def _late(self, wanted: Mapping[str, int]) -> list[str]:
         return [arm for arm, station in self._station_of.items() if station.heard < wanted.get(arm, 0)]

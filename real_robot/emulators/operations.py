@@ -1,0 +1,74 @@
+"""What a client may ask of an emulator: the same of every one, and what only some can do."""
+
+from collections.abc import Callable, Mapping
+
+from stringline.datasets.contract import Array
+from stringline.datasets.names import unknown_name
+from stringline.real_robot.emulators.messages import Header, Json
+from stringline.real_robot.emulators.plant import Plant
+from stringline.real_robot.emulators.stamped_frames import StampedFrames
+
+COMMON = ("begin", "advance", "frames", "outcome", "fault")
+
+
+class Operations:
+    """Does what the header of a message asks for, and returns the answer; handed to a `ControlSocket`.
+
+    Args:
+        plant: The world, whose outcome is told whenever it has gone on.
+        frames: What its cameras see.
+        begin: Begins the episode of a seed, with options.
+        advance: Goes on by one period once so many writes of a driver have reached each arm.
+        fault: Begins or ends a fault of an arm, by its name; the number is that of a servo, or a count.
+        more: What else this emulator can do, by name.
+    """
+
+    def __init__(
+        self,
+        plant: Plant,
+        frames: StampedFrames,
+        *,
+        begin: Callable[[int, Mapping[str, float]], None],
+        advance: Callable[[Mapping[str, int]], None],
+        fault: Callable[[str, str, int], None],
+        **more: Callable[[Header], Header],
+    ) -> None:
+        self._plant, self._frames, self._more = plant, frames, more
+        self._begin, self._advance, self._fault = begin, advance, fault
+
+    def __call__(self, header: Header) -> tuple[Header, dict[str, Array]]:
+        """Obeys.
+
+        Raises:
+            ValueError: There is no such operation, or it is refused.
+            KeyError: The header lacks something.
+        """
+        operation = str(header["operation"])
+        match operation:
+            case "begin":
+                self._begin(int(str(header["seed"])), _options(header))
+            case "advance":
+                self._advance(_counts(header))
+            case "frames":
+                return {}, self._frames.newest()
+            case "outcome":
+                pass
+            case "fault":
+                self._fault(str(header["arm"]), str(header["kind"]), int(str(header.get("servo", 0))))
+                return {}, {}
+            case _ if operation in self._more:
+                return self._more[operation](header), {}
+            case _:
+                raise unknown_name("operation", operation, (*COMMON, *self._more))
+        outcome: Header = dict(self._plant.outcome())
+        return outcome, {}
+
+
+def _options(header: Header) -> dict[str, float]:
+    options = header.get("options")
+    return {key: float(str(value)) for key, value in options.items()} if isinstance(options, dict) else {}
+
+
+def _counts(header: Header) -> dict[str, int]:
+    writes: Json = header["writes"]
+    return {arm: int(str(count)) for arm, count in writes.items()} if isinstance(writes, dict) else {}
