@@ -65,27 +65,42 @@ def test_hugging_face_datasets_is_not_hidden_by_our_folder() -> None:
 
 
 IMPORTS = """
-import datasets
-import accelerate
-import stringline.encoders.training.loop  # It sees to it that torchvision imports, which the next two need.
-import timm
-from diffusers.training_utils import EMAModel
-print(hasattr(datasets, "load_dataset"), datasets.__spec__.origin is None, timm.__name__, EMAModel.__name__)
+import os
+import sys
+import torch  # It takes longest and asks for none of them; so it is loaded once, and both worlds are forked from here.
+
+for packages in ([sys.argv[1]], []):
+    if child := os.fork():
+        if os.waitpid(child, 0)[1]:
+            sys.exit(f"With {packages} on the path something could not be imported.")
+        continue
+    sys.path += packages
+    import datasets
+    import accelerate
+    import stringline.encoders.training.loop  # It sees to it that torchvision imports, which the next two need.
+    import timm
+    from diffusers.training_utils import EMAModel
+    print(hasattr(datasets, "load_dataset"), datasets.__spec__.origin is None, timm.__name__, EMAModel.__name__, flush=True)
+    os._exit(0)
 """
 
 
-@pytest.mark.parametrize("installed", [True, False])
-def test_other_libraries_import_in_the_root_with_and_without_hugging_face_datasets(installed: bool, tmp_path: Path) -> None:
+def test_other_libraries_import_in_the_root_with_and_without_hugging_face_datasets(tmp_path: Path) -> None:
+    theirs, others = tmp_path / "theirs", tmp_path / "others"
+    theirs.mkdir()
+    others.mkdir()
     for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
         for path in Path(place).iterdir():
-            if installed or not re.match(r"datasets($|-)", path.name):
-                (tmp_path / path.name).symlink_to(path)
-    command = [sys.executable, "-S", "-c", IMPORTS]  # -S: no other packages than those on the path, and no hooks of theirs.
-    environment = {"PYTHONPATH": os.pathsep.join((str(ROOT / ".src"), str(tmp_path)))}
+            folder = theirs if re.match(r"datasets($|-)", path.name) else others
+            (folder / path.name).symlink_to(path)
+    # -S: no other packages than those on the path, and no hooks of theirs.
+    command = [sys.executable, "-S", "-c", IMPORTS, str(theirs)]
+    environment = {"PYTHONPATH": os.pathsep.join((str(ROOT / ".src"), str(others)))}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     # Without Hugging Face's package the name finds our folder, which is no package of its own and claims to be nothing.
-    assert done.stdout.split() == [str(installed), str(not installed), "timm", "EMAModel"]
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert rows == [[str(installed), str(not installed), "timm", "EMAModel"] for installed in (True, False)]
 
 
 def test_the_lack_of_a_screen_is_no_news() -> None:
