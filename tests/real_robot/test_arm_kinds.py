@@ -1,22 +1,27 @@
 """Arms by configuration, and the MuJoCo world of a KUKA task behind emulated controllers."""
 
-from contextlib import ExitStack
+import math
+from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.real_robot.demonstrations import Replay, demonstrate
+from tests.real_robot.demonstrations import CONTROL_HZ, Replay, demonstrate
 from tests.real_robot.network_namespace import own_network
 
+from stringline.datasets.contract import Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline.real_robot import wire_evaluation
 from stringline.real_robot.arm_kinds import FriArms, ServoArms, arm_kind, emulated_arms
-from stringline.real_robot.lock_step import largest_difference
+from stringline.real_robot.lock_step import WireEpisode, largest_difference
 from stringline.real_robot.reasons import Reason
-from stringline.real_robot.wire_evaluation import open_lock_step_robot
 from stringline.sim.experts.expert import make_expert
+from stringline.sim.results import EpisodeResult
 
 SEED = 3
+CYCLES_PER_ACTION = 2
 
 # As in `configs/robot`.
 SERVOS = {"driver": {"bus_watchdog_s": 0.0}}
@@ -54,26 +59,53 @@ def test_a_configuration_names_the_arms() -> None:
         arm_kind({"transport": "fri", "arms": "tow", "driver": {}})
 
 
+class Known:
+    """A policy that does what an expert did."""
+
+    contract = IIWA14.contract([], CONTROL_HZ)
+
+    def __init__(self, actions: NDArray[np.float32]) -> None:
+        self._actions = actions
+
+    def session(self, seed: int) -> Replay:
+        return Replay(self._actions)
+
+
 @pytest.fixture(scope="module")
 def demonstration() -> tuple[NDArray[np.float32], list[NDArray[np.float64]]]:
     return demonstrate("kuka_pick", make_expert("kuka_pick"), SEED)
 
 
-@pytest.mark.parametrize(("transport", "apart"), [("fri", 0.03), ("lcm", 0.05)])
-def test_what_an_expert_does_in_simulation_succeeds_over_each_transport_as_well(
-    demonstration: tuple[NDArray[np.float32], list[NDArray[np.float64]]], transport: str, apart: float
+@pytest.mark.parametrize(("transport", "other", "apart"), [("fri", "lcm", 0.03), ("lcm", None, 0.05)])
+def test_what_an_expert_does_in_simulation_succeeds_over_each_transport_as_well_and_results_say_over_which(
+    demonstration: tuple[NDArray[np.float32], list[NDArray[np.float64]]],
+    transport: str,
+    other: str | None,
+    apart: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     actions, joints = demonstration
-    task = {"name": "kuka_pick", "control_hz": 50.0, "frame_hz": 12.5, "time_limit_s": 12.0}
-    with ExitStack() as stack:
-        if transport == "lcm":  # Multicast reaches nobody else.
-            stack.enter_context(own_network())
-        robot = open_lock_step_robot(stack, IIWA14.contract([], 50.0), task, transport)
-        episode = robot.run(Replay(actions), SEED, execute_steps=24)
+    task = {"name": "kuka_pick", "control_hz": CONTROL_HZ, "frame_hz": 12.5, "time_limit_s": 12.0}
+    policy, episodes, summed_up = Known(actions), list[WireEpisode](), wire_evaluation._result
+
+    def kept(seed: int, episode: WireEpisode, contract: Contract) -> EpisodeResult:
+        episodes.append(episode)
+        return summed_up(seed, episode, contract)
+
+    monkeypatch.setattr(wire_evaluation, "_result", kept)
+    file = tmp_path / "results.jsonl"
+    with own_network() if transport == "lcm" else nullcontext():  # Multicast reaches nobody else.
+        evaluation = wire_evaluation.WireEvaluation(policy, task, execute_steps=24, workers=1, transport=transport)
+        (result,) = evaluation.run([SEED], file)
+    (episode,) = episodes
     assert episode.fault == []
-    assert episode.success
+    assert result.success
+    assert result.plans == math.ceil(len(episode.positions) / (24 * CYCLES_PER_ACTION))
     assert episode.counts.get(Reason.BARRED, 0) == 0
-    difference = largest_difference(joints, episode.positions[:: robot.cycles_per_action])
+    difference = largest_difference(joints, episode.positions[::CYCLES_PER_ACTION])
     # Targets are interpolated on the wire and steps in the direct run: half an action's time. drake-iiwa-driver passes commands
     # on a period later.
     assert difference[IIWA14.hinges["arm"]].max() < apart
+    with pytest.raises(ValueError, match="transport"):
+        wire_evaluation.WireEvaluation(policy, task, execute_steps=24, workers=1, transport=other).run([SEED], file)

@@ -85,8 +85,9 @@ def test_an_episode_on_an_emulated_kuka_arm_behind_drake_iiwa_driver_by_the_cloc
     checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     overrides = (f"checkpoint={checkpoint}", "task.time_limit_s=0.6", "robot.lock_step=false", "execute_steps=24")
+    soon = "+robot.emulator.clock_samples=20"  # It is long until a real program knows the time.
     with own_network():
-        Deployment(settings(*overrides, robot="kuka_lcm_emulated")).run()
+        Deployment(settings(*overrides, soon, robot="kuka_lcm_emulated")).run()
     said = capsys.readouterr().out
     assert "Deploying to kuka_lcm_emulated" in said
     assert "ok      ports and servos" in said

@@ -37,12 +37,15 @@ class LcmEmulator(Emulator):
     PROGRAM: ClassVar[str] = "stringline.real_robot.emulators.lcm"
 
     @classmethod
-    def of_task(cls, task: str, *, gripper: WsgGripper | None = None, **settings: Any) -> Self:
+    def of_task(
+        cls, task: str, *, gripper: WsgGripper | None = None, clock_samples: int | None = None, **settings: Any
+    ) -> Self:
         """Returns the emulator of a MuJoCo world, not started yet.
 
         Args:
             task: Name in the catalogue.
             gripper: Beside each arm, in the group of the arms.
+            clock_samples: Messages until the driver program knows the time; None: as of the program.
             settings: Of every emulator.
         """
         made = super().of_task(task, **settings)
@@ -51,6 +54,7 @@ class LcmEmulator(Emulator):
         else:
             channels = ["--gripper-commands", gripper.command_channel, "--gripper-states", gripper.status_channel]
             made._arguments += ["--gripper", WSG_LCM, *channels]
+        made._arguments += [] if clock_samples is None else ["--clock-samples", str(clock_samples)]
         return made
 
     def reboot(self) -> None:
