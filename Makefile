@@ -3,7 +3,7 @@
 #   make test     the test suite, some nine minutes on two cores
 #   make check    formatting, types, direction of imports, and the package itself
 #   make stress   the long tests
-#   make mutate   takes each stage out of the safety filter and each guard out of the FRI driver; names the test that notices
+#   make mutate   takes each stage out of the safety filter and each guard out of the drivers; names the test that notices
 #   make interop  whether lerobot reads what we write and we read what it writes; makes .venv-interop
 #   make install  .venv, and nothing more
 # Another Python: make PYTHON=python3.12 demo
@@ -38,7 +38,7 @@ stress: $(DEV)
 	$(BIN)/python -m pytest -v -m stress -n 2 --dist worksteal
 
 mutate: $(DEV)
-	$(BIN)/python tests/real_robot/mutate.py
+	$(BIN)/python -m tests.real_robot.mutate
 
 interop: $(DEV) $(INTEROP)/.installed
 	PYTHONPATH=.src $(BIN)/python tests/datasets/formats/check_lerobot.py $(INTEROP)/bin/python

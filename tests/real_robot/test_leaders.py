@@ -54,6 +54,9 @@ def test_leaders_say_where_the_hand_has_put_them(emulated: LeaderEmulator) -> No
         assert time.monotonic() < deadline
         time.sleep(0.02)
     after = arms.read(time.monotonic)
+    for arm in arms._pair.arms:
+        with pytest.raises(ReadOnlyError, match="is only read"):
+            arm.bus.send(protocol.reboot(1))
     arms.close()
     assert np.abs(after.position[:-1] - way()[1][-1][:-1]).max() < TICK
     assert after.position[-1] == pytest.approx(0.5, abs=0.005)  # An opening, through the leader's own linkage.

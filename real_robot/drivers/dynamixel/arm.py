@@ -108,13 +108,8 @@ class DynamixelArm:
         return self._problems_of_one(servo)
 
     def _problems_of_one(self, servo: Servo) -> list[str]:
-        model = self.bus.read_register(servo.ident, table.MODEL_NUMBER)
-        if model is None:
-            return ["it does not tell its model."]
-        kinds = (servo.model, *servo.alternatives)
-        if model not in {kind.number for kind in kinds}:
-            got = table.MODELS[model].name if model in table.MODELS else f"model {model}"
-            return [f"it is a {got}; expected is a {' or '.join(kind.name for kind in kinds)}."]
+        if wrong := self._wrong_model(servo):
+            return [wrong]
         expected = {table.DRIVE_MODE: servo.drive_mode, table.SECONDARY_ID: servo.secondary_id}
         expected[table.STATUS_RETURN_LEVEL] = table.ANSWERS_ALL
         if not self._passive:
@@ -125,6 +120,16 @@ class DynamixelArm:
             expected[table.CURRENT_LIMIT] = servo.current_limit
         found = [problem for register, value in expected.items() if (problem := self._compare(servo, register, value))]
         return found + self._pace_problems(servo) + self._limit_problems(servo)
+
+    def _wrong_model(self, servo: Servo) -> str:
+        model = self.bus.read_register(servo.ident, table.MODEL_NUMBER)
+        if model is None:
+            return "it does not tell its model."
+        kinds = (servo.model, *servo.alternatives)
+        if model in {kind.number for kind in kinds}:
+            return ""
+        got = table.MODELS[model].name if model in table.MODELS else f"model {model}"
+        return f"it is a {got}; expected is a {' or '.join(kind.name for kind in kinds)}."
 
     def _pace_problems(self, servo: Servo) -> list[str]:
         """Finds a servo that would answer too late for a cycle in which nine do, or has no watchdog."""

@@ -101,9 +101,7 @@ class Bus:
         Raises:
             LinkLostError: The port is gone or takes nothing any more.
         """
-        with contextlib.suppress(BlockingIOError):
-            self._read()
-        self._parser.reset()
+        self._drop_late()
         deadline = time.monotonic() + timeout_s
         while packet:
             try:
@@ -117,6 +115,11 @@ class Bus:
                 select.select([], [self._fd], [], timeout_s)
             except OSError as error:
                 raise self._lose(error.strerror) from error
+
+    def _drop_late(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._read()
+        self._parser.reset()
 
     def receive(self) -> list[Packet]:
         """Returns the status packets that are complete by now, without waiting.

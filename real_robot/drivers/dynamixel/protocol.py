@@ -196,7 +196,7 @@ class Parser:
 
     def _take(self, end: int, found: list[Packet]) -> None:
         packet = bytes(self._buffer[:end])
-        if end and crc16(packet[:-2]) == int.from_bytes(packet[-2:], "little"):
+        if end and _is_whole(packet):
             del self._buffer[:end]
             body = packet[_BEFORE_LEN_ENDS:-2].replace(b"\xff\xff\xfd\xfd", b"\xff\xff\xfd")
             if body[0] != Instruction.STATUS or len(body) > 1:
@@ -204,3 +204,7 @@ class Parser:
             return
         self.crc_errors += 1
         del self._buffer[:2]
+
+
+def _is_whole(packet: bytes) -> bool:
+    return crc16(packet[:-2]) == int.from_bytes(packet[-2:], "little")
