@@ -1,9 +1,9 @@
-"""Takes each stage out of the safety filter, and each guard out of KUKA's drivers, and demands that a test notices.
+"""Takes each stage out of the safety filter, and each guard out of the drivers, and demands that a test notices.
 
 Rules of chunks, stages, spaces that arms keep off, and the bounds within the limiter are taken out one at a time, each in a
-process of its own that runs the filter's tests until the first one fails; so is what drivers over FRI and LCM hold to below the
-filter, with their own tests. What nobody misses does nothing, or lacks a test. `make mutate` tries all;
-`python tests/real_robot/mutate.py WORD ...` those whose name has one of the words in it.
+process of its own that runs the filter's tests until the first one fails; so is what the drivers of servos, over FRI and over
+LCM hold to below the filter, with their own tests. What nobody misses does nothing, or lacks a test. `make mutate` tries all;
+`python -m tests.real_robot.mutate WORD ...` those whose name has one of the words in it.
 """
 
 import functools
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.real_robot.servo_mutants import servo_mutants
 
 from stringline.real_robot import safety
 from stringline.real_robot.drivers.bars import FIRST_STOP, Bar
@@ -40,9 +41,16 @@ from stringline.real_robot.stages.cycle import Cycle, SettledStage
 from stringline.real_robot.stages.motion import MotionLimits
 
 ROOT = Path(__file__).parents[2]
-FRI, LCM = "FRI ", "LCM "
+SERVOS, FRI, LCM = "servos: ", "FRI ", "LCM "
 SUITES = {
-    "": ("test_safety.py", "test_limiter.py", "test_filter_properties.py"),
+    "": ("test_safety.py", "test_effort.py", "test_limiter.py", "test_filter_properties.py"),
+    SERVOS: (
+        "test_dynamixel_driver.py",
+        "test_protocol.py",
+        "test_leaders.py",
+        "test_fault_table.py",
+        "test_modes_of_deployment.py",
+    ),
     FRI: ("test_fri_driver.py", "test_fri_faults.py"),
     LCM: ("test_lcm_program.py", "test_lcm_driver.py", "test_lcm_faults.py"),
 }
@@ -208,12 +216,14 @@ def mutants() -> dict[str, Callable[[], None]]:
     for name in ("velocity", "acceleration", "room to stop"):
         found[f"bound {name}"] = functools.partial(without_bound, name)
     found["waiting"] = without_waiting
-    return found | fri_mutants() | lcm_mutants()
+    found["letting go"] = functools.partial(without_method, MotionLimiter, "settle", lambda self, _, scale: self.braking(scale))
+    servos = {SERVOS + name: change for name, change in servo_mutants().items()}
+    return found | servos | fri_mutants() | lcm_mutants()
 
 
 def suite_of(name: str) -> str:
     """Returns which tests a mutant is for."""
-    return next((suite for suite in (FRI, LCM) if name.startswith(suite)), "")
+    return next((suite for suite in (SERVOS, FRI, LCM) if name.startswith(suite)), "")
 
 
 class FirstFailure:
@@ -225,7 +235,8 @@ class FirstFailure:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Looks at a result."""
         if report.failed and not self.test:
-            self.test = report.nodeid.rpartition("/")[2]
+            file, _, test = report.nodeid.partition("::")
+            self.test = f"{Path(file).name}::{test}"
 
 
 def run_without(name: str) -> int:
@@ -243,7 +254,7 @@ def run_without(name: str) -> int:
 def ask(name: str) -> tuple[int, str]:
     """Runs the tests in a process of their own; returns pytest's exit code and the first test that failed."""
     done = subprocess.run(
-        [sys.executable, __file__, "--without", name],
+        [sys.executable, "-m", "tests.real_robot.mutate", "--without", name],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT / ".src")},
         capture_output=True,
