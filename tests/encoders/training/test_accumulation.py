@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.encoders.training import parallel_training
 from torch import Tensor, nn
 
 from stringline.encoders.training.faces import Asides, Batch
@@ -17,7 +18,7 @@ from stringline.encoders.training.history import History
 from stringline.encoders.training.loop import Trainer
 
 SOURCE = Path(__file__).parents[3] / ".src"
-SCRIPT = Path(__file__).parent / "parallel_training.py"
+SCRIPT = Path(parallel_training.__file__)
 
 
 class Masked(nn.Module):
@@ -81,9 +82,9 @@ def test_a_batch_is_split_into_rows_that_belong_together() -> None:
     assert split(batch, 1) == [batch]
 
 
-def parallel(directory: Path, size: int, *more: str, processes: int = 2) -> "subprocess.CompletedProcess[str]":
-    """Runs the script in some processes, which talk over loopback only."""
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)] if processes > 1 else []
+def parallel(directory: Path, size: int, *more: str) -> "subprocess.CompletedProcess[str]":
+    """Runs the script in two processes, which talk over loopback only."""
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     return subprocess.run(
         [sys.executable, *launch, str(SCRIPT), str(directory), str(size), *more],
         env=os.environ | {"PYTHONPATH": str(SOURCE), "GLOO_SOCKET_IFNAME": "lo"},
@@ -99,9 +100,9 @@ def test_two_processes_equal_one_with_the_larger_batch(tmp_path: Path) -> None:
 
     What a loss draws differs between processes, so it is compared without draws: the model draws none.
     """
-    for name, processes, size in (("one", 1, 8), ("two", 2, 4)):
-        done = parallel(tmp_path / name, size, processes=processes)
-        assert done.returncode == 0, done.stderr
+    parallel_training.main(tmp_path / "one", 8)
+    done = parallel(tmp_path / "two", 4)
+    assert done.returncode == 0, done.stderr
     for parts in ("1", "2"):
         one, two = (load_file(tmp_path / name / parts / "weights.safetensors") for name in ("one", "two"))
         for name, value in one.items():
