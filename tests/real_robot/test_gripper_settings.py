@@ -14,7 +14,8 @@ from stringline.real_robot.drivers.fri.enums import IoType
 from stringline.real_robot.drivers.fri.gripper import IoGripper
 from stringline.real_robot.drivers.grippers.choice import FRI_OUTPUT, WSG_LCM, gripper_settings
 from stringline.real_robot.drivers.grippers.gripper import GripperState, NoGripper
-from stringline.real_robot.drivers.grippers.wsg import WsgGripper
+from stringline.real_robot.drivers.grippers.wsg import SchunkWsg, WsgGripper
+from stringline.real_robot.drivers.lcm.driver import LcmDriver
 from stringline.real_robot.emulators.fri import __main__ as program
 from stringline.real_robot.emulators.grippers.arguments import gripper_arguments
 
@@ -151,3 +152,15 @@ def test_the_configurations_of_arms_name_all_settings_and_their_defaults() -> No
     assert emulator._arguments[-4:] == channels
     driver = arms.driver({"arm": "127.0.0.1:30200"}, period_s=0.01, lock_step=True, read_only=True)
     assert driver.servos[1] == "arm/gripper (SCHUNK_WSG_STATUS_arm)"
+
+
+@pytest.mark.parametrize(("transport", "port"), [("fri", "127.0.0.1:30200"), ("lcm", "239.255.76.67:7667")])
+def test_a_gripper_may_be_left_as_it_is_beside_an_arm_that_moves(transport: str, port: str) -> None:
+    """That one which is only read is sent nothing is for tests of grippers."""
+    arms = arm_kind({"transport": transport, "arms": "one", "driver": {"gripper": wsg()}})
+    for still in (False, True):
+        driver = arms.driver({"arm": port}, period_s=0.01, lock_step=True, read_only=False, still_grippers=still)
+        assert isinstance(driver, FriDriver | LcmDriver)
+        gripper = driver._grippers["arm"] if isinstance(driver, FriDriver) else driver._cells[0].gripper
+        assert isinstance(gripper, SchunkWsg)
+        assert gripper._read_only == still
