@@ -31,15 +31,25 @@ def targets(settings: object) -> Iterator[str]:
             yield from targets(value)
 
 
+def lines(command: str) -> Iterator[list[str]]:
+    """Yields command lines that among them make every choice: one of each group at a time, those within a choice alone."""
+    beside = [(group, options) for group, options in groups(command).items() if "/" not in group]
+    for place in range(max((len(options) for _, options in beside), default=0)):
+        yield [f"{group}={options[place % len(options)]}" for group, options in beside]
+    yield from ([f"{group}={option}"] for group, options in groups(command).items() if "/" in group for option in options)
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_choice_composes_and_names_what_exists(command: str) -> None:
-    configuration = Configuration(CONFIGS, command, command)
-    for choice in (f"{group}={option}" for group, options in groups(command).items() for option in options):
-        settings = configuration.composed([choice])
-        assert isinstance(settings, DictConfig), choice
+    configuration, made = Configuration(CONFIGS, command, command), set[str]()
+    for choices in lines(command):
+        made |= set(choices)
+        settings = configuration.composed(choices)
+        assert isinstance(settings, DictConfig), choices
         for target in targets(OmegaConf.to_container(settings, resolve=True)):
-            assert target.startswith("stringline."), f"{choice}: other classes would not be built from a checkpoint"
-            assert callable(get_object(target)), choice
+            assert target.startswith("stringline."), f"{choices}: other classes would not be built from a checkpoint"
+            assert callable(get_object(target)), choices
+    assert made == {f"{group}={option}" for group, options in groups(command).items() for option in options}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

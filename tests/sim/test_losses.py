@@ -16,11 +16,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.sim.deaths import Deaths
 from tests.sim.in_process import InProcess
-from tests.sim.test_evaluation import WORLD, Wander, outcome
-from tests.sim.worlds import Deaths, mortal_world
+from tests.sim.test_late_plans import Constant, Counting, outcome
+from tests.sim.track import Track, mortal_track
 
-from stringline.datasets.contract import Contract
 from stringline.datasets.edit import take_over
 from stringline.datasets.journal import trash_of
 from stringline.datasets.store import EpisodeStore, episode_name
@@ -30,18 +30,18 @@ from stringline.sim.evaluation import Evaluation
 from stringline.sim.results import EpisodeResult
 
 ROOT = Path(__file__).parents[2]
-SEEDS = list(range(20, 26))
+SEEDS, STEPS = list(range(20, 26)), 20
 # Nobody succeeds in a second, so these are quick to record.
 SHORT = Recipe(cameras=("overhead",), image_size=16, frame_hz=5.0, time_limit_s=1.0, keep_failures=True)
 
 EVALUATE = """
 import sys
+from functools import partial
 from pathlib import Path
 from stringline.sim.evaluation import Evaluation
-from tests.sim.test_evaluation import WORLD, Wander
-from tests.sim.test_losses import SEEDS
-world = WORLD()
-Evaluation(Wander(world.contract), WORLD, execute_steps=10, workers=2).run(SEEDS, Path(sys.argv[1]))
+from tests.sim.test_losses import SEEDS, STEPS, Watched
+from tests.sim.track import SlowTrack
+Evaluation(Watched(), partial(SlowTrack, STEPS), execute_steps=3, workers=2).run(SEEDS, Path(sys.argv[1]))
 """
 COLLECT = """
 import sys
@@ -51,13 +51,22 @@ collect(SHORT, sys.argv[1], 5, workers=2)
 """
 
 
+class Watched(Constant):
+    """Notes for which seeds it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(8)
+        self.sessions = list[int]()
+
+    def session(self, seed: int) -> Counting:
+        self.sessions.append(seed)
+        return super().session(seed)
+
+
 @pytest.fixture(scope="module")
-def serial() -> tuple[Contract, list[EpisodeResult]]:
-    """What the world offers, and the outcomes of an undisturbed evaluation in this process."""
-    world = WORLD()
-    world.close()
-    with closing(InProcess()) as here:
-        return world.contract, Evaluation(Wander(world.contract), WORLD, execute_steps=10, cluster=here).run(SEEDS)
+def serial() -> list[EpisodeResult]:
+    """The outcomes of an undisturbed evaluation in this process, in a world that needs no physics."""
+    return Evaluation(Watched(), partial(Track, STEPS), execute_steps=3, cluster=InProcess()).run(SEEDS)
 
 
 def files(path: Path) -> dict[tuple[int, str], bytes]:
@@ -88,15 +97,14 @@ def kill_when(code: str, path: Path, moment: Callable[[], bool], *more: str) -> 
 
 
 def test_episodes_whose_process_dies_are_run_again_and_given_up_in_the_end(
-    serial: tuple[Contract, list[EpisodeResult]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    serial: list[EpisodeResult], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One is killed once, one ends by a segmentation fault every time, the others do not notice."""
-    contract, expected = serial
-    world = partial(mortal_world, Deaths(tmp_path, by_kill={21: 1}, by_fault={23: 99}))
+    world = partial(mortal_track, Deaths(tmp_path, by_kill={21: 1}, by_fault={23: 99}), STEPS)
     with caplog.at_level(logging.WARNING):
-        got = Evaluation(Wander(contract), world, execute_steps=10, workers=2).run(SEEDS, tmp_path / "results.jsonl")
+        got = Evaluation(Watched(), world, execute_steps=3, workers=2).run(SEEDS, tmp_path / "results.jsonl")
     given_up = got.pop(3)
-    assert outcome(got) == outcome(expected[:3] + expected[4:])
+    assert outcome(got) == outcome(serial[:3] + serial[4:])
     assert (given_up.seed, given_up.success, given_up.stage, given_up.plans) == (23, False, 0, 0)
     assert given_up.trouble == "A simulation process was ended by SIGSEGV."
     assert json.loads((tmp_path / "results.jsonl").read_text().splitlines()[-1]).keys() >= {"seed", "trouble"}
@@ -108,7 +116,7 @@ def test_episodes_whose_process_dies_are_run_again_and_given_up_in_the_end(
     )
 
 
-def test_a_killed_evaluation_continues(serial: tuple[Contract, list[EpisodeResult]], tmp_path: Path) -> None:
+def test_a_killed_evaluation_continues(serial: list[EpisodeResult], tmp_path: Path) -> None:
     """Killed before the first result, and after some: each result is there once, as if nothing had happened."""
     file, before = tmp_path / "results.jsonl", list[str]()
 
@@ -120,10 +128,9 @@ def test_a_killed_evaluation_continues(serial: tuple[Contract, list[EpisodeResul
         lines = file.read_text().splitlines()
         assert lines[: len(before)] == before
         before = lines
-    contract, expected = serial
-    last = Wander(contract)
-    with closing(InProcess()) as here:
-        assert outcome(Evaluation(last, WORLD, execute_steps=10, cluster=here).run(SEEDS, file)) == outcome(expected)
+    last = Watched()
+    continued = Evaluation(last, partial(Track, STEPS), execute_steps=3, cluster=InProcess()).run(SEEDS, file)
+    assert outcome(continued) == outcome(serial)
     seeds = [json.loads(line)["seed"] for line in file.read_text().splitlines()[1:]]
     assert sorted(seeds) == SEEDS
     assert set(last.sessions).isdisjoint(json.loads(line)["seed"] for line in before[1:])
@@ -175,6 +182,6 @@ def test_an_episode_that_was_stored_twice_is_moved_to_the_trash(tmp_path: Path) 
     assert len(before) > 10
 
 
-def test_workers_that_can_not_even_begin_end_the_evaluation(serial: tuple[Contract, list[EpisodeResult]]) -> None:
+def test_workers_that_can_not_even_begin_end_the_evaluation() -> None:
     with pytest.raises(RuntimeError, match=r"ended with exit code 9\. So did others; none could build its world"):
-        Evaluation(Wander(serial[0]), partial(os._exit, 9), execute_steps=10, workers=2).run([1, 2])
+        Evaluation(Watched(), partial(os._exit, 9), execute_steps=3, workers=2).run([1, 2])

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from tests.sim.deaths import Deaths
 from tests.sim.in_process import InProcess
 from tests.sim.test_evaluation import WORLD, Wander, outcome
 from tests.sim.test_losses import SHORT, files, kill_when
-from tests.sim.worlds import Deaths, mortal_world, world_after_meeting
+from tests.sim.worlds import mortal_world, world_after_meeting
 
 from stringline.datasets.contract import Contract, Observation
 from stringline.policies.chunk import ActionChunk, Session

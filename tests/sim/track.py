@@ -1,11 +1,13 @@
 """A world that does as it is told and keeps no more than that; it can be sent to other processes."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from tests.policies.scripted import CONTRACT, seen
+from tests.sim.deaths import Deaths
 
 from stringline.datasets.contract import Array
 
@@ -49,3 +51,27 @@ class Track:
 
     def close(self) -> None:
         """Holds nothing."""
+
+
+class SlowTrack(Track):
+    """The same, but so slow that somebody can come in between."""
+
+    def advance(self, action: NDArray[np.float64]) -> Outcome:
+        time.sleep(0.01)
+        return super().advance(action)
+
+
+class MortalTrack(Track):
+    """The same, but some episodes end the process; which, is said by `deaths`."""
+
+    deaths: Deaths
+
+    def begin(self, seed: int | None = None, options: Mapping[str, float] | None = None) -> None:
+        self.deaths.begin(seed)
+        super().begin(seed, options)
+
+
+def mortal_track(deaths: Deaths, steps: int) -> MortalTrack:
+    track = MortalTrack(steps)
+    track.deaths = deaths
+    return track

@@ -1,35 +1,15 @@
 """Worlds that tests send to other processes."""
 
-import ctypes
 import os
-import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from tests.sim.deaths import Deaths
 
 from stringline.sim.environment import TaskEnvironment
 from stringline.sim.evaluation import open_world
 from stringline.sim.tasks.catalogue import make_task
-
-
-@dataclass(frozen=True)
-class Deaths:
-    """Which seeds end their process when they begin: by seed, how often, counted in files of a folder, and how."""
-
-    folder: Path
-    by_kill: Mapping[int, int]
-    by_fault: Mapping[int, int]
-
-    def begin(self, seed: int | None) -> None:
-        assert seed is not None
-        with (self.folder / f"begun-{seed}").open("a") as file:
-            file.write("x")
-        begun = (self.folder / f"begun-{seed}").stat().st_size
-        if begun <= self.by_kill.get(seed, 0):
-            os.kill(os.getpid(), signal.SIGKILL)
-        if begun <= self.by_fault.get(seed, 0):
-            ctypes.string_at(0)
 
 
 class MortalWorld(TaskEnvironment):
