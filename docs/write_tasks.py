@@ -5,6 +5,7 @@
     python benchmarks/experts.py --seeds 100 --only gym_aloha_transfer_cube --time-limit 8 --json docs/experts_peers.json
     python benchmarks/experts.py --seeds 100 --only kuka_pick ... --table-height -0.1 --json docs/experts_low_table.json
     python benchmarks/experts.py --seeds 100 --only kuka_pick ... --table-height 0.1 --json docs/experts_high_table.json
+    python benchmarks/experts.py --seeds 100 --only kuka_pick ... --distractors 1 --json docs/experts_distractors.json
     python docs/write_tasks.py
 
 A task's text is the docstring of its class. The picture shows it at the start and when its expert has done it (seed 0).
@@ -29,7 +30,7 @@ from stringline.sim.tasks.catalogue import TASKS
 
 FOLDER = Path(__file__).parent
 SEEN, UNSEEN, OF_PEERS = "experts.json", "experts_unseen.json", "experts_peers.json"
-LOW, HIGH = "experts_low_table.json", "experts_high_table.json"
+LOW, HIGH, DISTRACTORS = "experts_low_table.json", "experts_high_table.json", "experts_distractors.json"
 MISSING = "not measured yet"
 SIZE, COLUMNS = 240, 3
 FILES = {"aloha": "tasks.png", "kuka": "tasks_kuka.png"}
@@ -75,8 +76,8 @@ with the cameras of the cell: `policy.memory.cameras=[overhead,wrist]`.
 
 ![Every task of the KUKA cell at its start and when it is done](tasks_kuka.png)
 
-| task | instruction | expert, seeds 0 to 99 | table 10 cm lower | table 10 cm higher | length |
-|---|---|---|---|---|---|
+| task | instruction | expert, seeds 0 to 99 | table 10 cm lower | table 10 cm higher | with distractors | length |
+|---|---|---|---|---|---|---|
 """
 PEERS = """\
 ## Worlds of others
@@ -108,7 +109,7 @@ def page() -> str:
     """Returns the page."""
     seen, unseen = (measured(name) for name in (SEEN, UNSEEN))
     rows = [row(name, seen, unseen) for name in names("aloha")]
-    kuka = [row(name, seen, measured(LOW), measured(HIGH)) for name in names("kuka")]
+    kuka = [row(name, seen, measured(LOW), measured(HIGH), measured(DISTRACTORS)) for name in names("kuka")]
     parts = [INTRODUCTION.format(example=names("aloha")[0]) + "\n".join(rows) + "\n", *map(section, names("aloha"))]
     parts += [KUKA + "\n".join(kuka) + "\n", *map(section, names("kuka")), peers()]
     return "\n".join(parts)
@@ -120,8 +121,9 @@ def names(cell: str) -> list[str]:
 
 
 def measured(file: str) -> dict[str, dict[str, object]]:
-    """Returns what was measured, by task."""
-    entries = json.loads((FOLDER / file).read_text())
+    """Returns what was measured, by task; nothing where there is no such file yet."""
+    path = FOLDER / file
+    entries = json.loads(path.read_text()) if path.exists() else []
     return {entry["name"].removeprefix("experts/"): entry for entry in entries}
 
 
