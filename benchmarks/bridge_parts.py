@@ -1,5 +1,6 @@
 """What the measurements of the bridges to arms have in common: codecs side by side, and answers of a device process in time."""
 
+import argparse
 import json
 import statistics
 import time
@@ -94,6 +95,31 @@ def measure_answers(
     asked = sum(after[arm].periods - before[arm].periods for arm in after)
     answered = sum(after[arm].in_time - before[arm].in_time for arm in after)
     return {"name": name, "value": 100.0 * answered / asked, "unit": "%", "peer": "none", "ratio": None}
+
+
+def run(
+    description: str,
+    jobs: Callable[[], Mapping[str, Callable[[], object]]],
+    peer: str,
+    answers: Callable[[str, int, float], Entry],
+) -> None:
+    """Is the command of a bridge to KUKA arms: reads its arguments, measures, prints the table and, if asked, writes it.
+
+    Args:
+        description: What is measured.
+        jobs: Returns what `measure_codec` takes.
+        peer: The same.
+        answers: Returns the share of answers in time of `one` or `two` arms, at a period in ms, in so many seconds.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--rounds", type=int, default=20, help="of each codec")
+    parser.add_argument("--calls", type=int, default=2000, help="per round")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each answered share")
+    given = parser.parse_args()
+    entries = measure_codec(jobs(), peer, given.rounds, given.calls)
+    entries += [answers(arms, period_ms, given.seconds) for arms in ("one", "two") for period_ms in (10, 5)]
+    tell(entries, given.json)
 
 
 def tell(entries: Sequence[Entry], file: Path | None) -> None:

@@ -13,13 +13,12 @@ Names:
 Rounds of both codecs are interleaved in one run; the median over rounds counts.
 """
 
-import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bridge_parts import Entry, measure_answers, measure_codec, tell
+from bridge_parts import Entry, measure_answers, run
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
@@ -27,7 +26,7 @@ from stringline.real_robot.drivers.fri import enums
 from stringline.real_robot.drivers.fri.command import COMMAND_ID, Command
 from stringline.real_robot.drivers.fri.driver import FriDriver
 from stringline.real_robot.drivers.fri.monitoring import Monitoring
-from stringline.real_robot.drivers.fri.versions import FriVersion, version_of
+from stringline.real_robot.drivers.fri.versions import version_of
 from stringline.real_robot.emulators.fri.client import FriEmulator
 
 # This folder holds files named like packages, `encodings` of Python and `lcm`, so it is looked at last.
@@ -98,8 +97,9 @@ def example() -> Monitoring:
     )
 
 
-def jobs(version: FriVersion) -> dict[str, Callable[[], object]]:
+def jobs() -> dict[str, Callable[[], object]]:
     """Returns what is timed, by name."""
+    version = version_of("1.15")
     data, joints = example().to_bytes(version), example().measured
     monitoring, command = google("Monitoring"), google("Command")
 
@@ -135,18 +135,5 @@ def answers(arms: str, period_ms: int, seconds: float) -> Entry:
         return measure_answers(f"answered/fri/{arms}/{period_ms}ms", driver, body, period_ms, seconds, emulator.report)
 
 
-def main() -> None:
-    """Prints the table and, if asked, writes it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="where to write the figures")
-    parser.add_argument("--rounds", type=int, default=20, help="of each codec")
-    parser.add_argument("--calls", type=int, default=2000, help="per round")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each answered share")
-    given = parser.parse_args()
-    entries = measure_codec(jobs(version_of("1.15")), "protobuf", given.rounds, given.calls)
-    entries += [answers(arms, period, given.seconds) for arms in ("one", "two") for period in (10, 5)]
-    tell(entries, given.json)
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__ or "", jobs, "protobuf", answers)

@@ -13,7 +13,6 @@ Names:
 Rounds of both codecs are interleaved in one run; the median over rounds counts.
 """
 
-import argparse
 import importlib.util
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bridge_parts import Entry, measure_answers, measure_codec, tell
+from bridge_parts import Entry, measure_answers, run
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.drivers.lcm.drake_types import IIWA_COMMAND, IIWA_STATUS
@@ -88,18 +87,5 @@ def answers(arms: str, period_ms: int, seconds: float) -> Entry:
         return measure_answers(f"answered/lcm/{arms}/{period_ms}ms", driver, body, period_ms, seconds, emulator.report)
 
 
-def main() -> None:
-    """Prints the table and, if asked, writes it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="where to write the figures")
-    parser.add_argument("--rounds", type=int, default=20, help="of each codec")
-    parser.add_argument("--calls", type=int, default=2000, help="per round")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each answered share")
-    given = parser.parse_args()
-    entries = measure_codec(jobs(), "lcm_gen", given.rounds, given.calls)
-    entries += [answers(arms, period, given.seconds) for arms in ("one", "two") for period in (10, 5)]
-    tell(entries, given.json)
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__ or "", jobs, "lcm_gen", answers)
