@@ -67,8 +67,11 @@ class Configuration:
 
     def choices(self, overrides: Sequence[str]) -> list[str]:
         """Returns those of the overrides that choose from a group something that is there."""
+        named = [override.partition("=")[::2] for override in overrides]
+        if not any((self.folder / key).is_dir() for key, _ in named):
+            return []  # To ask Hydra takes as long as to compose all of it, and each group is a folder.
         groups = self.groups()
-        return [override for override in overrides if override.partition("=")[2] in groups.get(override.partition("=")[0], [])]
+        return [f"{key}={value}" for key, value in named if value in groups.get(key, [])]
 
     def unknown_option(self, key: str, overrides: Sequence[str] = ()) -> str:
         """Returns what to answer to an option that does not exist.
