@@ -42,6 +42,14 @@ class KukaRig(DeviceRig):
         """Returns how many commands of this episode of the world the emulator has to have got."""
         return dict(zip(self._driver.arms, (self._driver.writes - self._before).tolist(), strict=True))
 
+    def rest(self) -> None:
+        """Brings the arms to rest, as the device process does before an episode begins."""
+        self.loop.brake()
+        for _ in range(40):
+            self.cycle()
+            if self.loop.at_rest:
+                return
+
     def moving(self, joint: int = 0, by: float = 0.8) -> float:
         """Begins a motion of one joint, waits until it is under way, and returns where it goes."""
         goal = self.state.arms.position.copy()

@@ -128,6 +128,21 @@ def test_what_holds_something_when_it_comes_up_is_not_let_go_by_that() -> None:
         assert fingers.wanted == told
 
 
+def test_a_valve_that_is_told_neither_way_begins_where_its_fingers_are_or_not_at_all() -> None:
+    cell = Cell(PAIR)
+    cell._cell.controllers["arm"].fault("neutral")
+    cell.gripper.enter()
+    told = cell.go(None).inputs
+    assert [one.value for one in told if one.name in (GRIPPER_OPEN, GRIPPER_CLOSE)] == [0.0, 0.0]
+    assert (cell.gripper.outputs(), cell.gripper.wanted) == ((), 1.0)
+    cell.go(0.5, 60)  # As near to closed as to open: they stay.
+    assert cell.sent[-1] == (written(GRIPPER_OPEN, IoType.BOOLEAN, 1.0), written(GRIPPER_CLOSE, IoType.BOOLEAN, 0.0))
+    assert cell.fingers == 1.0
+    assert OutputGripper(PAIR, "arm", read_only=False).problems(told) == []
+    (problem,) = OutputGripper(dataclasses.replace(PAIR, feedback=None), "arm", read_only=False).problems(told)
+    assert problem.startswith("arm/gripper: Gripper.Open and Gripper.Close are set alike, so nobody knows where")
+
+
 def test_an_input_that_says_nothing_is_missed_and_its_last_word_stays() -> None:
     gripper = OutputGripper(ANALOG, "arm", read_only=False)
     good = (IoValue(GRIPPER_INPUT, IoType.ANALOG, IoDirection.INPUT, 0.3),)

@@ -99,7 +99,7 @@ class OutputGripper:
 
     @property
     def wanted(self) -> float:
-        """The last command, and before the first of a motion what its output was found to be, or else where it stands."""
+        """The last command, and before the first of a motion what its outputs were found to say, or else where it stands."""
         known = (one for one in (self._wanted, self._start) if one is not None)
         return next(known, self.state.opening)
 
@@ -112,7 +112,19 @@ class OutputGripper:
         settings = self._settings
         outputs = [self._problem(name, told, "output") for name in (settings.output, settings.close_output) if name]
         inputs = [self._problem(name, told, "input") for name in (settings.feedback,) if name]
-        return [f"{self._arm}/gripper: {problem}" for problem in (*outputs, *inputs) if problem]
+        found = [problem for problem in (*outputs, *inputs) if problem]
+        if not found and settings.feedback is None and self._is_neutral(told):
+            found = [
+                f"{settings.output} and {settings.close_output} are set alike, so nobody knows where the gripper is. "
+                "Set one of them, or name an input that tells: feedback."
+            ]
+        return [f"{self._arm}/gripper: {problem}" for problem in found]
+
+    def _is_neutral(self, told: Sequence[IoValue]) -> bool:
+        """Says whether a pair of bits says neither open nor closed."""
+        pair = (self._settings.output, self._settings.close_output)
+        values = [one.value for one in told if one.name in pair]
+        return len(values) == len(pair) and len(set(values)) == 1
 
     def _problem(self, name: str, told: Sequence[IoValue], use: str) -> str:
         found = next((one for one in told if one.name == name), None)
@@ -134,7 +146,7 @@ class OutputGripper:
         settings = self._settings
         openings = {one.name: settings.opening(one.value) for one in told if math.isfinite(one.value)}
         if self._wanted is None and settings.output in openings:
-            self._start = within(openings[settings.output], 1.0)
+            self._start = None if self._is_neutral(told) else within(openings[settings.output], 1.0)
         if settings.feedback is None:
             if self._wanted is None:
                 self.state = GripperState(self.wanted)

@@ -22,14 +22,14 @@ from stringline.real_robot.drivers.fri.monitoring import Monitoring
 from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.drivers.fri.wire import FriDecodeError
 from stringline.real_robot.emulators.fri.network import KINDS, Road
-from stringline.real_robot.emulators.fri.outputs import opening_of, told_of
+from stringline.real_robot.emulators.fri.outputs import NEUTRAL, UNTOLD, bits_of, opening_of, told_of
 from stringline.real_robot.emulators.fri.quality import QualityMeter, QualityRule
 from stringline.real_robot.emulators.fri.session import EmulatedSession
 from stringline.real_robot.emulators.messages import Json
 
 Vector = NDArray[np.float64]
 
-EVENTS = ("cut", "mend", "stop", "release", "leave", "restart", "t1", "t2", "aut")
+EVENTS = ("cut", "mend", "stop", "release", "leave", "restart", "t1", "t2", "aut", "period", "load", "neutral")
 FAULTS = tuple(f"{prefix}{kind}" for prefix in ("", "answer_") for kind in KINDS) + EVENTS
 
 _REPEATED_RAD = 1e-6
@@ -80,6 +80,9 @@ class EmulatedController:
         self._settings = settings
         self._session, self._meter = EmulatedSession(restarts=settings.restarts), QualityMeter(settings.rule)
         self._safety, self._operation = SafetyState.NORMAL, OperationMode.T1
+        self._send_period_ms, self._stamp_ms = settings.send_period_ms, 0
+        self._load_nm = 0.0
+        self._bits: tuple[float, ...] = UNTOLD
         self._sequence, self._last_command, self._reflected = 0, -1, 0
         self._answered = self._follows = False
         self._periods_since_command = self._since_asked = 0
@@ -117,7 +120,7 @@ class EmulatedController:
         was = self.state
         self._session.break_off()
         self.sense(position, np.zeros(JOINTS), opening)
-        self.opening = opening
+        self.opening, self._bits = opening, UNTOLD
         told = [self._tell()]
         if was is SessionState.COMMANDING_ACTIVE:
             self._session.state, self._session.wants_motion = was, True
@@ -159,14 +162,14 @@ class EmulatedController:
         self._answered = False
         commanding = self._session.commanding
         active = self.state is SessionState.COMMANDING_ACTIVE
-        stamp = self._sequence * settings.send_period_ms * 1_000_000
+        self._stamp_ms += self._send_period_ms
         drive = DriveState.ACTIVE if commanding else DriveState.OFF
         message = Monitoring(
             sequence=self._sequence,
             reflected=self._reflected,
             session=self.state,
             quality=self._meter.quality,
-            send_period_ms=settings.send_period_ms,
+            send_period_ms=self._send_period_ms,
             receive_multiplier=settings.receive_multiplier,
             safety=self._safety,
             drives=(drive,) * JOINTS,
@@ -176,9 +179,9 @@ class EmulatedController:
             torque=tuple(self._torque.tolist()),
             commanded=tuple(self.target.tolist()) if settings.version.echoes else (),
             commanded_torque=(0.0,) * JOINTS,
-            external_torque=(0.0,) * JOINTS,
-            inputs=told_of(self._measured_opening, self.opening) if settings.version.has_io else (),
-            time=(_EPOCH_S + stamp // 10**9, stamp % 10**9),
+            external_torque=(self._load_nm, *(0.0,) * (JOINTS - 1)),
+            inputs=told_of(self._measured_opening, self.opening, self._bits) if settings.version.has_io else (),
+            time=(_EPOCH_S + self._stamp_ms // 1000, self._stamp_ms % 1000 * 1_000_000),
             ipo=tuple(self._ipo.tolist()) if commanding else (),
             command_mode=CommandMode.POSITION if commanding else CommandMode.NONE,
             overlay=Overlay.JOINT if commanding else Overlay.NONE,
@@ -210,7 +213,7 @@ class EmulatedController:
 
     def _move(self, position: Vector, command: Command) -> None:
         settings = self._settings
-        allowed = settings.fastest * 1e-3 * settings.send_period_ms * max(self._periods_since_command, 1) + _REPEATED_RAD
+        allowed = settings.fastest * 1e-3 * self._send_period_ms * max(self._periods_since_command, 1) + _REPEATED_RAD
         steps = np.abs(position - self.target)
         if (steps > allowed).any():
             self.stop(f"axis {1 + int((steps - allowed).argmax())} was to jump by {steps.max():.4f} rad")
@@ -220,6 +223,7 @@ class EmulatedController:
             return
         self.target, self._periods_since_command = position, 0
         self.opening = opening_of(command.outputs, self.opening)
+        self._bits = bits_of(command.outputs, self._bits)
 
     def stop(self, why: str) -> None:
         """Stops the arm by its safety controller."""
@@ -234,8 +238,9 @@ class EmulatedController:
         Args:
             kind: One of the connection (`drop`, `late`, `duplicate`, `reorder`, `corrupt`) for the next messages, with
                 `answer_` before it for the next answers; `cut` and `mend` it; `stop` and `release` the arm by the safety
-                controller; `leave` the motion, `restart` the application; change the operation mode to `t1`, `t2`, `aut`.
-            count: Of datagrams, at least 1.
+                controller; `leave` the motion, `restart` the application; change the operation mode to `t1`, `t2`, `aut`,
+                or the send `period`; hang a `load` on the first axis; make the gripper's valve `neutral`, told neither way.
+            count: Of datagrams, at least 1; milliseconds of the period, at least 1; Nm of the load.
 
         Raises:
             ValueError: There is no such fault.
@@ -257,6 +262,12 @@ class EmulatedController:
                 self._session.wants_motion = True
             case "t1" | "t2" | "aut":
                 self._operation = OperationMode[kind.upper()]
+            case "period":
+                self._send_period_ms = max(count, 1)
+            case "load":
+                self._load_nm = float(count)
+            case "neutral":
+                self._bits = NEUTRAL
             case _:
                 road = self.back if kind.startswith("answer_") else self.out
                 road.plan(kind.removeprefix("answer_"), count)

@@ -14,6 +14,8 @@ from stringline.real_robot.emulators.fri.names import (
 )
 
 _AS_GOOD_AS_OPEN = 0.95
+# What a valve's bits, to open and to close, were set to: nothing yet by a client, so that they are as the gripper is; neither.
+UNTOLD, NEUTRAL = (), (0.0, 0.0)
 
 
 def opening_of(outputs: Sequence[IoValue], before: float) -> float:
@@ -33,18 +35,35 @@ def opening_of(outputs: Sequence[IoValue], before: float) -> float:
     return before if opens == closes else float(opens)
 
 
-def told_of(measured: float, wanted: float) -> tuple[IoValue, ...]:
+def bits_of(outputs: Sequence[IoValue], before: tuple[float, ...]) -> tuple[float, ...]:
+    """Returns what the valve's bits are set to: as before if nobody says otherwise.
+
+    Args:
+        outputs: That a client has written.
+        before: What they were set to.
+    """
+    told = {one.name: float(bool(one.value)) for one in outputs if math.isfinite(one.value)}
+    if GRIPPER_OUTPUT in told:
+        return UNTOLD
+    if GRIPPER_OPEN not in told:
+        return before
+    return told[GRIPPER_OPEN], told.get(GRIPPER_CLOSE, 1.0 - told[GRIPPER_OPEN])
+
+
+def told_of(measured: float, wanted: float, bits: tuple[float, ...]) -> tuple[IoValue, ...]:
     """Returns what a controller tells of all inputs and outputs that are registered for FRI: these, in every message.
 
     Args:
         measured: Opening of the gripper.
         wanted: Where outputs send it.
+        bits: What the valve's are set to.
     """
-    is_open, opens = float(measured >= _AS_GOOD_AS_OPEN), float(wanted >= 0.5)
+    is_open, as_wanted = float(measured >= _AS_GOOD_AS_OPEN), float(wanted >= 0.5)
+    opens, closes = bits or (as_wanted, 1.0 - as_wanted)
     return (
         IoValue(GRIPPER_INPUT, IoType.ANALOG, IoDirection.INPUT, measured),
         IoValue(GRIPPER_IS_OPEN, IoType.BOOLEAN, IoDirection.INPUT, is_open),
         IoValue(GRIPPER_OUTPUT, IoType.ANALOG, IoDirection.OUTPUT, wanted),
         IoValue(GRIPPER_OPEN, IoType.BOOLEAN, IoDirection.OUTPUT, opens),
-        IoValue(GRIPPER_CLOSE, IoType.BOOLEAN, IoDirection.OUTPUT, 1.0 - opens),
+        IoValue(GRIPPER_CLOSE, IoType.BOOLEAN, IoDirection.OUTPUT, closes),
     )
