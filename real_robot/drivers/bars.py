@@ -33,10 +33,11 @@ class Bar(IntEnum):
     RESTARTED = 29
     TWO_PROGRAMS = 30
     FOREIGN = 31
+    PERIOD = 32
 
 
 # Bars under which commands are followed all the same: those arms are brought to rest by them.
-FOLLOWED = (Bar.QUALITY, Bar.STRAYED, Bar.OPERATION_MODE)
+FOLLOWED = (Bar.QUALITY, Bar.STRAYED, Bar.OPERATION_MODE, Bar.CLOCK, Bar.TWO_PROGRAMS)
 
 IN_WORDS = {
     Bar.NONE: "it takes commands",
@@ -60,6 +61,7 @@ IN_WORDS = {
     Bar.RESTARTED: "its driver program was started anew",
     Bar.TWO_PROGRAMS: "two driver programs speak for it",
     Bar.FOREIGN: "somebody else commands it, so nothing is sent to it",
+    Bar.PERIOD: "its controller wants commands in another period than this program was told",
 }
 
 

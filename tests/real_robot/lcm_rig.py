@@ -51,7 +51,10 @@ class LcmRig(KukaRig):
         return [(one.period, one.passed_on, np.array(row)) for one in commands_in(data) if (row := one.row())]
 
     def assert_within_limits(self, prefix: str = USUAL) -> None:
-        """Holds all commands that moved the first arm of a program against the limits: positions, and steps between them."""
+        """Holds all commands that moved the first arm of a program against the limits: positions, steps, and their changes.
+
+        Where commands are missing only the position counts: the arm was let go, or they were lost on their way.
+        """
         hinges = np.arange(7)
         lower, upper, velocity = (values[hinges] for values in (self.limits.lower, self.limits.upper, self.limits.velocity))
         found = [one for one in self.sent(prefix) if one[1]]
@@ -63,3 +66,14 @@ class LcmRig(KukaRig):
         follows = np.diff(periods) == 1
         assert (np.diff(periods) >= 0).all()
         assert (np.abs(np.diff(path, axis=0))[follows] <= velocity * PERIOD + 1e-9).all()
+        self._assert_gentle(path, follows[1:] & follows[:-1])
+
+    def assert_gentle(self, since: int) -> None:
+        """Holds changes of steps of all commands since one against the limits, however long nothing was sent between them."""
+        path = np.array([row[:7] for _, _, row in self.sent()[since:]])
+        self._assert_gentle(path, np.ones(len(path) - 2, dtype=np.bool_))
+
+    def _assert_gentle(self, path: Vector, where: NDArray[np.bool_]) -> None:
+        changes = np.abs(np.diff(path, n=2, axis=0))[where]
+        assert len(changes)
+        assert (changes <= self.limits.acceleration[:7] * PERIOD**2 + 1e-9).all()

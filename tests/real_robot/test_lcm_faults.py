@@ -140,13 +140,13 @@ def test_what_tells_nothing_usable_is_a_fault_and_afterwards_the_arm_goes_on_fro
     ("fault", "count", "words"),
     [
         ("backwards", 1, "the time of its driver program has gone backwards"),
-        ("push", 1, "the arm is far from where it was commanded to be"),
+        ("push", 20, "the arm is far from where it was commanded to be"),
         ("twin", 1, "two driver programs speak for it"),
         ("foreign", 5, "somebody else commands it, so nothing is sent to it"),
     ],
 )
 def test_what_people_have_to_look_at_is_a_fault_at_once(rig: LcmRig, fault: str, count: int, words: str) -> None:
-    goal = rig.moving()
+    goal, before = rig.moving(), len(rig.sent())
     rig.emulator.fault("arm", fault, count)
     rig.until(lambda state: state.mode is Mode.FAULT, 3)
     assert words in rig.words()
@@ -156,7 +156,52 @@ def test_what_people_have_to_look_at_is_a_fault_at_once(rig: LcmRig, fault: str,
         assert len(rig.sent()) == before
         rig.begin()  # A reset while the cause lasts is none.
         assert rig.cycle().mode is Mode.FAULT
+    else:
+        rig.cycle(22)
+        rig.assert_gentle(before - 3)  # It brakes on its way.
     assert_goes_on_from_where_it_stands(rig, goal)
+
+
+def test_a_motion_that_begins_anew_in_another_period_is_not_followed(rig: LcmRig) -> None:
+    rig.moving()
+    for fault, count in (("leave", 0), ("period", 5), ("restart", 0)):
+        rig.emulator.fault("arm", fault, count)
+    rig.cycle(40)
+    assert "its controller wants commands in another period than this program was told" in rig.words()
+    before = len(rig.sent())
+    rig.begin()  # A reset while the cause lasts is none.
+    rig.want(rig.state.command + 0.3)
+    assert rig.cycle(20).mode is Mode.FAULT
+    assert np.ptp([row for _, _, row in rig.sent()[before:]], axis=0).max() < 1e-9
+    rig.emulator.fault("arm", "period", 10)
+    rig.cycle(5)
+    rig.begin()
+    rig.moving()
+    assert rig.state.mode is Mode.RUN
+
+
+def test_zeros_are_not_where_an_arm_was_commanded_to_be(rig: LcmRig) -> None:
+    rig.moving()
+    for fault, count in (("leave", 0), ("zeros", 60), ("restart", 0)):
+        rig.emulator.fault("arm", fault, count)
+    rig.cycle(30)
+    before = len(rig.sent())
+    rig.begin()
+    assert rig.cycle(20).mode is Mode.FAULT
+    assert "its controller is in no motion that takes commands" in rig.words()
+    assert len(rig.sent()) == before
+    assert np.abs([row[3] for _, _, row in rig.sent()]).min() > 1.0
+
+
+def test_at_a_load_the_program_gives_up_which_is_a_fault(rig: LcmRig) -> None:
+    goal = rig.moving()
+    rig.emulator.fault("arm", "load", 61)
+    rig.until(lambda state: state.mode is Mode.FAULT, 14)
+    assert "the port of an arm is gone (arm)." in rig.words()
+    assert rig.emulator.report()["arm"].ended == "arm is in an unsafe state"
+    rig.emulator.fault("arm", "load", 0)
+    rig.emulator.fault("arm", "revive")
+    assert_goes_on_from_where_it_stands(rig, goal, 120)
 
 
 def test_a_program_that_ends_and_comes_back_is_not_spoken_to_before_it_may_be(rig: LcmRig) -> None:
@@ -241,7 +286,7 @@ def test_whatever_happens_what_arrives_is_within_the_limits_and_gives_no_cause_f
     @settings(max_examples=8, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.lists(STEP, min_size=3, max_size=8))
     def play(steps: list[tuple[str, int, int]]) -> None:
-        rig.loop.brake()
+        rig.rest()
         rig.new_world()
         rig.begin()
         rig.cycle(2)
@@ -251,6 +296,7 @@ def test_whatever_happens_what_arrives_is_within_the_limits_and_gives_no_cause_f
                 rig.emulator.fault("arm", kind, cycles)
                 rig.emulator.fault("arm", "release")
             elif kind == "begin":
+                rig.rest()
                 rig.begin()
             elif kind != "wait":
                 spread = 9.0 if kind == "jumps" else 0.5

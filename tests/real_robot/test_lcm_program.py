@@ -163,7 +163,8 @@ def test_lies_are_told_as_often_as_was_asked_for() -> None:
     robot.period(2)
     status = robot.program.status()
     honest = IIWA_STATUS.decode(lies.told(status))
-    for kind, member in (("backwards", "utime"), ("nan", "joint_position_measured"), ("push", "joint_position_measured")):
+    joints = [f"joint_position_{name}" for name in ("measured", "measured", "commanded")]
+    for kind, member in zip(("backwards", "nan", "push", "zeros"), ("utime", *joints), strict=True):
         lies.plan(kind, 1)
         assert IIWA_STATUS.decode(lies.told(status))[member] != honest[member]
         assert IIWA_STATUS.decode(lies.told(status))[member] == honest[member]
@@ -299,8 +300,9 @@ def test_a_command_that_is_far_from_the_last_or_no_number_is_never_taken() -> No
     [
         (report(commanded=0.1, measured=0.1), Bar.IGNORED, 0.1),
         (report(commanded=0.35, measured=0.3), Bar.IGNORED, 0.35),
-        (report(commanded=0.28, measured=-0.1), Bar.STRAYED, 0.28),
+        (report(commanded=0.28, measured=-0.1), Bar.STRAYED, 0.3),  # It is not the controller's doing: commands stay.
         (report(commanded=0.28, measured=0.25, ipo=math.nan), Bar.NO_MOTION, 0.25),
+        (report(commanded=0.0, measured=0.25), Bar.NO_MOTION, 0.25),  # Zeros are not where it was commanded to be.
     ],
 )
 def test_an_arm_that_does_something_else_begins_anew_where_its_controller_has_it(

@@ -62,9 +62,6 @@ class LcmArm:
             if was_in_motion:
                 self._notice(Bar.NO_MOTION)
             self.let_go()
-        elif self._strayed:
-            self.let_go()
-            self._notice(Bar.STRAYED)
         elif not was_in_motion:
             self.enter()
         elif not self._led:
@@ -72,11 +69,15 @@ class LcmArm:
         elif not self._does_as_told(report.commanded):
             self.let_go()
             self._notice(Bar.IGNORED)
+        if self._strayed:
+            self._notice(Bar.STRAYED)  # Its commands go on: what it was commanded lags behind them, and is no place to begin.
 
     @property
     def _strayed(self) -> bool:
         told = self.report
-        return told is not None and bool(np.abs(told.measured - told.commanded).max() > _STRAYED_RAD)
+        if told is None or not told.in_motion:
+            return False
+        return bool(np.abs(told.measured - told.commanded).max() > _STRAYED_RAD)
 
     def _does_as_told(self, commanded: Vector) -> bool:
         sent = np.array(self._sent_lately)

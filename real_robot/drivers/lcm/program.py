@@ -111,7 +111,8 @@ class DrakeProgram:
     @property
     def _refusal(self) -> Bar:
         """What keeps commands from all of its arms."""
-        return max(Bar.NONE if self.ready else Bar.UNSYNCHRONISED, Bar.FOREIGN if self._foreign else Bar.NONE)
+        lasting = {Bar.UNSYNCHRONISED: not self.ready, Bar.FOREIGN: self._foreign, Bar.PERIOD: not self._keeps_period}
+        return max((bar for bar, lasts in lasting.items() if lasts), default=Bar.NONE)
 
     def take_bars(self) -> dict[str, Bar]:
         """Returns what keeps commands from each arm; what has only happened since the last time is told once."""
@@ -134,8 +135,8 @@ class DrakeProgram:
         asked, self.pending = self.pending, False
         if not asked or self._read_only or not self.ready or self._foreign:
             return []
-        if not any(arm.in_motion for arm in self.arms):
-            return []
+        if not any(arm.in_motion for arm in self.arms) or not all(arm.report and arm.report.spoken for arm in self.arms):
+            return []  # For an arm that was never heard nobody knows a row.
         told = [arm.name for arm in self.arms if arm.offer(positions[arm.name])]
         # The program wants a row for each arm: one that takes no commands is told to be where it is.
         row = np.concatenate([arm.anchor for arm in self.arms])
@@ -156,12 +157,17 @@ class DrakeProgram:
                 f"{about} no driver program speaks. Does drake-iiwa-driver run, has its controller's application been started, "
                 "and is interface this computer's address on LCM's network?"
             )
-        period_us, wanted_us = self.inbox.period_us, 1e6 * self._period_s
-        if not period_us:
+        if not self.inbox.period_us:
             return f"{about} the time of the driver program does not go on."
-        if abs(period_us - wanted_us) > _PERIOD_TOLERANCE * wanted_us:
+        if not self._keeps_period:
             return (
-                f"{about} the driver program makes a step every {1e-3 * period_us:g} ms; this driver's period is "
-                f"{1e-3 * wanted_us:g} ms. Change one of them."
+                f"{about} the driver program makes a step every {1e-3 * self.inbox.period_us:g} ms; this driver's period is "
+                f"{1e3 * self._period_s:g} ms. Change one of them."
             )
         return ""
+
+    @property
+    def _keeps_period(self) -> bool:
+        """Whether it makes a step as often as commands are made, as far as that is known."""
+        period_us, wanted_us = self.inbox.period_us, 1e6 * self._period_s
+        return not period_us or abs(period_us - wanted_us) <= _PERIOD_TOLERANCE * wanted_us

@@ -46,10 +46,19 @@ class ArmReport:
     external: Vector
 
     @property
+    def spoken(self) -> bool:
+        """Whether the arm's controller was ever heard by its program; until then there are zeros everywhere."""
+        return bool(self.measured.any() or self.torque.any() or self.ipo.any())
+
+    @property
     def in_motion(self) -> bool:
-        """Whether the controller is in a motion that takes commands; an arm that has never spoken has zeros everywhere."""
-        spoken = self.measured.any() or self.torque.any() or self.ipo.any()
-        return bool(spoken and np.isfinite(self.ipo).all())
+        """Whether the controller is in a motion that takes commands, and tells what it was commanded."""
+        return bool(self.spoken and self.tells_command and np.isfinite(self.ipo).all())
+
+    @property
+    def tells_command(self) -> bool:
+        """Whether it is known what it was commanded: zeros, unless the arm is there, tell nothing."""
+        return bool(self.commanded.any() or not self.measured.any())
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,13 +7,16 @@ from stringline.datasets.names import unknown_name
 from stringline.real_robot.drivers.fri.monitoring import Joints
 from stringline.real_robot.drivers.lcm.drake_types import IIWA_STATUS
 
-LIES = ("freeze", "backwards", "nan", "joints", "push")
+LIES = ("freeze", "backwards", "nan", "joints", "push", "zeros")
 _BACKWARDS_US = 1_000_000
 _PUSH_RAD = 0.5
 
 
 class Lies:
-    """Changes the next statuses: their time stands still or goes backwards, a joint is no number, is missing, or was pushed."""
+    """Changes the next statuses.
+
+    Their time stands still or goes backwards; a joint is no number, is missing, or was pushed; what was commanded is all zeros.
+    """
 
     def __init__(self) -> None:
         self._left: Counter[str] = Counter()
@@ -31,9 +34,10 @@ class Lies:
 
     def told(self, status: dict[str, int | Joints]) -> bytes:
         """Returns the message that is told instead of a status."""
-        utime, measured = status["utime"], status["joint_position_measured"]
+        utime, measured, commanded = status["utime"], status["joint_position_measured"], status["joint_position_commanded"]
         assert isinstance(utime, int)
         assert isinstance(measured, tuple)
+        assert isinstance(commanded, tuple)
         if self._takes("freeze"):
             utime = self._utime
         self._utime = utime
@@ -43,7 +47,9 @@ class Lies:
             measured = (math.nan, *measured[1:])
         if self._takes("push"):
             measured = (measured[0] + _PUSH_RAD, *measured[1:])
-        rows = {**status, "utime": utime, "joint_position_measured": measured}
+        if self._takes("zeros"):
+            commanded = (0.0,) * len(commanded)
+        rows = {**status, "utime": utime, "joint_position_measured": measured, "joint_position_commanded": commanded}
         if self._takes("joints"):
             rows = {name: row[:-1] if isinstance(row, tuple) else row for name, row in rows.items()}
         return IIWA_STATUS.encode(rows)

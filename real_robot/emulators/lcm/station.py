@@ -176,10 +176,10 @@ class Station:
             arm: Of the controller that is meant, where one is.
             kind: One of the connection (`drop`, `late`, `duplicate`, `reorder`, `corrupt`) for the next datagrams, with
                 `command_` before it for the next commands; `cut` and `mend` it; a lie in the next statuses (`freeze`,
-                `backwards`, `nan`, `joints`, `push`); for the next periods, `foreign` commands, or a `twin` that publishes the
-                same statuses; `crash` the program and `revive` it; or what a controller of FRI knows: `stop`, `release`,
-                `leave`, `restart`, `t1`, `t2`, `aut`.
-            count: Of datagrams, statuses or periods, at least 1.
+                `backwards`, `nan`, `joints`, `push`, `zeros`); for the next periods, `foreign` commands, or a `twin` that
+                publishes the same statuses; `crash` the program and `revive` it; or what a controller of FRI knows: `stop`,
+                `release`, `leave`, `restart`, `t1`, `t2`, `aut`, `period`, `load`.
+            count: Of datagrams, statuses or periods, at least 1; or as a controller takes it.
 
         Raises:
             ValueError: There is no such fault.
