@@ -3,15 +3,18 @@
 import dataclasses
 import socket
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.command import SafeCommand
 from stringline.real_robot.drivers.bars import FIRST_STOP, Bar, describe_bar
 from stringline.real_robot.drivers.driver import RobotNotReadyError
+from stringline.real_robot.drivers.fri import driver as fri_driver
 from stringline.real_robot.drivers.fri.arm import FriArm
 from stringline.real_robot.drivers.fri.command import Command
 from stringline.real_robot.drivers.fri.driver import FriDriver
@@ -31,13 +34,17 @@ from stringline.real_robot.drivers.fri.inbox import Inbox
 from stringline.real_robot.drivers.fri.io_value import IoValue
 from stringline.real_robot.drivers.fri.link import FriLink, address_of
 from stringline.real_robot.drivers.fri.monitoring import Monitoring
-from stringline.real_robot.drivers.fri.playback import Playback
+from stringline.real_robot.drivers.fri.playback import CHANGE_SHARE, SPEED_SHARE, Playback
 from stringline.real_robot.drivers.fri.session import bar_of
 from stringline.real_robot.drivers.fri.versions import version_of
+from stringline.real_robot.limits import SafetyLimits
+from stringline.real_robot.reasons import Mode
+from stringline.real_robot.safety import SafetyFilter
 
 Vector = NDArray[np.float64]
 
 PERIOD = 0.01
+HOME = tuple(IIWA14.home[:7].tolist())
 PLACE = tuple(0.1 * index for index in range(7))
 ELSEWHERE = tuple(0.1 * index + 0.02 for index in range(7))
 ACTIVE = Monitoring(
@@ -445,8 +452,10 @@ def test_old_messages_and_doubles_are_left_out_and_a_new_session_is_not() -> Non
     assert not take(1, 61, measured=(*PLACE[:6], np.nan))
     assert not take(1, 61, ipo=())
     assert not take(1, 61, receive_multiplier=0)
+    assert not take(1, 61, external_torque=())
+    assert not take(1, 61, external_torque=(*PLACE[:6], np.nan))
     assert not take(1, 61, joints=6)
-    assert inbox.broken == 5
+    assert inbox.broken == 7
     assert "The arm has 6 joints; expected are 7" in inbox.complaint
 
 
@@ -492,6 +501,10 @@ def come_up(driver: FriDriver) -> None:
         (lambda controller: None, "no controller speaks"),
         (lambda controller: controller.send(b"hello"), "what comes in is not FRI 1.15 of an LBR"),
         (lambda controller: controller.say(send_period_ms=5), "an answer every 5 ms; this driver's period is 10 ms"),
+        (
+            lambda controller: controller.send(dataclasses.replace(ACTIVE, commanded=()).to_bytes(version_of("2.5"))),
+            "does not tell what it was commanded, as FRI 1.15 does. Is it 2.x",
+        ),
         (
             lambda controller: controller.say(session=SessionState.MONITORING_WAIT),
             "arm takes no commands: the session is MONITORING_WAIT",
@@ -544,6 +557,59 @@ def test_whoever_only_reads_is_told_why_an_arm_could_not_be_moved(
     assert driver.notes == notes
     driver.close()
     controller.close()
+
+
+class VirtualWorld:
+    """Two controllers with a time of their own, in which nothing else happens while a driver waits."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.controllers = [Controller(), Controller()]
+        self.now, self._due = 0.0, [0.0, 0.4 * PERIOD]
+        self.at, self.silent = [np.array(HOME)] * 2, False
+        self.path: list[Vector] = []
+        monkeypatch.setattr(fri_driver, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(fri_driver, "select", SimpleNamespace(select=self._wait))
+
+    def _wait(self, *given: Any) -> None:
+        due = min(self._due)
+        self.now, until = max(self.now, min(due, self.now + given[3])), self.now + given[3]
+        if due > until:
+            return
+        place = self._due.index(due)
+        controller, self._due[place] = self.controllers[place], due + PERIOD
+        while (command := controller.heard()) is not None:
+            self.at[place] = np.array(command.position)
+        if place:
+            self.path.append(self.at[place])
+        elif self.silent:
+            return
+        told = tuple(self.at[place].tolist())
+        controller.say(measured=told, commanded=told, ipo=HOME, external_torque=(0.0,) * 7)
+
+
+def test_when_the_first_arm_falls_silent_the_second_brakes_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = VirtualWorld(monkeypatch)
+    ports = dict(zip(("left", "right"), (controller.port for controller in world.controllers), strict=True))
+    limits = SafetyLimits.of(IIWA14_BIMANUAL, speed_share=0.25, acceleration=5.0, soft_start_s=0.0)
+    keeper, target = SafetyFilter(IIWA14_BIMANUAL, limits, PERIOD), IIWA14_BIMANUAL.home.copy()
+    target[8] += 2.0
+    driver = FriDriver(ports)
+    try:
+        come_up(driver)
+        keeper.start(driver.read(lambda: world.now), 0)
+        for cycle in range(90):
+            world.silent = cycle >= 30
+            driver.write(keeper.step(target, driver.read(lambda: world.now), world.now))
+    finally:
+        driver.close()
+        for controller in world.controllers:
+            controller.close()
+    assert keeper.mode is Mode.FAULT
+    steps = np.diff([position[0] for position in world.path])
+    fastest, change = limits.velocity[8] * PERIOD, limits.acceleration[8] * PERIOD**2
+    assert steps.max() == pytest.approx(fastest)
+    assert np.abs(np.diff(steps)).max() <= CHANGE_SHARE * change + SPEED_SHARE * fastest + 1e-9
+    assert steps[-1] == 0.0
 
 
 def test_only_what_the_filter_made_is_sent() -> None:

@@ -5,6 +5,7 @@ there on a command must be near the one before; one that is not is never sent, w
 lost, commands begin anew at the last one that the controller took: what was lost is never caught up with.
 """
 
+import math
 from collections.abc import Collection
 
 import numpy as np
@@ -104,7 +105,7 @@ class FriArm:
             if _active(last) and (bar := bar_of(message, self._modes)) >= FIRST_STOP:
                 self._notice(bar)  # The motion has ended; another may have begun before anybody asks.
         self._place(message, last)
-        if np.abs(measured - self._last).max() > _STRAYED_RAD:
+        if self._strayed:
             self._notice(Bar.STRAYED)
         if isinstance(self.gripper, OutputGripper):
             self.gripper.hear(message.inputs)
@@ -123,6 +124,16 @@ class FriArm:
         elif missed is not None:
             self._begin_at(missed)
             self._notice(Bar.MISSED)
+
+    @property
+    def _strayed(self) -> bool:
+        return self.message is not None and bool(np.abs(np.array(self.message.measured) - self._last).max() > _STRAYED_RAD)
+
+    @property
+    def keeps_period(self) -> bool:
+        """Whether its controller wants an answer as often as commands are made, as far as it has said."""
+        told_s = 0.0 if self.message is None else self.message.answer_period_s
+        return not told_s or math.isclose(told_s, self._period_s)
 
     def _begin_at(self, position: Vector) -> None:
         self._last, self._playback = position, Playback(position)
@@ -150,7 +161,10 @@ class FriArm:
     @property
     def refusal(self) -> Bar:
         """What its controller says that keeps commands from it, whether it is moved or only read."""
-        return Bar.IDLE if self.message is None else bar_of(self.message, self._modes)
+        if self.message is None:
+            return Bar.IDLE
+        lasting = {Bar.STRAYED: self._strayed, Bar.PERIOD: not self.keeps_period}
+        return max(bar_of(self.message, self._modes), Bar.NONE, *(bar for bar, lasts in lasting.items() if lasts))
 
     def offer(self, position: Vector, opening: float) -> None:
         """Takes the filter's command of this cycle; one that is far from the last is refused.

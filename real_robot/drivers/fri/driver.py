@@ -4,7 +4,6 @@ The first arm gives the beat: a read waits for its message, and its answer leave
 others answer in the beat of their own controllers, at once, and go along the path of the filter's commands a little behind it.
 """
 
-import math
 import select
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -85,7 +84,7 @@ class FriDriver:
         self._taps: Sequence[Tap] = ()
         self._links = [FriLink(port, self._controllers.get(name)) for name, port in self._ports.items()]
         self._arms: list[FriArm] = []
-        self._time = 0.0
+        self._time = self._deadline = 0.0
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -159,12 +158,13 @@ class FriDriver:
                 f"{about} no controller speaks. Does its application run, is this address its remote host, and does a firewall "
                 "let UDP in?"
             )
-        period_ms = message.send_period_ms * message.receive_multiplier
-        if period_ms and not math.isclose(1e-3 * period_ms, self._period_s):
+        if not arm.keeps_period:
             return (
-                f"{about} the controller wants an answer every {period_ms} ms; this driver's period is "
+                f"{about} the controller wants an answer every {1e3 * message.answer_period_s:g} ms; this driver's period is "
                 f"{1e3 * self._period_s:g} ms. Change one of them."
             )
+        if version_of(self._version).echoes and not message.commanded:
+            return f"{about} it does not tell what it was commanded, as FRI {self._version} does. Is it 2.x? Set version."
         return ""
 
     def _gripper_problems(self, arm: FriArm) -> list[str]:
@@ -208,9 +208,9 @@ class FriDriver:
             clock: Stamps the end of the read, in seconds.
         """
         beat = self._arms if self._together else self._arms[:1]
-        deadline = time.monotonic() + self._timeout_s
+        self._deadline = self._patience(beat, time.monotonic())
         self._collect()
-        while not all(arm.pending for arm in beat) and self._wait(deadline):
+        while not all(arm.pending for arm in beat) and self._wait(self._deadline):
             self._answer_others()
         if any(arm.fresh or arm.pending for arm in self._arms):
             self._time = clock()
@@ -219,6 +219,13 @@ class FriDriver:
             arm.fresh = False
             arm.gripper.read()
         return self._state()
+
+    def _patience(self, beat: Sequence[FriArm], now: float) -> float:
+        """Returns until when to wait for the beat; where it is missing, a period at a time: the others go on in their own."""
+        if not any(arm.misses for arm in beat):
+            return now + self._timeout_s
+        next_s = max(self._deadline + self._period_s, now + self._period_s / 2)
+        return min(next_s, now + self._timeout_s)
 
     def _state(self) -> ArmState:
         rows, efforts, anchors = [], [], []
@@ -235,7 +242,7 @@ class FriDriver:
             position=position,
             velocity=velocity,
             effort=np.concatenate(efforts),
-            servo_error=np.array([0] * len(self._arms) + [one.error for one in telling], dtype=np.uint8),
+            servo_error=np.array([0] * len(self._arms) + [one.error for one in telling], dtype=np.uint16),
             servo_misses=np.array([arm.misses for arm in self._arms] + [one.misses for one in telling], dtype=np.int32),
             lost=np.array([arm.link.lost or arm.misses >= _LOST_AFTER for arm in self._arms]),
             barred=np.array([arm.take_bar() for arm in self._arms], dtype=np.uint8),

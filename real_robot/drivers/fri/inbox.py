@@ -67,7 +67,7 @@ def seven_joints(message: Monitoring) -> str:
 
 def finite_numbers(message: Monitoring) -> str:
     """What commands are made from are numbers."""
-    rows = {"measured position": message.measured, "external torque": message.external_torque or (0.0,) * JOINTS}
+    rows = {"measured position": message.measured, "external torque": message.external_torque}
     if message.session in _COMMANDING:
         rows["position of the interpolator"] = message.ipo
     wrong = (f"The {name} is {row}; expected are {JOINTS} finite numbers." for name, row in rows.items() if not usable(row))

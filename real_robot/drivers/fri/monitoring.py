@@ -76,6 +76,11 @@ class Monitoring:
     overlay: Overlay = Overlay.NONE
     tracking: float = 0.0
 
+    @property
+    def answer_period_s(self) -> float:
+        """Seconds between two answers that it wants; 0: it does not say."""
+        return 1e-3 * self.send_period_ms * self.receive_multiplier
+
     @classmethod
     def of(cls, version: FriVersion, data: bytes) -> Self:
         """Reads a datagram.
