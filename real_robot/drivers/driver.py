@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,14 @@ from stringline.real_robot.command import SafeCommand
 
 Vector = NDArray[np.float64]
 
-# Bits of `ArmState.servo_error` beyond those of the servo's own hardware error register.
+# Bits of `ArmState.servo_error` beyond those of the servo's own hardware error register; the last three are of grippers.
 TORQUE_LOST = 0x02
 WATCHDOG_EXPIRED = 0x40
 NOT_FOLLOWING = 0x80
+STARTED_ANEW = 0x100
+NOT_ALONE = 0x200
+
+Errors = NDArray[np.unsignedinteger[Any]]
 
 
 class RobotNotReadyError(ValueError):
@@ -38,8 +42,8 @@ class ArmState:
         position: (J,) rad, and opening of the grippers.
         velocity: (J,) rad/s and openings/s.
         effort: (J,) Nm, and N of the grippers; from the motor current.
-        servo_error: (S,) uint8 per servo: its hardware error register, `TORQUE_LOST`, `WATCHDOG_EXPIRED`,
-            `NOT_FOLLOWING`.
+        servo_error: (S,) at most 16 bits per servo: its hardware error register, `TORQUE_LOST`, `WATCHDOG_EXPIRED`,
+            `NOT_FOLLOWING`, `STARTED_ANEW`, `NOT_ALONE`.
         servo_misses: (S,) int32 reads in a row that this servo left unanswered; one that tells its state by itself, and more
             rarely, left out so many turns.
         lost: (A,) bool per arm: its port is gone.
@@ -54,7 +58,7 @@ class ArmState:
     position: Vector
     velocity: Vector
     effort: Vector
-    servo_error: NDArray[np.uint8]
+    servo_error: Errors
     servo_misses: NDArray[np.int32]
     lost: NDArray[np.bool_]
     temperature: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))

@@ -230,7 +230,7 @@ class LcmDriver:
             position=position,
             velocity=velocity,
             effort=effort,
-            servo_error=np.array([0] * len(programs) + [one.error for one in telling], dtype=np.uint8),
+            servo_error=np.array([0] * len(programs) + [one.error for one in telling], dtype=np.uint16),
             servo_misses=np.array([one.misses for one in programs] + [one.misses for one in telling], dtype=np.int32),
             lost=np.array([program.link.lost or program.lost for program in programs]),
             barred=np.array(list(self._bars().values()), dtype=np.uint8),
