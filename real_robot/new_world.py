@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.emulators.fri.client import FriEmulator
+from stringline.real_robot.reasons import Reason
 
 
 def begin_world(emulator: Emulator, device: DeviceProcess, seed: int, options: Mapping[str, float]) -> None:
     """Makes the world of that seed.
 
     Arms with controllers of their own are taken out of their motions by that, which is a fault. So they are let go before, and
-    armed again where they then stand.
+    armed again where they then stand. What the old world leaves behind is cleared when the next episode begins.
 
     Args:
         emulator: Of the arms, by the clock.
@@ -22,10 +23,11 @@ def begin_world(emulator: Emulator, device: DeviceProcess, seed: int, options: M
     Raises:
         RobotNotReadyError: A controller does not take commands again.
     """
-    if not isinstance(emulator, FriEmulator):
+    if isinstance(emulator, FriEmulator):
+        device.begin()  # Brakes.
+        device.disarm()
         emulator.begin(seed, options)
-        return
-    device.begin()  # Brakes.
-    device.disarm()
-    emulator.begin(seed, options)
-    device.arm()
+        device.arm()
+    else:
+        emulator.begin(seed, options)
+    device.told = ~Reason(0)  # Whoever asks for a new world knows that the old one has ended.
