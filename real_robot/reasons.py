@@ -7,7 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.real_robot.drivers.bars import FIRST_STOP, describe_bar
-from stringline.real_robot.drivers.driver import NOT_FOLLOWING, TORQUE_LOST, WATCHDOG_EXPIRED
+from stringline.real_robot.drivers.driver import (
+    NOT_ALONE,
+    NOT_FOLLOWING,
+    STARTED_ANEW,
+    TORQUE_LOST,
+    WATCHDOG_EXPIRED,
+    Errors,
+)
 
 
 class Mode(IntEnum):
@@ -77,6 +84,8 @@ _BITS = {
     0x20: "overload",
     WATCHDOG_EXPIRED: "bus watchdog expired",
     NOT_FOLLOWING: "it does not go where it is sent",
+    STARTED_ANEW: "its driver program was started anew, and is sent nowhere until a reset",
+    NOT_ALONE: "it is silent, and somebody else speaks in its place",
 }
 
 
@@ -95,7 +104,7 @@ def describe(
     *,
     servos: Sequence[str],
     arms: Sequence[str],
-    servo_error: NDArray[np.uint8],
+    servo_error: Errors,
     servo_misses: NDArray[np.int32],
     lost: NDArray[np.bool_],
     barred: NDArray[np.uint8] | None = None,

@@ -18,7 +18,7 @@ from tests.real_robot.network_namespace import own_network
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.real_robot.device_state import DeviceState
-from stringline.real_robot.drivers.driver import NOT_FOLLOWING, RobotNotReadyError
+from stringline.real_robot.drivers.driver import NOT_ALONE, NOT_FOLLOWING, STARTED_ANEW, RobotNotReadyError
 from stringline.real_robot.drivers.fri.driver import FriDriver
 from stringline.real_robot.drivers.grippers.wsg import COMMAND_CHANNEL, STATUS_CHANNEL, SchunkWsg, WsgGripper
 from stringline.real_robot.drivers.lcm.drake_types import SCHUNK_COMMAND, SCHUNK_STATUS
@@ -53,7 +53,8 @@ class FarEnd:
         self.link.publish(STATUS_CHANNEL, SCHUNK_STATUS.encode({"utime": self.utime, **values}))
 
     def heard(self) -> list[dict[str, Any]]:
-        return [SCHUNK_COMMAND.decode(message.payload) for message in self.link.receive()]
+        batches = iter(self.link.receive, [])
+        return [SCHUNK_COMMAND.decode(message.payload) for messages in batches for message in messages]
 
 
 @pytest.fixture
@@ -179,14 +180,36 @@ def test_old_states_and_those_of_somebody_else_are_left_out(
     assert (gripper.read().opening, gripper.strangers) == (0.1, 1)
     assert f"Somebody else speaks on the channel of {SERVO}" in caplog.text
     assert gripper.wanted == 0.9
-    far.tell(22.0, later_us=-2_000_000)  # It was started anew, or somebody has set its clock back.
-    assert (gripper.read().opening, gripper.wanted) == (0.2, 0.2)
-    gripper.command(0.9)
+    for _ in range(12):
+        assert gripper.read().error == 0
+    other.tell(33.0)  # The first one is silent, but this one is another.
+    assert (gripper.read().opening, gripper.strangers, gripper.state.error) == (0.1, 2, NOT_ALONE)
+    far.tell(22.0)
+    assert (gripper.read().opening, gripper.stale, gripper.state.misses, gripper.state.error) == (0.2, 2, 0, 0)
+
+
+@pytest.mark.parametrize("clock_set_back", [False, True])
+def test_a_gripper_whose_driver_was_started_anew_is_sent_nowhere_but_near(
+    make: Make, far: FarEnd, other: FarEnd, *, clock_set_back: bool
+) -> None:
+    gripper, again = make(), far if clock_set_back else other
+    far.tell(11.0)
+    gripper.read()
+    gripper.command(0.1)
     for _ in range(12):
         gripper.read()
-    other.tell(33.0)  # The first one is silent: its driver was started anew.
-    assert (gripper.read().opening, gripper.wanted) == (0.3, 0.3)
-    assert (gripper.stale, gripper.strangers, gripper.state.misses) == (2, 1, 0)
+    again.tell(33.0, later_us=-2_000_000)
+    assert (gripper.read().opening, gripper.wanted, gripper.state.error) == (0.3, 0.3, STARTED_ANEW)
+    sent = len(far.heard())
+    for _ in range(3):
+        gripper.command(0.1)  # The filter knows nothing of that,
+        assert (gripper.wanted, gripper.read().error) == (0.3, STARTED_ANEW)
+    assert (sent, far.heard()) == (1, [])
+    assert gripper.read().error == 0
+    for opening in (0.31, 0.4):  # and begins anew there after a reset.
+        gripper.command(opening)
+    assert [one["target_position_mm"] for one in far.heard()] == pytest.approx([34.1, 44.0])
+    assert (gripper.wanted, gripper.read().error) == (0.4, 0)
 
 
 @pytest.mark.parametrize(
@@ -352,6 +375,9 @@ def test_a_gripper_that_falls_silent_is_held_and_then_a_fault_with_its_name(
     assert f"a servo does not answer ({SERVO})" in rig.words()
     rig.until(lambda state: state.mode is Mode.FAULT, 160)
     assert f"a servo does not answer ({SERVO})" in rig.words()
+    heard = emulator.gripper_report()["arm"].heard
+    rig.cycle(5)  # A driver that is started meanwhile would go at once where it is sent.
+    assert emulator.gripper_report()["arm"].heard == heard
     emulator.fault("arm", f"gripper_{end}")
     rig.until(lambda state: not state.arms.servo_misses.any(), 100)
     assert rig.state.mode is Mode.FAULT  # Until somebody resets it.
@@ -375,6 +401,42 @@ def test_fingers_that_are_jammed_are_a_fault_that_says_so_and_goes_with_its_caus
     rig.go(0.6, 60)
     assert rig.state.mode is Mode.RUN
     assert rig.state.arms.position[7] == pytest.approx(0.6, abs=0.01)
+
+
+def test_when_its_driver_was_started_anew_the_fingers_stay_until_a_reset(rig: Rig, emulator: FriEmulator, far: FarEnd) -> None:
+    rig.go(0.2, 80)
+    emulator.fault("arm", "gripper_restart", 30)
+    rig.until(lambda state: state.mode is Mode.FAULT, 50)
+    assert f"({SERVO}: its driver program was started anew, and is sent nowhere until a reset)" in rig.words()
+    far.heard()
+    rig.go(0.2, 40)
+    assert far.heard() == []
+    assert rig.state.arms.position[7] == pytest.approx(1.0, abs=0.01)
+    rig.begin()
+    rig.go(0.8, 60)
+    assert rig.state.mode is Mode.RUN
+    told = [one["target_position_mm"] for one in far.heard()]
+    assert told[0] > 108.0
+    assert np.abs(np.diff(told)).max() <= 110.0 * rig.limits.velocity[7] * PERIOD + 1e-6
+    assert rig.state.arms.position[7] == pytest.approx(0.8, abs=0.01)
+
+
+def test_a_second_gripper_is_not_taken_for_one_that_fell_silent(rig: Rig, emulator: FriEmulator, other: FarEnd) -> None:
+    rig.go(0.5, 70)
+    other.tell(99.0)
+    assert rig.cycle(5).mode is Mode.RUN
+    emulator.fault("arm", "gripper_cut")
+    for _ in range(4):
+        other.tell(99.0)
+        rig.cycle(5)
+    assert rig.state.mode is Mode.FAULT
+    assert rig.state.arms.position[7] == pytest.approx(0.5, abs=0.01)
+    rig.begin()
+    other.tell(99.0)
+    assert rig.cycle(2).mode is Mode.FAULT
+    other.tell(99.0)
+    rig.cycle()
+    assert f"({SERVO}: it is silent, and somebody else speaks in its place)" in rig.words()
 
 
 def test_an_arm_that_is_only_read_has_a_gripper_that_is_only_read(emulator: FriEmulator) -> None:

@@ -2,7 +2,8 @@
 
 That program (RobotLocomotion/drake-schunk-driver, d07fcfc, 2024) looks at the newest command and tells a status every 50 ms. It
 holds the last command for ever, passes on what is no number, bounds a target from above only, and goes on telling the last
-position when the gripper itself has fallen silent. What it lacks is made up for here.
+position when the gripper itself has fallen silent. When it is started it moves the fingers to their ends and forgets where they
+were sent. What it lacks is made up for here.
 """
 
 import logging
@@ -11,7 +12,7 @@ import select
 import time
 from dataclasses import dataclass, replace
 
-from stringline.real_robot.drivers.driver import NOT_FOLLOWING
+from stringline.real_robot.drivers.driver import NOT_ALONE, NOT_FOLLOWING, STARTED_ANEW
 from stringline.real_robot.drivers.grippers.gripper import GripperState, within
 from stringline.real_robot.drivers.lcm.drake_types import SCHUNK_COMMAND, SCHUNK_STATUS
 from stringline.real_robot.drivers.lcm.link import DEFAULT_ADDRESS, LOOPBACK, LcmLink, LcmMessage
@@ -27,6 +28,7 @@ _STRONGEST_N = 120.0  # More than any WSG 50 is built for.
 
 _NEAR_MM, _MOVED_MM = 5.0, 1.0
 _BEYOND_MM = 5.0  # A position so far outside of the stroke is in another unit, or of another gripper.
+_SILENT_TURNS = 3  # From then on the arms hold, and a driver that is started meanwhile would go at once where it is sent.
 _OLD_US = 1_000_000  # A status that is older than the last by less is one that came late; by more, its driver began anew.
 
 
@@ -130,6 +132,7 @@ class SchunkWsg:
         self._target_mm: float | None = None
         self._wanted: float | None = None
         self._still_mm, self._still = math.inf, 0
+        self._estranged, self._noticed = False, 0
 
     @property
     def wanted(self) -> float:
@@ -166,6 +169,7 @@ class SchunkWsg:
 
     def _forget(self) -> None:
         self._source, self.broken, self.strangers = None, 0, 0
+        self._estranged, self._noticed = False, 0
 
     def read(self) -> GripperState:
         """Takes what has come in."""
@@ -173,18 +177,23 @@ class SchunkWsg:
         self._collect()
         # The next one is due after a period of its own, and late after one and a half.
         misses = max(0, int(self._reads / self._reads_per_status - 0.5))
-        self.state = replace(self.state, misses=misses, error=self._error())
+        noticed, self._noticed = self._noticed, 0
+        self.state = replace(self.state, misses=misses, error=noticed | self._error())
         return self.state
 
     def command(self, opening: float) -> None:
-        """Sends it to an opening; what is no number is left out."""
+        """Sends it to an opening; what is no number is left out, and so is what is far from fingers whose driver began anew."""
         if not math.isfinite(opening):
             return
-        settings = self._settings
-        self._wanted = within(opening, self.wanted)
-        target_mm = settings.closed_mm + self._wanted * (settings.opened_mm - settings.closed_mm)
+        settings, opening = self._settings, within(opening, self.wanted)
+        range_mm = settings.opened_mm - settings.closed_mm
+        if self._estranged and abs(opening - self.wanted) * range_mm > _NEAR_MM:
+            self._noticed |= STARTED_ANEW
+            return
+        self._wanted, self._estranged = opening, False
+        target_mm = settings.closed_mm + opening * range_mm
         self._target_mm = min(target_mm, settings.stroke_mm)
-        if not self._read_only:
+        if not self._read_only and self.state.misses < _SILENT_TURNS:
             told = {"utime": time.monotonic_ns() // 1000, "target_position_mm": self._target_mm, "force": settings.force_n}
             self.link.publish(self._command_channel, SCHUNK_COMMAND.encode(told))
 
@@ -216,18 +225,23 @@ class SchunkWsg:
         return status
 
     def _is_news(self, source: Source, utime: int) -> bool:
-        """Says whether a state is of the gripper that is known, and newer than the last."""
-        known = self._source in (None, source)
-        if not known and self._reads < 2 * self._reads_per_status:
+        """Says whether a state is of the gripper that is known, and newer than the last.
+
+        Whoever speaks after a silence is that gripper again, unless another was heard beside it.
+        """
+        known, silent = self._source in (None, source), self._reads >= 2 * self._reads_per_status
+        if not known and (self.strangers or not silent):
             if not self.strangers:
                 log.warning("Somebody else speaks on the channel of %s and is not listened to: %s.", self.servo, source)
             self.strangers += 1
+            self._noticed |= NOT_ALONE if silent else 0
             return False
         if known and self._source is not None and 0 <= self._utime - utime < _OLD_US:
             self.stale += 1
             return False
         if self._source is not None and (not known or utime < self._utime):
             self._wanted = self._target_mm = None  # It was started anew, and has forgotten where it was sent.
+            self._estranged, self._noticed = True, self._noticed | STARTED_ANEW
         self._source, self._utime, self._reads = source, utime, 0
         return True
 

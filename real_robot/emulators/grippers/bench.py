@@ -29,7 +29,15 @@ class GripperBench:
         self._channels = {settings.channels(arm)[0]: arm for arm in arms}
         self._link = LcmLink(settings.address, settings.interface, settings.ttl, frozenset(self._channels))
         self._link.open()
+        self._voices = {arm: self._voice() for arm in arms}
         self.reboot()
+
+    def _voice(self) -> LcmLink:
+        """Returns a place to speak from: a driver has one for its gripper, and another one when it is started again."""
+        settings = self._settings
+        link = LcmLink(settings.address, settings.interface, settings.ttl, frozenset())
+        link.open()
+        return link
 
     def fileno(self) -> int:
         """Descriptor to wait on."""
@@ -61,13 +69,16 @@ class GripperBench:
 
     def _publish(self, arm: str, payloads: list[bytes]) -> None:
         for payload in payloads:
-            self._link.publish(self._settings.channels(arm)[1], payload)
+            self._voices[arm].publish(self._settings.channels(arm)[1], payload)
 
     def fault(self, arm: str, kind: str, count: int) -> None:
         """Begins or ends a fault of one gripper; see `EmulatedWsg.fault`."""
         if arm not in self.grippers:
             raise unknown_name("arm with a gripper", arm, self.grippers)
         self.grippers[arm].fault(kind, count)
+        if kind == "restart":
+            old, self._voices[arm] = self._voices[arm], self._voice()
+            old.close()
 
     def report(self) -> Mapping[str, Json]:
         """Returns how each gripper fared, by arm."""
@@ -75,4 +86,5 @@ class GripperBench:
 
     def close(self) -> None:
         """Leaves the group."""
-        self._link.close()
+        for link in (self._link, *self._voices.values()):
+            link.close()

@@ -17,7 +17,7 @@ from stringline.real_robot.drivers.lcm.schema import LcmDecodeError
 from stringline.real_robot.emulators.fri.network import KINDS, Road
 from stringline.real_robot.emulators.messages import Json
 
-EVENTS = ("cut", "mend", "jam", "free", "nan")
+EVENTS = ("cut", "mend", "jam", "free", "nan", "restart")
 FAULTS = (*KINDS, *EVENTS)
 
 _TASK_S = 0.05
@@ -52,7 +52,7 @@ class EmulatedWsg:
         """Is started anew: the world has put the fingers elsewhere."""
         self._worlds += 1
         self._command: tuple[float, float] | None = None
-        self._executing_mm, self._target_mm = 0.0, math.nan
+        self._executing_mm, self._target_mm, self._homing = 0.0, math.nan, 0
         self.sense(1.0, 0.0, 0.0)
 
     @property
@@ -75,6 +75,8 @@ class EmulatedWsg:
 
     def receive(self, payload: bytes) -> None:
         """Takes a message on the channel of commands; the newest counts."""
+        if self._homing:
+            return  # Nobody is there.
         self._heard += 1
         try:
             found = SCHUNK_COMMAND.decode(payload)
@@ -89,6 +91,10 @@ class EmulatedWsg:
     def tick(self) -> list[bytes]:
         """Goes on by a period and returns what is told in it."""
         self._ticks += 1
+        if self._homing:
+            self._homing -= 1
+            self._target_mm = self._stroke_mm if self._homing else math.nan
+            return []
         if self._ticks % self._ticks_per_task:
             return []
         if self._command is not None:
@@ -120,8 +126,9 @@ class EmulatedWsg:
 
         Args:
             kind: What happens to the next things it tells (`drop`, `late`, `duplicate`, `reorder`, `corrupt`, `nan`); `cut` and
-                `mend` the way to it; `jam` the fingers where they are, and `free` them.
-            count: Of things told, at least 1.
+                `mend` the way to it; `jam` the fingers where they are, and `free` them; `restart` its driver, which is silent
+                until it has opened the fingers, and then speaks from another place.
+            count: Of things told, or of periods until it speaks again, at least 1.
 
         Raises:
             ValueError: There is no such fault.
@@ -131,6 +138,8 @@ class EmulatedWsg:
                 self.out.cut = kind == "cut"
             case "jam" | "free":
                 self._jammed = kind == "jam"
+            case "restart":
+                self._homing, self._command, self._executing_mm = max(count, 1), None, 0.0
             case "nan":
                 self._nans = max(count, 1) + 1
             case _ if kind in KINDS:
