@@ -60,14 +60,6 @@ class FriRig(KukaRig):
             self.driver.tap([log.tap(place) for place in range(len(body.arms))])
         super().__init__(emulator, self.driver, body, SafetyLimits.of(body, soft_start_s=0.0, acceleration=30.0), log)
 
-    def rest(self) -> None:
-        """Brings the arms to rest, as the device process does before an episode begins."""
-        self.loop.brake()
-        for _ in range(40):
-            self.cycle()
-            if self.loop.at_rest:
-                return
-
     def log(self) -> list[Entry]:
         """Returns what was noted so far."""
         return [entry for entry in scan(Ring(self._ring).read(0)[0]) if isinstance(entry, Entry)]
@@ -284,6 +276,36 @@ def test_a_stop_is_a_fault_at_once_and_afterwards_the_arm_goes_on_from_where_it_
     rig.emulator.fault("arm", end)
     if fault != "t2":  # That alone does not end the motion.
         assert_goes_on_from_where_it_stands(rig, goal)
+
+
+def test_a_motion_that_begins_anew_in_another_period_is_not_followed(rig: FriRig) -> None:
+    rig.moving()
+    for fault, count in (("leave", 0), ("period", 5), ("restart", 0)):
+        rig.emulator.fault("arm", fault, count)
+    rig.cycle(40)
+    assert "its controller wants commands in another period than this program was told" in rig.words()
+    rig.begin()  # A reset while the cause lasts is none.
+    rig.want(rig.state.command + 0.3)
+    assert rig.cycle(20).mode is Mode.FAULT
+    assert np.ptp(rig.segments()[-1][1], axis=0).max() < 1e-9
+    rig.emulator.fault("arm", "period", 10)
+    rig.cycle(2)
+    rig.begin()
+    rig.moving()
+    rig.assert_within_limits()
+
+
+def test_a_load_that_lasts_makes_the_arm_hold_and_is_a_fault(rig: FriRig) -> None:
+    rig.moving()
+    rig.emulator.fault("arm", "load", 400)
+    assert rig.until(lambda state: state.mode is Mode.HOLD, 35) >= 30
+    assert "a joint has worked too hard for too long" in rig.words()
+    assert rig.until(lambda state: state.mode is Mode.FAULT, 130) >= 110
+    rig.emulator.fault("arm", "load", 0)
+    rig.cycle()
+    rig.begin()
+    rig.moving(by=-0.8)
+    rig.assert_within_limits()
 
 
 def test_when_one_arm_is_stopped_the_other_one_brakes_on_its_way(pair: FriRig) -> None:
