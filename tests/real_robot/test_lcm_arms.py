@@ -1,20 +1,15 @@
 """KUKA arms over LCM by configuration."""
 
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
-from tests.real_robot.demonstrations import Replay
-from tests.real_robot.network_namespace import own_network
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.arm_kinds import arm_kind, emulated_arms
 from stringline.real_robot.drivers.lcm.link import DEFAULT_ADDRESS
 from stringline.real_robot.lcm_arms import LcmArms
-from stringline.real_robot.wire_evaluation import WireEvaluation
 
 
 def robot(*overrides: str) -> dict[str, Any]:
@@ -42,33 +37,13 @@ def test_a_configuration_names_arms_behind_drake_iiwa_driver() -> None:
 
 
 def test_what_a_configuration_cannot_name_is_refused() -> None:
+    settings = robot("robot=kuka_lcm")
     for wrong, words in (
         ({"transport": "lmc"}, "no transport of KUKA arms 'lmc'. Did you mean 'lcm'"),
         ({"arms": "tow"}, "no number of KUKA arms 'tow'. Did you mean 'two'"),
         ({"driver": {"gripper": {"transport": "fri_output"}}}, "no transport of a gripper for these arms 'fri_output'"),
     ):
         with pytest.raises(ValueError, match=words):
-            arm_kind(robot("robot=kuka_lcm") | wrong)
+            arm_kind(settings | wrong)
     with pytest.raises(ValueError, match="no transport of KUKA arms 'ros'"):
         emulated_arms(IIWA14.name, "ros")
-
-
-class Still:
-    """A policy that stays at home."""
-
-    contract = IIWA14.contract([], 50.0)
-
-    def session(self, seed: int) -> Replay:
-        return Replay(np.tile(IIWA14.home, (2, 1)).astype(np.float32))
-
-
-def test_a_policy_is_measured_over_lcm_and_results_say_so(tmp_path: Path) -> None:
-    task = {"name": "kuka_pick", "control_hz": 50.0, "frame_hz": 12.5, "time_limit_s": 0.2}
-    file = tmp_path / "results.jsonl"
-    with own_network():
-        (result,) = WireEvaluation(Still(), task, execute_steps=5, workers=1, transport="lcm").run([1], file)
-    assert not result.success
-    assert result.time_s == pytest.approx(0.2)
-    assert result.plans == 2
-    with pytest.raises(ValueError, match="transport"):
-        WireEvaluation(Still(), task, execute_steps=5, workers=1).run([1], file)
