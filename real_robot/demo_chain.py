@@ -102,7 +102,7 @@ class DemoChain:
         task = self.settings["task"]
         chosen = {key: task[key] for key in ("image_size", "control_hz", "frame_hz", "time_limit_s", "options")}
         # The plain expert: the policy's published success was measured with its demonstrations.
-        drawn = {"cameras": tuple(task["cameras"]), "robot_model": self.robot_model}
+        drawn: dict[str, Any] = {"cameras": tuple(task["cameras"]), "robot_model": self.robot_model}
         return Recipe(**({"task": task["name"], "varied": False} | drawn | chosen | changes))
 
     def _train(self, demonstrations: EpisodeStore) -> History:

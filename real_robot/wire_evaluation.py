@@ -69,7 +69,8 @@ class WireEvaluation:
         refuse_measured(self._execution)
         self._policy, self._task, self._execute_steps, self._workers = policy, dict(task), execute_steps, workers
         self._options: dict[str, float] = dict(task.get("options") or {})
-        self._transport, self._robot_model = transport, robot_model
+        self._transport = transport
+        self._robot_model: RobotModel = robot_model
         cameras = [Camera(camera.name, camera.height, camera.width, "simulated") for camera in policy.contract.cameras]
         body = emulated_arms(policy.contract.embodiment, transport).body
         if misfits := policy.contract.misfits(body.contract(cameras, float(task["control_hz"]))):
