@@ -20,6 +20,7 @@ from stringline.real_robot.drivers.fri.command import Command
 from stringline.real_robot.drivers.fri.driver import FriDriver
 from stringline.real_robot.drivers.fri.enums import (
     CommandMode,
+    ControlMode,
     DriveState,
     IoDirection,
     IoType,
@@ -539,6 +540,10 @@ def test_what_is_wrong_when_it_comes_up_is_said(
             ["arm would be refused commands: its operation mode was changed, or is not allowed."],
         ),
         ({"overlay": Overlay.NONE}, ["arm would be refused commands: its application wants no joint positions."]),
+        (
+            {"control": ControlMode.JOINT_IMPEDANCE, "tracking": 0.9},
+            ["arm is in JOINT_IMPEDANCE (tracking performance 0.90): it gives way when pushed."],
+        ),
     ],
 )
 def test_whoever_only_reads_is_told_why_an_arm_could_not_be_moved(
@@ -589,7 +594,7 @@ class VirtualWorld:
 
 def test_when_the_first_arm_falls_silent_the_second_brakes_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     world = VirtualWorld(monkeypatch)
-    ports = dict(zip(("left", "right"), (controller.port for controller in world.controllers), strict=True))
+    ports = {arm: controller.port for arm, controller in zip(IIWA14_BIMANUAL.arms, world.controllers, strict=True)}
     limits = SafetyLimits.of(IIWA14_BIMANUAL, speed_share=0.25, acceleration=5.0, soft_start_s=0.0)
     keeper, target = SafetyFilter(IIWA14_BIMANUAL, limits, PERIOD), IIWA14_BIMANUAL.home.copy()
     target[8] += 2.0

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from stringline.real_robot.drivers.bars import FIRST_STOP, Bar
 from stringline.real_robot.drivers.fri.answers import Answers
 from stringline.real_robot.drivers.fri.command import Command
-from stringline.real_robot.drivers.fri.enums import OperationMode, SessionState
+from stringline.real_robot.drivers.fri.enums import ControlMode, OperationMode, SessionState
 from stringline.real_robot.drivers.fri.gripper import OutputGripper
 from stringline.real_robot.drivers.fri.inbox import Inbox, usable
 from stringline.real_robot.drivers.fri.joint_values import JOINTS
@@ -165,6 +165,14 @@ class FriArm:
             return Bar.IDLE
         lasting = {Bar.STRAYED: self._strayed, Bar.PERIOD: not self.keeps_period}
         return max(bar_of(self.message, self._modes), Bar.NONE, *(bar for bar, lasts in lasting.items() if lasts))
+
+    @property
+    def note(self) -> str:
+        """How its controller follows positions, if it does so giving way; else nothing."""
+        told = self.message
+        if told is None or told.control in (None, ControlMode.POSITION, ControlMode.NONE):
+            return ""
+        return f"{self.name} is in {told.control.name} (tracking performance {told.tracking:.2f}): it gives way when pushed."
 
     def offer(self, position: Vector, opening: float) -> None:
         """Takes the filter's command of this cycle; one that is far from the last is refused.

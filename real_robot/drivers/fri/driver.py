@@ -198,8 +198,9 @@ class FriDriver:
 
     @property
     def notes(self) -> list[str]:
-        """What keeps commands from arms that are only read, a sentence each."""
-        return [would_be_refused(name, bar) for name, bar in self._bars().items()] if self._read_only else []
+        """What keeps commands from arms that are only read, and which arms give way, a sentence each."""
+        refused = [would_be_refused(name, bar) for name, bar in self._bars().items()] if self._read_only else []
+        return [*refused, *(note for arm in self._arms if (note := arm.note))]
 
     def read(self, clock: Callable[[], float]) -> ArmState:
         """Waits for the beat, or in vain, and returns what is known.
