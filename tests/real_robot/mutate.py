@@ -2,7 +2,7 @@
 
 Rules of chunks, stages, spaces that arms keep off, and the bounds within the limiter are taken out one at a time, each in a
 process of its own that runs the filter's tests until the first one fails; so is what the drivers of servos, over FRI and over
-LCM hold to below the filter, with their own tests. What nobody misses does nothing, or lacks a test. `make mutate` tries all;
+LCM, and of grippers, hold to below the filter, with their own tests. What nobody misses does nothing, or lacks a test. `make mutate` tries all;
 `python -m tests.real_robot.mutate WORD ...` those whose name has one of the words in it.
 """
 
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.real_robot.kuka_mutants import FRI_GUARDS, GRIPPER_GUARDS, LCM_GUARDS
 from tests.real_robot.servo_mutants import servo_mutants
 
 from stringline.real_robot import safety
@@ -41,7 +42,7 @@ from stringline.real_robot.stages.cycle import Cycle, SettledStage
 from stringline.real_robot.stages.motion import MotionLimits
 
 ROOT = Path(__file__).parents[2]
-SERVOS, FRI, LCM = "servos: ", "FRI ", "LCM "
+SERVOS, FRI, LCM, GRIPPER = "servos: ", "FRI ", "LCM ", "gripper: "
 SUITES = {
     "": ("test_safety.py", "test_effort.py", "test_limiter.py", "test_filter_properties.py"),
     SERVOS: (
@@ -53,6 +54,7 @@ SUITES = {
     ),
     FRI: ("test_fri_driver.py", "test_fri_faults.py"),
     LCM: ("test_lcm_program.py", "test_lcm_driver.py", "test_lcm_faults.py"),
+    GRIPPER: ("test_gripper_outputs.py", "test_gripper_wsg.py"),
 }
 TIMEOUT_S = 300
 Vector = NDArray[np.float64]
@@ -170,7 +172,7 @@ def fri_mutants() -> dict[str, Callable[[], None]]:
         "steps of another beat": (Playback, "_is_large", lambda *_: False),
         "end of a path": (FriArm, "_play", lambda self: self._playback.play()),
     }
-    for name, (owner, attribute, value) in instead.items():
+    for name, (owner, attribute, value) in (instead | FRI_GUARDS).items():
         found[name] = functools.partial(without_method, owner, attribute, value)
     found["entering is told"] = functools.partial(without_notice, lambda event: event is Bar.ENTERED)
     found["stops that are over are told"] = functools.partial(without_notice, lambda event: event >= FIRST_STOP)
@@ -198,7 +200,7 @@ def lcm_mutants() -> dict[str, Callable[[], None]]:
         "motion of the controller": (ArmReport, "in_motion", True),
     }
     found: dict[str, Callable[[], None]] = {}
-    for name, (owner, attribute, value) in instead.items():
+    for name, (owner, attribute, value) in (instead | LCM_GUARDS).items():
         found[name] = functools.partial(without_method, owner, attribute, value)
     found["reading only"] = functools.partial(without_reading_only, DrakeProgram)
     return {LCM + name: change for name, change in found.items()}
@@ -217,13 +219,14 @@ def mutants() -> dict[str, Callable[[], None]]:
         found[f"bound {name}"] = functools.partial(without_bound, name)
     found["waiting"] = without_waiting
     found["letting go"] = functools.partial(without_method, MotionLimiter, "settle", lambda self, _, scale: self.braking(scale))
+    grippers = {GRIPPER + name: functools.partial(without_method, *guard) for name, guard in GRIPPER_GUARDS.items()}
     servos = {SERVOS + name: change for name, change in servo_mutants().items()}
-    return found | servos | fri_mutants() | lcm_mutants()
+    return found | servos | fri_mutants() | lcm_mutants() | grippers
 
 
 def suite_of(name: str) -> str:
     """Returns which tests a mutant is for."""
-    return next((suite for suite in (SERVOS, FRI, LCM) if name.startswith(suite)), "")
+    return next((suite for suite in (SERVOS, FRI, LCM, GRIPPER) if name.startswith(suite)), "")
 
 
 class FirstFailure:

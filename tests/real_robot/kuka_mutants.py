@@ -1,0 +1,46 @@
+"""Guards of the drivers of KUKA arms and their grippers, each with something in its place that guards nothing."""
+
+from typing import Any
+
+from stringline.real_robot.drivers.fri.arm import FriArm
+from stringline.real_robot.drivers.fri.driver import FriDriver
+from stringline.real_robot.drivers.fri.gripper import OutputGripper
+from stringline.real_robot.drivers.grippers import wsg
+from stringline.real_robot.drivers.grippers.wsg import SchunkWsg
+from stringline.real_robot.drivers.lcm.arm import LcmArm
+from stringline.real_robot.drivers.lcm.program import DrakeProgram
+from stringline.real_robot.drivers.lcm.status import ArmReport
+
+Guard = tuple[Any, str, Any]  # Whose it is, its name, and what comes in its place.
+
+
+def _always(value: object) -> property:
+    """Returns an attribute that is set in vain."""
+    return property(lambda _: value, lambda _, __: None)
+
+
+def _begins_anew(arm: LcmArm) -> bool:
+    if not _is_strayed(arm):
+        return False
+    arm.let_go()
+    return True
+
+
+_is_strayed = LcmArm.__dict__["_strayed"].fget
+
+FRI_GUARDS: dict[str, Guard] = {
+    "period of the controller": (FriArm, "keeps_period", True),
+    "patience where the beat is missing": (FriDriver, "_patience", lambda self, _, now: now + self._timeout_s),
+}
+LCM_GUARDS: dict[str, Guard] = {
+    "period of the controller": (DrakeProgram, "_keeps_period", True),
+    "zeros that tell nothing": (ArmReport, "tells_command", True),
+    "where commands of a strayed arm go on": (LcmArm, "_strayed", property(_begins_anew)),
+}
+GRIPPER_GUARDS: dict[str, Guard] = {
+    "neutral valve": (OutputGripper, "_is_neutral", lambda *_: False),
+    "driver that began anew": (SchunkWsg, "_estranged", _always(value=False)),
+    "what has happened to it": (SchunkWsg, "_noticed", _always(0)),
+    "silence": (wsg, "_SILENT_TURNS", 1 << 30),
+    "others on its channel": (SchunkWsg, "strangers", _always(0)),
+}
