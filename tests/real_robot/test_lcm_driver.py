@@ -236,4 +236,9 @@ def test_two_programs_share_no_channel() -> None:
     ports = {"left": DEFAULT_ADDRESS, "right": DEFAULT_ADDRESS}
     with pytest.raises(ValueError, match="share the channels IIWA_COMMAND, IIWA_STATUS_TELEMETRY"):
         LcmDriver(ports, channels={"left": {"status": "LEFT_STATUS"}})
+    own = {name: f"RIGHT_{name}" for name in ("command", "status", "telemetry")}
+    assert LcmDriver(ports, channels={"right": own}).notes == [
+        "right is told in the beat of another program and may stutter; use one for all."
+    ]
+    assert LcmDriver(ports, channels={"right": own}, together=True).notes == LcmDriver(ports).notes == []
     assert LcmDriver(ports).servos == tuple(f"{arm}/drake-iiwa-driver ({DEFAULT_ADDRESS} IIWA_STATUS)" for arm in ports)

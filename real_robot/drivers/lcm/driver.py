@@ -184,8 +184,13 @@ class LcmDriver:
 
     @property
     def notes(self) -> list[str]:
-        """What keeps commands from arms that are only read, a sentence each."""
-        return [would_be_refused(name, bar) for name, bar in self._refusals().items() if bar]
+        """What keeps commands from arms that are only read, and which arms have no common beat, a sentence each."""
+        refused = [would_be_refused(name, bar) for name, bar in self._refusals().items() if bar]
+        late = [arm.name for program in self._programs[1:] for arm in program.arms if not self._together]
+        return [
+            *refused,
+            *(f"{name} is told in the beat of another program and may stutter; use one for all." for name in late),
+        ]
 
     def _explain(self, name: str, bar: Bar) -> str:
         if bar is Bar.NONE:
