@@ -2,8 +2,8 @@
 
 Rules of chunks, stages, spaces that arms keep off, and the bounds within the limiter are taken out one at a time, each in a
 process of its own that runs the filter's tests until the first one fails; so is what the drivers of servos, over FRI and over
-LCM, and of grippers, hold to below the filter, with their own tests. What nobody misses does nothing, or lacks a test. `make mutate` tries all;
-`python -m tests.real_robot.mutate WORD ...` those whose name has one of the words in it.
+LCM, and of grippers, hold to below the filter, with their own tests. What nobody misses does nothing, or lacks a test. `make
+mutate` tries all; `python -m tests.real_robot.mutate WORD ...` those whose name has one of the words in it.
 """
 
 import functools
