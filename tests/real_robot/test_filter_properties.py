@@ -182,7 +182,7 @@ class FilterSink:
             self._now - 0.1 * rare[0],
             self._measured,
             np.zeros(14),
-            1e3 * (self._strained & (self._now < self._strained_until)),
+            np.where(self._strained & (self._now < self._strained_until), 1e3, np.zeros(14)),
             np.full(18, 0x20 * rare[2], np.uint8),
             np.full(18, 4 * rare[3], np.int32),
             np.zeros(2, np.bool_),

@@ -188,8 +188,9 @@ class Parser:
         """Returns where the packet at the front ends, or 0 when it cannot be one."""
         length = int.from_bytes(self._buffer[5:7], "little")
         end = _BEFORE_LEN_ENDS + length
-        # Stuffing keeps headers out of packets, so a second header means that this packet was cut short.
-        following = self._buffer.find(HEADER, len(HEADER), end)
+        # Stuffing keeps headers out of packets, so a second header means that this packet was cut short. The checksum is not
+        # stuffed: behind FF FF it may look like the end of a header.
+        following = self._buffer.find(HEADER, len(HEADER), end - 2)
         if 3 <= length <= LONGEST_LEN and following < 0:
             return end
         return 0
