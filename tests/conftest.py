@@ -16,6 +16,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # and whatever runs beside them gives way.
 ONE_AFTER_THE_OTHER = (
     "tests/real_robot/",
+    "tests/benchmarks/test_soak.py",
     "tests/sim/test_ray_cluster.py",
     "tests/sim/test_losses.py",
     "tests/sim/test_launchers.py",
