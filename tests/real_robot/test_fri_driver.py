@@ -3,6 +3,7 @@
 import dataclasses
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -525,10 +526,8 @@ def test_what_is_wrong_when_it_comes_up_is_said(
         say(controller)
 
     monkeypatch.setattr(link, "open", open_and_hear)
-    with pytest.raises(RobotNotReadyError, match=words):
+    with closing(driver), closing(controller), pytest.raises(RobotNotReadyError, match=words):
         come_up(driver)
-    driver.close()
-    controller.close()
 
 
 @pytest.mark.parametrize(
@@ -558,10 +557,9 @@ def test_whoever_only_reads_is_told_why_an_arm_could_not_be_moved(
         controller.say(**changes)
 
     monkeypatch.setattr(driver._links[0], "open", open_and_hear)
-    come_up(driver)
-    assert driver.notes == notes
-    driver.close()
-    controller.close()
+    with closing(driver), closing(controller):
+        come_up(driver)
+        assert driver.notes == notes
 
 
 class VirtualWorld:
