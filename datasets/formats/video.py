@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
 
@@ -111,6 +112,8 @@ def write_video(
         for array in frames:
             if not count:
                 stream.height, stream.width = array.shape[:2]
+                with _priority_kept():
+                    stream.codec_context.open()
             frame = VideoFrame.from_ndarray(np.ascontiguousarray(array), format="rgb24")
             frame.pts = count
             frame.time_base = 1 / rate
@@ -118,3 +121,26 @@ def write_video(
             count += 1
         container.mux(stream.encode())
     return count
+
+
+@contextmanager
+def _priority_kept() -> Iterator[None]:
+    """Undoes what libsvtav1 does as root: it gives its caller, and the threads it starts, the highest real-time priority.
+
+    They keep it for good, and whatever else the machine has to do waits for them, also the loop that moves an arm.
+    """
+    if not hasattr(os, "sched_setscheduler"):
+        yield
+        return
+    policy, parameters, before = os.sched_getscheduler(0), os.sched_getparam(0), _threads()
+    try:
+        yield
+    finally:
+        for thread in [0, *(_threads() - before)]:
+            with suppress(ProcessLookupError):  # It has ended.
+                os.sched_setscheduler(thread, policy, parameters)
+
+
+def _threads() -> set[int]:
+    """Returns the threads of this process, as the system numbers them."""
+    return {int(path.name) for path in Path("/proc/self/task").iterdir()}
