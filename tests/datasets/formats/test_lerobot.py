@@ -19,6 +19,7 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.formats.body import AlohaBody, NamedBody
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.lerobot import LeRobot
+from stringline.datasets.formats.video import write_video
 from stringline.datasets.store import EpisodeStore
 from stringline.datasets.windows import Windows
 
@@ -36,18 +37,17 @@ Record = Callable[..., Path]
 def encode(path: Path, frames: NDArray[Any], codec: str = "libx264") -> None:
     """Writes frames (T, H, W, 3) uint8, or (T, H, W) uint16 codes of depth, without loss."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    depth = frames.ndim == 3
-    options = {"g": "2", "crf": "5", "preset": "8" if codec == "libsvtav1" else "fast", "svtav1-params": "rc=0"}
+    if frames.ndim == 4:
+        options = {"g": "2", "crf": "5", "preset": "8" if codec == "libsvtav1" else "fast", "svtav1-params": "rc=0"}
+        write_video(path, frames, fps=FPS, codec=codec, pixel_format="yuv420p", options=options)
+        return
     with av.open(str(path), "w") as container:
-        if depth:
-            stream = container.add_stream("libx265", rate=FPS, options={"x265-params": "lossless=1:log-level=none"})
-        else:
-            stream = container.add_stream(codec, rate=FPS, options=options)
+        stream = container.add_stream("libx265", rate=FPS, options={"x265-params": "lossless=1:log-level=none"})
         assert isinstance(stream, av.VideoStream)
         stream.height, stream.width = frames.shape[1:3]
-        stream.pix_fmt = "gray12le" if depth else "yuv420p"
-        for array in frames:
-            container.mux(stream.encode(depth_frame(array) if depth else av.VideoFrame.from_ndarray(array, format="rgb24")))
+        stream.pix_fmt = "gray12le"
+        for codes in frames:
+            container.mux(stream.encode(depth_frame(codes)))
         container.mux(stream.encode())
 
 
