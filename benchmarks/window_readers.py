@@ -14,6 +14,7 @@ from recorded_noise import CHUNK, FRAME_EVERY, JOINTS, STEPS
 from zarr.storage import MemoryStore
 
 from stringline.datasets.contract import Contract
+from stringline.datasets.formats.video import write_video
 from stringline.datasets.store import EpisodeStore
 from stringline.datasets.windows import Windows
 from stringline.datasets.zarr_layout import array_name, chunk_file
@@ -21,6 +22,7 @@ from stringline.datasets.zarr_layout import array_name, chunk_file
 Arrays = dict[str, NDArray[Any]]
 Reader = Callable[[NDArray[np.int64]], Arrays]
 CHUNK_BYTES = 2 * 2**20  # diffusion_policy's.
+RATE, CODING = 12, {"g": "2", "crf": "30", "preset": "12"}  # Of films in LeRobot's layout.
 
 
 def memmap_reader(store: EpisodeStore, windows: Windows) -> Reader:
@@ -139,7 +141,8 @@ def lerobot_reader(store: EpisodeStore, windows: Windows, folder: Path) -> Reade
     folder.mkdir(parents=True, exist_ok=True)
     cameras = [camera.name for camera in windows.contract.cameras]
     for name in cameras:
-        _write_film(folder / f"{name}.mp4", np.concatenate([episode.arrays[f"rgb/{name}"] for episode in store.episodes()]))
+        pictures = itertools.chain.from_iterable(episode.arrays[f"rgb/{name}"] for episode in store.episodes())
+        write_video(folder / f"{name}.mp4", pictures, fps=RATE, codec="libsvtav1", pixel_format="yuv420p", options=CODING)
     films = {name: av.open(folder / f"{name}.mp4") for name in cameras}
     rest = memmap_reader(store, windows)
 
@@ -162,20 +165,6 @@ def lerobot_reader(store: EpisodeStore, windows: Windows, folder: Path) -> Reade
         return batch
 
     return read
-
-
-RATE = 12
-
-
-def _write_film(path: Path, pictures: NDArray[np.uint8]) -> None:
-    with av.open(path, "w") as film:
-        stream = film.add_stream("libsvtav1", rate=RATE, options={"g": "2", "crf": "30", "preset": "12"})
-        stream.height, stream.width, stream.pix_fmt = *pictures.shape[1:3], "yuv420p"
-        for packet in itertools.chain.from_iterable(
-            stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")) for picture in pictures
-        ):
-            film.mux(packet)
-        film.mux(stream.encode())
 
 
 def keys(contract: Contract) -> tuple[list[str], list[str], list[str]]:
