@@ -70,3 +70,5 @@ SHARE = Range(least=0, below=1)
 """Of a whole that must not be used up, such as the share of examples that something is hidden from."""
 WHOLE = Range(least=0, whole=True)
 COUNT = Range(least=1, whole=True)
+PORTS = Range(least=0, most=65535, whole=True)
+"""Where a server may listen; 0 is any that is free."""

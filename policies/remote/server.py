@@ -17,7 +17,7 @@ from websockets.asyncio.server import serve as listen
 from websockets.exceptions import ConnectionClosed
 
 from stringline.datasets.names import unknown_name
-from stringline.datasets.ranges import COUNT, Range
+from stringline.datasets.ranges import COUNT, PORTS
 from stringline.policies.chunk import Policy, Session
 from stringline.policies.commitment import Commitment, can_commit, plan_with
 from stringline.policies.remote.arrays import pack, unpack
@@ -148,7 +148,7 @@ def serve(
         ValueError: The port is none, or the queue has no room.
         OSError: The address is taken or does not exist.
     """
-    Range(least=0, most=65535, whole=True).check(port=port)
+    PORTS.check(port=port)
     worker, leaving = CallersThread(), Event()
 
     async def talk() -> None:

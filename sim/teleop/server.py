@@ -8,7 +8,7 @@ import socket
 from typing import Any
 
 from stringline.datasets.formats.libraries import optional_library
-from stringline.datasets.ranges import Range
+from stringline.datasets.ranges import PORTS
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def _free_port(host: str, port: int) -> int:
     Raises:
         ValueError: It may not.
     """
-    if port not in Range(least=0, most=65535, whole=True):
+    if port not in PORTS:
         raise ValueError(f"The port is {port}; allowed: 1 to 65535, or 0 for any that is free.")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
