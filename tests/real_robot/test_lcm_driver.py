@@ -123,9 +123,9 @@ class Program:
 MADE: list[LcmDriver] = []
 
 
-def driver(**settings: Any) -> LcmDriver:
+def driver(*names: str, **settings: Any) -> LcmDriver:
     usual: dict[str, Any] = {"period_s": 0.01, "connect_timeout_s": 2.0, "arm_timeout_s": 0.15}
-    MADE.append(LcmDriver({"arm": DEFAULT_ADDRESS}, **usual | settings))
+    MADE.append(LcmDriver(dict.fromkeys(names or ("arm",), DEFAULT_ADDRESS), **usual | settings))
     return MADE[-1]
 
 
@@ -192,6 +192,25 @@ def test_a_program_that_does_not_know_the_time_or_has_gone_silent_is_not_spoken_
         arms._programs[0].inbox.ready_at = 0
         with pytest.raises(RobotNotReadyError, match="nothing has come from its driver program lately"):
             arms.arm()
+
+
+def test_nothing_is_sent_while_an_arm_of_the_program_was_never_heard() -> None:
+    """Its row would be zeros."""
+    arms, wanted = driver("left", "right", period_s=0.05), dict.fromkeys(("left", "right"), np.array(PLACE))
+    with Program(joints=14, **dict.fromkeys(ROWS, (*PLACE, *[0.0] * 7))) as told:
+        arms.connect()
+        with pytest.raises(RobotNotReadyError, match="right takes no commands"):
+            arms.arm()
+        program = arms._programs[0]
+        assert program.ready
+        assert program.arms[0].in_motion
+        program.pending = True
+        assert program.command(wanted) == []
+        told._rows["joint_position_measured"] = PLACE * 2
+        with pytest.raises(RobotNotReadyError, match="right takes no commands"):
+            arms.arm()
+        program.pending = True
+        assert program.command(wanted) == ["left"]
 
 
 def test_whoever_only_reads_is_let_in_and_publishes_nothing() -> None:
