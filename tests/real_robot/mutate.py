@@ -26,7 +26,6 @@ from stringline.real_robot.drivers.bars import FIRST_STOP, Bar
 from stringline.real_robot.drivers.fri import arm, driver, inbox, session
 from stringline.real_robot.drivers.fri.answers import Answers
 from stringline.real_robot.drivers.fri.arm import FriArm
-from stringline.real_robot.drivers.fri.driver import FriDriver
 from stringline.real_robot.drivers.fri.link import FriLink
 from stringline.real_robot.drivers.fri.playback import Playback
 from stringline.real_robot.drivers.lcm import arm as lcm_arm
@@ -160,7 +159,7 @@ def fri_mutants() -> dict[str, Callable[[], None]]:
     instead: dict[str, tuple[Any, str, Any]] = {
         "order of messages": (inbox, "_newer", lambda *_: True),
         "source of messages": (FriLink, "_is_controller", lambda *_: True),
-        "greeting": (FriDriver, "_stranger", lambda *_: ""),
+        "greeting": (FriArm, "problem", lambda *_: ""),
         "silence": (driver, "_LOST_AFTER", 1 << 30),
         "seal": (driver, "checked", lambda command: command),
         "distance to the last command": (arm, "_FASTEST_RAD_S", np.inf),

@@ -135,6 +135,25 @@ class FriArm:
         told_s = 0.0 if self.message is None else self.message.answer_period_s
         return not told_s or math.isclose(told_s, self._period_s)
 
+    def problem(self) -> str:
+        """Says what is not as expected about the controller's first message."""
+        about, message, version = f"{self.name} on {self.link.port}:", self.message, self._version
+        if message is None and self.inbox.broken:
+            return f"{about} what comes in is not FRI {version.name} of an LBR. {self.inbox.complaint}"
+        if message is None:
+            return (
+                f"{about} no controller speaks. Does its application run, is this address its remote host, and does a firewall "
+                "let UDP in?"
+            )
+        if not self.keeps_period:
+            return (
+                f"{about} the controller wants an answer every {1e3 * message.answer_period_s:g} ms; this driver's period is "
+                f"{1e3 * self._period_s:g} ms. Change one of them."
+            )
+        if version.echoes and not message.commanded:
+            return f"{about} it does not tell what it was commanded, as FRI {version.name} does. Is it 2.x? Set version."
+        return ""
+
     def _begin_at(self, position: Vector) -> None:
         self._last, self._playback = position, Playback(position)
 

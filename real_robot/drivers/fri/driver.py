@@ -130,7 +130,7 @@ class FriDriver:
             deadline = time.monotonic() + self._connect_timeout_s
             while any(arm.message is None for arm in self._arms) and self._wait(deadline):
                 pass
-            problems = [problem for arm in self._arms if (problem := self._stranger(arm))]
+            problems = [problem for arm in self._arms if (problem := arm.problem())]
             problems += [problem for arm in self._arms for problem in self._gripper_problems(arm)]
         if problems:
             self.close()
@@ -147,25 +147,6 @@ class FriDriver:
             read_only=self._read_only,
             own_beat=place > 0 and not self._together,
         )
-
-    def _stranger(self, arm: FriArm) -> str:
-        """Says what is not as expected about a controller's first message."""
-        about, message = f"{arm.name} on {arm.link.port}:", arm.message
-        if message is None and arm.inbox.broken:
-            return f"{about} what comes in is not FRI {self._version} of an LBR. {arm.inbox.complaint}"
-        if message is None:
-            return (
-                f"{about} no controller speaks. Does its application run, is this address its remote host, and does a firewall "
-                "let UDP in?"
-            )
-        if not arm.keeps_period:
-            return (
-                f"{about} the controller wants an answer every {1e3 * message.answer_period_s:g} ms; this driver's period is "
-                f"{1e3 * self._period_s:g} ms. Change one of them."
-            )
-        if version_of(self._version).echoes and not message.commanded:
-            return f"{about} it does not tell what it was commanded, as FRI {self._version} does. Is it 2.x? Set version."
-        return ""
 
     def _gripper_problems(self, arm: FriArm) -> list[str]:
         """Says what is wrong with the gripper of an arm, by what its controller tells, or by its own silence."""
