@@ -282,6 +282,8 @@ def full() -> Monitoring:
 @pytest.mark.parametrize("version", list(VERSIONS))
 def test_a_monitoring_message_comes_back_as_it_was_sent(version: str) -> None:
     known, message = version_of(version), full()
+    if not known.echoes:
+        message = dataclasses.replace(message, commanded=())
     if known.has_io:
         inputs = (
             IoValue("Gripper", IoType.ANALOG, IoDirection.INPUT, 0.25),
@@ -289,7 +291,7 @@ def test_a_monitoring_message_comes_back_as_it_was_sent(version: str) -> None:
         )
         message = dataclasses.replace(message, inputs=inputs)
     got = Monitoring.of(known, message.to_bytes(known))
-    assert got == (message if known.echoes else dataclasses.replace(message, commanded=()))
+    assert got == message
     theirs = reference(version, "FRIMonitoringMessage").FromString(message.to_bytes(known))
     assert theirs.header.messageIdentifier == MONITORING_ID == 0x245142
     assert list(theirs.ipoData.jointPosition.value) == list(message.ipo)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from types import SimpleNamespace
@@ -459,6 +460,18 @@ def test_old_messages_and_doubles_are_left_out_and_a_new_session_is_not() -> Non
     assert not take(1, 61, joints=6)
     assert inbox.broken == 7
     assert "The arm has 6 joints; expected are 7" in inbox.complaint
+
+
+@pytest.mark.parametrize("version", ["2.5", "2.7"])
+def test_a_controller_of_1_x_is_refused_where_2_x_is_set(version: str) -> None:
+    controller = Controller()
+    driver = FriDriver({"arm": controller.port}, version=version, connect_timeout_s=5.0)
+    with closing(driver), closing(controller):
+        says = threading.Timer(0.05, controller.say)
+        says.start()
+        with pytest.raises(RobotNotReadyError, match=f"which FRI {version} does not. Is it 1.x"):
+            driver.connect()
+        says.join()
 
 
 def test_only_the_controller_is_listened_to() -> None:

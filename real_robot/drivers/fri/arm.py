@@ -152,6 +152,8 @@ class FriArm:
             )
         if version.echoes and not message.commanded:
             return f"{about} it does not tell what it was commanded, as FRI {version.name} does. Is it 2.x? Set version."
+        if message.commanded and not version.echoes:
+            return f"{about} it tells what it was commanded, which FRI {version.name} does not. Is it 1.x? Set version."
         return ""
 
     def _begin_at(self, position: Vector) -> None:

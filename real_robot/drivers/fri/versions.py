@@ -69,7 +69,7 @@ class FriVersion:
         name: Such as `1.15`.
         monitoring: What the controller sends.
         command: What the client answers.
-        echoes: Whether the client repeats the commanded joints while it only monitors.
+        echoes: Whether the controller tells the commanded joints, and the client repeats them while it only monitors.
         has_io: Whether inputs and outputs go along.
     """
 
@@ -82,16 +82,15 @@ class FriVersion:
 
 def _version(name: str, *, first: bool, has_io: bool, has_end: bool) -> FriVersion:
     transformation = nested(MATRIX if first else QUATERNION)
-    joints = [Field(1, "measuredJointPosition", JOINT_VALUES), Field(2, "measuredTorque", JOINT_VALUES)]
-    joints += [Field(3, "commandedJointPosition", JOINT_VALUES)] * first
-    joints += [Field(4, "commandedTorque", JOINT_VALUES), Field(5, "externalTorque", JOINT_VALUES)]
+    joints = ("measuredJointPosition", "measuredTorque", "commandedJointPosition", "commandedTorque", "externalTorque")
     pose, elbow = nested(QUATERNION), nested(REDUNDANCY)
     measured_pose = (Field(9, "measuredCartesianPose", pose), Field(10, "measuredRedundancyInformation", elbow))
     ipo_pose = (Field(2, "cartesianPose", pose), Field(3, "redundancyInformation", elbow))
     command_pose = (Field(6, "cartesianPose", pose), Field(7, "redundancyInformation", elbow))
     monitor_data = Message(
         "MessageMonitorData",
-        *joints,
+        # The third is of 1.x only. It is read in all versions: by it a controller of 1.x shows itself where 2.x is set.
+        *(Field(number, name, JOINT_VALUES) for number, name in enumerate(joints, 1)),
         *[Field(8, "readIORequest", nested(IO_VALUE), MOST_IO)] * has_io,
         *(() if first else measured_pose),
         Field(15, "timestamp", nested(TIME)),
