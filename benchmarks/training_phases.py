@@ -8,7 +8,7 @@ import torch
 from random_windows import RandomWindows
 from torch import Tensor
 
-from stringline.encoders.training.average import moving_average
+from stringline.encoders.training.average import MovingAverage
 from stringline.encoders.training.loop import Trainer
 from stringline.policies.chunk_policy import ChunkPolicy
 from stringline.sim.window_batches import WindowBatches
@@ -44,7 +44,7 @@ class Training:
         """Makes what a run makes."""
         self._policy, self._trainer, self._device = policy.train(), trainer, next(policy.parameters()).device
         self._optimiser = torch.optim.AdamW(trainer.parameter_groups(policy), lr=trainer.learning_rate, betas=trainer.betas)
-        self._average = moving_average(policy, trainer.ema_decay, self._device)
+        self._average = MovingAverage(policy, trainer.ema_decay)
         self._batches = WindowBatches(windows, batch, seed=0)  # type: ignore[arg-type]  # The same face.
 
     def round(self, steps: int) -> dict[str, float]:
@@ -76,5 +76,5 @@ class Training:
         torch.nn.utils.clip_grad_norm_(self._policy.parameters(), trainer.clip_norm)
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
-        self._average.step(self._policy.parameters())
+        self._average.step()
         clock.stop("optimiser")

@@ -14,7 +14,7 @@ from stringline.encoders.training.settings import TrainerSettings
 class Trainer(TrainerSettings):
     """Trains a module whose `loss(batch)` returns a scalar.
 
-    AdamW with a linear warm-up and a cosine decay, gradients clipped, a moving average of the weights (diffusers' `EMAModel`).
+    AdamW with a linear warm-up and a cosine decay, gradients clipped, a moving average of the weights.
     Accelerate places it: one process and `torchrun` are the same code. Random numbers are drawn from a state
     that (seed, step, process) alone decides, so a stopped and continued run equals an uninterrupted one to the bit.
     """

@@ -40,7 +40,7 @@ class Observer:
             settings: How often to look.
             asides: What to do.
             accelerator: Knows the device and the other processes.
-            lend: Lends the model with the averaged weights, see `averaged`.
+            lend: Lends the model with the averaged weights, see `MovingAverage.lent`.
             history: Where findings go.
             directory: Of the run.
         """

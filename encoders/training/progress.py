@@ -8,24 +8,21 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from stringline.encoders.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.training.average import MovingAverage
 from stringline.encoders.training.replaced_directory import replaced_directory
-
-declare_torchvision_operators()  # Before diffusers, which imports torchvision where that is installed.
-from diffusers.training_utils import EMAModel  # noqa: E402
 
 FILE = "state.safetensors"
 
 
-def save_state(directory: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, average: EMAModel) -> None:
+def save_state(directory: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, average: MovingAverage) -> None:
     """Writes the state after `step` steps to `directory/state/step_<n>` and removes older ones."""
     tensors: dict[str, Tensor] = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     for parameter, state in optimizer.state.items():
         tensors |= {f"optimizer/{names[id(parameter)]}/{key}": torch.as_tensor(value) for key, value in state.items()}
-    for name, shadow in zip((name for name, _ in model.named_parameters()), average.shadow_params, strict=True):
-        tensors[f"average/{name}"] = shadow
-    tensors["average_steps"] = torch.tensor(average.optimization_step)
+    for (name, _), averaged in zip(model.named_parameters(), average.parameters, strict=True):
+        tensors[f"average/{name}"] = averaged
+    tensors["average_steps"] = torch.tensor(average.steps)
     target = directory / "state" / f"step_{step:08d}"
     with replaced_directory(target) as fresh:
         save_file({key: tensor.detach().contiguous().clone() for key, tensor in tensors.items()}, fresh / FILE)
@@ -40,7 +37,7 @@ def latest_state(directory: Path) -> Path | None:
     return states[-1] if states else None
 
 
-def restore_state(state: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: EMAModel) -> int:
+def restore_state(state: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: MovingAverage) -> int:
     """Fills model, optimiser and average, and returns the number of steps done.
 
     Raises:
@@ -52,15 +49,15 @@ def restore_state(state: Path, model: nn.Module, optimizer: torch.optim.Optimize
         model.load_state_dict(
             {key.removeprefix("model/"): tensor for key, tensor in tensors.items() if key.startswith("model/")}
         )
-        for (name, parameter), shadow in zip(model.named_parameters(), average.shadow_params, strict=True):
-            shadow.copy_(tensors[f"average/{name}"])
+        for (name, parameter), averaged in zip(model.named_parameters(), average.parameters, strict=True):
+            averaged.copy_(tensors[f"average/{name}"])
             prefix = f"optimizer/{name}/"
             kept = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
             if kept:
                 optimizer.state[parameter] = {
                     key: tensor if key == "step" else tensor.to(parameter.device) for key, tensor in kept.items()
                 }
-        average.optimization_step = int(tensors["average_steps"])
+        average.steps = int(tensors["average_steps"])
     except (OSError, SafetensorError, KeyError, RuntimeError) as error:
         raise ValueError(
             f"The training cannot be continued from {state}: {error}. Remove that folder to start again."

@@ -15,7 +15,7 @@ from accelerate import Accelerator, InitProcessGroupKwargs
 from torch import nn
 from tqdm import tqdm
 
-from stringline.encoders.training.average import averaged, moving_average
+from stringline.encoders.training.average import MovingAverage
 from stringline.encoders.training.broken_batch import check_finite
 from stringline.encoders.training.faces import Asides, Batch, Batches, SaveModel
 from stringline.encoders.training.gradients import LossModule, accumulate, split
@@ -43,14 +43,14 @@ class Run:
             wrapped.compile(dynamic=False)
         optimizer = torch.optim.AdamW(settings.parameter_groups(model), lr=settings.learning_rate, betas=settings.betas)
         self.prepared, self.optimizer = self.accelerator.prepare(wrapped, optimizer)
-        self.average = moving_average(model, settings.ema_decay, self.accelerator.device)
+        self.average = MovingAverage(model, settings.ema_decay)
         self.leads, self.process = bool(self.accelerator.is_main_process), int(self.accelerator.process_index)
         self.history = History.open(directory / ("history.jsonl" if self.leads else f"history_{self.process}.jsonl"))
         self.observer = Observer(
             settings,
             asides,
             self.accelerator,
-            lend=partial(averaged, model, self.average),
+            lend=self.average.lent,
             history=self.history,
             directory=directory,
         )
@@ -83,7 +83,7 @@ class Run:
 
     def finish(self, save_model: SaveModel) -> History:
         """Leaves the averaged weights in the model and has them saved."""
-        self.average.copy_to(self.model.parameters())
+        self.average.give()
         self.model.eval()
         if self.leads:
             save_model(self.model)
@@ -126,7 +126,7 @@ class Run:
         check_finite(loss, norm, step=step, batch=batch, names=partial(self._names, step), file=file)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self.average.step(self.model.parameters())
+        self.average.step()
         return loss, norm
 
     def _save(self, done: int, stop: StopSignals) -> None:

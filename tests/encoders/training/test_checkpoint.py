@@ -43,7 +43,7 @@ def test_a_failed_write_leaves_the_old_checkpoint(tmp_path: Path) -> None:
         "stringline.datasets.names.difflib",
         "subprocess.Popen",
         "stringline..x",
-        "stringline.encoders.training.loop.EMAModel",
+        "stringline.encoders.training.loop.nn.Linear",
     ],
 )
 def test_foreign_targets_are_refused(target: str) -> None:

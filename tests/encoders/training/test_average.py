@@ -1,0 +1,54 @@
+"""The moving average: beside diffusers', and while it is lent."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from stringline.encoders.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.training.average import MovingAverage
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3, 0.9999])
+def test_it_is_to_the_bit_what_diffusers_computes(decay: float) -> None:
+    declare_torchvision_operators()  # Before diffusers, which imports torchvision where that is installed.
+    from diffusers.training_utils import EMAModel
+
+    model = nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7))
+    model[1].bias.requires_grad_(False)
+    ours, theirs = MovingAverage(model, decay), EMAModel(model.parameters(), decay=decay, use_ema_warmup=False)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(20):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.requires_grad:
+                    parameter.add_(torch.randn(parameter.shape, generator=generator))
+        ours.step()
+        theirs.step(model.parameters())
+        for average, shadow in zip(ours.parameters, theirs.shadow_params, strict=True):
+            assert torch.equal(average, shadow)
+    ours.give()
+    assert all(map(torch.equal, model.parameters(), theirs.shadow_params))
+
+
+def test_whoever_borrows_the_averages_gives_the_weights_back_even_after_an_error() -> None:
+    model = nn.Linear(3, 2).train()
+    average = MovingAverage(model, 0.9)
+    started = copy.deepcopy(model.state_dict())
+    with torch.no_grad():
+        model.weight.add_(1.0)
+    own = copy.deepcopy(model.state_dict())
+
+    def borrow() -> None:
+        with average.lent() as lent:
+            assert lent is model
+            assert not model.training
+            assert not torch.is_grad_enabled()
+            assert torch.equal(model.weight, started["weight"])
+            raise RuntimeError("an evaluation failed")
+
+    with pytest.raises(RuntimeError, match="an evaluation failed"):
+        borrow()
+    assert torch.equal(model.weight, own["weight"])
+    assert torch.is_grad_enabled()
