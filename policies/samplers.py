@@ -11,7 +11,6 @@ from typing import Literal, Protocol, cast, get_args
 import torch
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
-from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
 from torch import Tensor
 
 from stringline.datasets.names import unknown_name
@@ -65,7 +64,9 @@ def make_scheduler(sampler: Sampler, *, levels: int, spacing: Spacing, zero_term
         "timestep_spacing": spacing,
         "rescale_betas_zero_snr": zero_terminal_snr,
     }
-    if sampler == "dpm_solver":
+    if sampler == "dpm_solver":  # Imported here: it brings scipy's statistics, a second at the start of every command.
+        from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
+
         return cast("Scheduler", DPMSolverMultistepScheduler(**shared, algorithm_type="dpmsolver++", solver_order=2))
     kind = DDIMScheduler if sampler == "ddim" else DDPMScheduler
     return cast("Scheduler", kind(**shared, clip_sample=True, clip_sample_range=reach))
@@ -173,7 +174,7 @@ def next_level(
     """
     if step == scheduler.timesteps[-1]:
         return clean.clamp(-reach, reach)
-    if isinstance(scheduler, DPMSolverMultistepScheduler):  # The one that clips nothing itself.
+    if not isinstance(scheduler, DDIMScheduler | DDPMScheduler):  # The third clips nothing itself.
         clean = clean.clamp(-reach, reach)
     further = {"generator": generator} if isinstance(scheduler, DDPMScheduler) else {}
     return scheduler.step(clean, int(step), noisy, return_dict=False, **further)[0]
