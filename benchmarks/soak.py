@@ -5,7 +5,7 @@
     python benchmarks/soak.py --minutes 30 --swing               the same without MuJoCo, pictures and a network
     python benchmarks/soak.py --minutes 30 execution=real_time_chunking
     python benchmarks/soak.py --minutes 30 robot=kuka_emulated task=kuka_pick checkpoint=...
-    python benchmarks/soak.py --minutes 30 --swing robot=kuka_emulated task=kuka_pick
+    python benchmarks/soak.py --minutes 30 --swing robot=kuka_lcm_emulated task=kuka_pick
 
 What runs is what `stringline-deploy robot.lock_step=false` runs, and what its options (of configs/deploy.yaml) change: servos
 on pseudo-terminals or controllers on UDP over the MuJoCo world, a process per camera, the checkpoint, the device process behind
@@ -43,11 +43,10 @@ from stringline.datasets.contract import Observation
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.episode import EpisodeAttributes
 from stringline.policies.chunk import ActionChunk, Policy
-from stringline.real_robot.arm_kinds import FriArms, arm_kind
+from stringline.real_robot.arm_kinds import arm_kind
 from stringline.real_robot.deployment_recorder import DeploymentRecorder
 from stringline.real_robot.device_process import DeviceError
 from stringline.real_robot.emulators.client import Emulator, EmulatorError
-from stringline.real_robot.emulators.fri.client import FriEmulator
 from stringline.real_robot.live_arms import LiveArms, LiveResult, live_emulator
 from stringline.real_robot.process_memory import MEBIBYTE, Growth, processor_s, resident
 
@@ -253,10 +252,7 @@ def _actor(settings: Mapping[str, Any], folder: Path, *, swing: bool) -> Iterato
     """Yields who acts, and the emulator of its arms, not started yet."""
     if swing:
         kind = arm_kind(settings["robot"])
-        emulator = Emulator(["--plant", "first_order", "--capture", str(folder)])
-        if isinstance(kind, FriArms):
-            emulator = FriEmulator(["--arms", kind.arms, "--version", kind.version, "--capture", str(folder)])
-        yield Swing(kind.body), emulator
+        yield Swing(kind.body), kind.bare_emulator(["--capture", str(folder)])
         return
     import torch
 

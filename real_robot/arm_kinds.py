@@ -36,6 +36,10 @@ class ArmKind(Protocol):
         """Returns their emulator, not started; `settings` are its own."""
         ...
 
+    def bare_emulator(self, arguments: Sequence[str]) -> Emulator:
+        """Returns their emulator without a task, not started: nothing but arms. `arguments` are of its command line."""
+        ...
+
     def driver(
         self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool, still_grippers: bool = False
     ) -> ArmDriver:
@@ -62,6 +66,10 @@ class ServoArms:
     def emulator(self, *, lock_step: bool, cameras: Sequence[str], image_size: int, settings: Mapping[str, Any]) -> Emulator:
         """Returns their emulator, not started."""
         return Emulator.of_task(lock_step=lock_step, cameras=cameras, image_size=image_size, **settings)
+
+    def bare_emulator(self, arguments: Sequence[str]) -> Emulator:
+        """Returns their emulator without a task, not started."""
+        return Emulator(["--plant", "first_order", *arguments])
 
     def driver(
         self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool, still_grippers: bool = False
@@ -106,6 +114,10 @@ class FriArms:
         """Returns their emulator, not started."""
         chosen = {"lock_step": lock_step, "cameras": cameras, "image_size": image_size, **settings}
         return FriEmulator.of_task(version=self.version, **chosen)
+
+    def bare_emulator(self, arguments: Sequence[str]) -> Emulator:
+        """Returns their emulator without a task, not started."""
+        return FriEmulator(["--arms", self.arms, "--version", self.version, *arguments])
 
     def driver(
         self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool, still_grippers: bool = False

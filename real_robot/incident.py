@@ -8,9 +8,8 @@ from typing import Any
 from omegaconf import DictConfig
 
 from stringline.datasets.application import run
-from stringline.real_robot.arm_kinds import FriArms, arm_kind
+from stringline.real_robot.arm_kinds import arm_kind
 from stringline.real_robot.emulators.client import Emulator
-from stringline.real_robot.emulators.fri.client import FriEmulator
 from stringline.real_robot.emulators.replay import replay
 from stringline.real_robot.incident_reader import Incident
 from stringline.real_robot.incident_table import IncidentTable
@@ -56,9 +55,7 @@ def emulator_of(configuration: Mapping[str, Any]) -> Emulator:
     if settings is not None:
         chosen = {key: value for key, value in settings.items() if key != "robot_model"}  # Nobody looks.
         return kind.emulator(lock_step=True, cameras=(), image_size=_UNSEEN, settings=chosen)
-    if isinstance(kind, FriArms):
-        return FriEmulator(["--arms", kind.arms, "--version", kind.version, "--lock-step"])
-    return Emulator(["--plant", "first_order", "--lock-step"])
+    return kind.bare_emulator(["--lock-step"])
 
 
 if __name__ == "__main__":

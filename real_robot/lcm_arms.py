@@ -11,7 +11,7 @@ from stringline.real_robot.drivers.grippers.still import stilled
 from stringline.real_robot.drivers.grippers.wsg import COMMAND_CHANNEL, STATUS_CHANNEL, WsgGripper
 from stringline.real_robot.drivers.lcm.driver import LcmDriver
 from stringline.real_robot.emulators.client import Emulator
-from stringline.real_robot.emulators.lcm.client import LcmEmulator
+from stringline.real_robot.emulators.lcm.client import LcmEmulator, gripper_arguments
 from stringline.real_robot.kuka_bodies import kuka_body, ports_in_order
 
 _PATIENCE_S = 1.0  # In lock-step, where the world waits.
@@ -38,7 +38,7 @@ class LcmArms:
     """
 
     def __init__(self, arms: str, settings: Mapping[str, Any]) -> None:
-        self.body = kuka_body(arms)
+        self._arms, self.body = arms, kuka_body(arms)
         self._settings = {key: value for key, value in settings.items() if key != "gripper"}
         self._network: dict[str, Any] = {key: settings[key] for key in ("interface", "ttl") if key in settings}
         gripper = settings.get("gripper")
@@ -50,6 +50,10 @@ class LcmArms:
         """Returns their emulator, not started. Its grippers are in its own group, under the channels that the driver knows."""
         chosen = {"lock_step": lock_step, "cameras": cameras, "image_size": image_size, **settings}
         return LcmEmulator.of_task(gripper=self._gripper, **chosen)
+
+    def bare_emulator(self, arguments: Sequence[str]) -> Emulator:
+        """Returns their emulator without a task, not started, with grippers as in a task."""
+        return LcmEmulator(["--arms", self._arms, *gripper_arguments(self._gripper), *arguments])
 
     def driver(
         self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool, still_grippers: bool = False

@@ -20,7 +20,7 @@ from stringline.real_robot.new_world import begin_world
 from stringline.real_robot.real_time import LiveEpisode, RealTimeRobot
 from stringline.real_robot.wire_check import WireCheck, wire_lines
 
-_HOMEWARD_S = 3.0
+_HOMEWARD_S, _RECOVERY_S = 3.0, 5.0
 _ASK_EVERY_S = _LOOK_EVERY_S = 0.2
 
 
@@ -136,12 +136,19 @@ class LiveArms:
         return LiveResult(seed, bool(outcome["success"]), str(outcome["stage_name"]), episode)
 
     def _home(self) -> None:
-        """Moves the arms home; where something is in the way of that, the new world takes them there."""
-        try:
-            Approach(self.device, self._body, watch=self._watch).to(self._body.home, _HOMEWARD_S, "their home pose")
-        except RuntimeError:
-            self.strays += 1
-            self.device.begin()
+        """Moves the arms home; where something stays in the way of that, the new world takes them there."""
+        deadline = time.monotonic() + _RECOVERY_S  # A controller that let its arm go takes it up again after a while.
+        while True:
+            try:
+                Approach(self.device, self._body, watch=self._watch).to(self._body.home, _HOMEWARD_S, "their home pose")
+                return
+            except RuntimeError:
+                if time.monotonic() >= deadline:
+                    break
+                self._watch()
+                time.sleep(_ASK_EVERY_S)
+        self.strays += 1
+        self.device.begin()
 
     def _watch(self, *_: object) -> None:
         if (now := time.monotonic()) >= self._looked + _LOOK_EVERY_S:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.emulators.fri.client import FriEmulator
+from stringline.real_robot.emulators.lcm.client import LcmEmulator
 from stringline.real_robot.reasons import Reason
 
 
@@ -23,7 +24,7 @@ def begin_world(emulator: Emulator, device: DeviceProcess, seed: int, options: M
     Raises:
         RobotNotReadyError: A controller does not take commands again.
     """
-    if isinstance(emulator, FriEmulator):
+    if isinstance(emulator, FriEmulator | LcmEmulator):
         device.begin()  # Brakes.
         device.disarm()
         emulator.begin(seed, options)

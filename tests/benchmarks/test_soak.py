@@ -34,10 +34,13 @@ def test_it_says_what_it_saw_when_it_is_stopped() -> None:
 
 
 KUKA = ("robot=kuka_emulated", "robot.arms=two", "task=kuka_hand_over")
+KUKA_OVER_LCM = ("robot=kuka_lcm_emulated", *KUKA[1:])
 
 
 @pytest.mark.parametrize(
-    ("robot", "patience"), [((), "0.05"), pytest.param(KUKA, "0.1", marks=pytest.mark.stress)], ids=["aloha", "kuka"]
+    ("robot", "patience"),
+    [((), "0.05"), *(pytest.param(kuka, "0.1", marks=pytest.mark.stress) for kuka in (KUKA, KUKA_OVER_LCM))],
+    ids=["aloha", "kuka", "kuka_over_lcm"],
 )
 def test_it_ends_and_says_what_it_saw(tmp_path: Path, robot: tuple[str, ...], patience: str) -> None:
     whole = start("--minutes", patience, "--json", str(tmp_path / "soak.json"), "seconds=0.5", *robot)

@@ -49,11 +49,7 @@ class LcmEmulator(Emulator):
             settings: Of every emulator.
         """
         made = super().of_task(task, **settings)
-        if gripper is None:
-            made._arguments += ["--gripper", OF_THE_ARMS]
-        else:
-            channels = ["--gripper-commands", gripper.command_channel, "--gripper-states", gripper.status_channel]
-            made._arguments += ["--gripper", WSG_LCM, *channels]
+        made._arguments += gripper_arguments(gripper)
         made._arguments += [] if clock_samples is None else ["--clock-samples", str(clock_samples)]
         return made
 
@@ -66,6 +62,14 @@ class LcmEmulator(Emulator):
         found = self._ask({"operation": "report"})[0]["report"]
         assert isinstance(found, dict)
         return {arm: _report(entry) for arm, entry in found.items() if isinstance(entry, dict)}
+
+
+def gripper_arguments(gripper: WsgGripper | None) -> list[str]:
+    """Returns how the program is told of the grippers beside its arms, None for none."""
+    if gripper is None:
+        return ["--gripper", OF_THE_ARMS]
+    channels = ["--gripper-commands", gripper.command_channel, "--gripper-states", gripper.status_channel]
+    return ["--gripper", WSG_LCM, *channels]
 
 
 def _report(entry: dict[str, Json]) -> ProgramReport:
