@@ -176,6 +176,8 @@ class Soak:
         found = [f"it stopped after {self.seconds:.0f} s: {self.stopped}"] * bool(self.stopped)
         if self._arms is not None and self._arms.check.violations:
             found.append(f"{self._arms.check.violations} goals were outside a limit")
+        if self._arms is not None and self._arms.strays:
+            found.append(f"arms did not come home {self._arms.strays} times, and a new world took them there")
         for name, process in self._processes.items():
             growth = process.growth("rss", self._span_s)
             if name != NOT_JUDGED and growth is not None and growth.span_s >= LEAST_S and growth.mib > MOST_MIB:

@@ -173,6 +173,8 @@ class LcmDriver:
                 raise RobotNotReadyError(
                     [f"{name} takes no commands: {self._explain(name, bar)}." for name, bar in bars.items()]
                 )
+        for gripper in self._telling:
+            gripper.read()  # So what it noticed before is no fault: it is sent from where it stands now.
 
     def _bars(self) -> dict[str, Bar]:
         found = {name: bar for program in self._programs for name, bar in program.take_bars().items()}
