@@ -76,9 +76,6 @@ with the cameras of the cell: `policy.memory.cameras=[overhead,wrist]`.
 
 ![Every task of the KUKA cell at its start and when it is done](tasks_kuka.png)
 
-The picks' rates were measured when success asked for rest too, 1 cm/s. They hold for today's rule, which whoever met that one
-meets sooner; the lengths are a little too long for it.
-
 | task | instruction | expert, seeds 0 to 99 | table 10 cm lower | table 10 cm higher | with distractors | length |
 |---|---|---|---|---|---|---|
 """
