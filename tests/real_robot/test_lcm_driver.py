@@ -196,8 +196,10 @@ def test_a_program_that_does_not_know_the_time_or_has_gone_silent_is_not_spoken_
 
 def test_nothing_is_sent_while_an_arm_of_the_program_was_never_heard() -> None:
     """Its row would be zeros."""
-    arms, wanted = driver("left", "right", period_s=0.05), dict.fromkeys(("left", "right"), np.array(PLACE))
-    with Program(joints=14, **dict.fromkeys(ROWS, (*PLACE, *[0.0] * 7))) as told:
+    arms = driver("left", "right", period_s=0.05)
+    wanted: dict[str, Any] = {"left": np.array(PLACE), "right": np.array(PLACE)}
+    rows: dict[str, Any] = dict.fromkeys(ROWS, (*PLACE, *[0.0] * 7))
+    with Program(joints=14, **rows) as told:
         arms.connect()
         with pytest.raises(RobotNotReadyError, match="right takes no commands"):
             arms.arm()
