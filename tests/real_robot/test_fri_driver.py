@@ -2,7 +2,6 @@
 
 import dataclasses
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from types import SimpleNamespace
@@ -462,18 +461,6 @@ def test_old_messages_and_doubles_are_left_out_and_a_new_session_is_not() -> Non
     assert "The arm has 6 joints; expected are 7" in inbox.complaint
 
 
-@pytest.mark.parametrize("version", ["2.5", "2.7"])
-def test_a_controller_of_1_x_is_refused_where_2_x_is_set(version: str) -> None:
-    controller = Controller()
-    driver = FriDriver({"arm": controller.port}, version=version, connect_timeout_s=5.0)
-    with closing(driver), closing(controller):
-        says = threading.Timer(0.05, controller.say)
-        says.start()
-        with pytest.raises(RobotNotReadyError, match=f"which FRI {version} does not. Is it 1.x"):
-            driver.connect()
-        says.join()
-
-
 def test_only_the_controller_is_listened_to() -> None:
     stranger = Controller(source="127.0.0.2")
     link = FriLink(stranger.port, "127.0.0.1")
@@ -505,6 +492,18 @@ def test_a_driver_that_cannot_be_is_refused() -> None:
             FriDriver(ports, **settings)  # type: ignore[arg-type]
 
 
+def is_told_at_once(driver: FriDriver, monkeypatch: pytest.MonkeyPatch, say: Callable[[], None]) -> None:
+    """Has something said as soon as the port is open."""
+    link = driver._links[0]
+    open_port = link.open
+
+    def open_and_hear() -> None:
+        open_port()
+        say()
+
+    monkeypatch.setattr(link, "open", open_and_hear)
+
+
 def come_up(driver: FriDriver) -> None:
     driver.connect()
     driver.arm()
@@ -531,16 +530,19 @@ def test_what_is_wrong_when_it_comes_up_is_said(
 ) -> None:
     controller = Controller()
     driver = FriDriver({"arm": controller.port}, connect_timeout_s=0.05, arm_timeout_s=0.05)
-    link = driver._links[0]
-    open_port = link.open
-
-    def open_and_hear() -> None:
-        open_port()
-        say(controller)
-
-    monkeypatch.setattr(link, "open", open_and_hear)
+    is_told_at_once(driver, monkeypatch, lambda: say(controller))
     with closing(driver), closing(controller), pytest.raises(RobotNotReadyError, match=words):
         come_up(driver)
+
+
+@pytest.mark.parametrize("version", ["2.5", "2.7"])
+def test_a_controller_of_1_x_is_refused_where_2_x_is_set(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = Controller()
+    driver = FriDriver({"arm": controller.port}, version=version, connect_timeout_s=0.05)
+    is_told_at_once(driver, monkeypatch, controller.say)
+    words = f"which FRI {version} does not. Is it 1.x"
+    with closing(driver), closing(controller), pytest.raises(RobotNotReadyError, match=words):
+        driver.connect()
 
 
 @pytest.mark.parametrize(
