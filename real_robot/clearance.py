@@ -1,85 +1,94 @@
 """How far the arms are from the table, from walls and from each other, by the capsules that enclose their links."""
 
-from collections.abc import Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.embodiments.embodiment import Capsule, Embodiment
+from stringline.datasets.embodiments.embodiment import Embodiment
 
 Vector = NDArray[np.float64]
 
 # The foot and the first link stand on the table by design.
 _FIRST_MOVING_LINK = 1
+# Arms that are farther apart than they must be by that need not be told how far exactly.
+_FAR_M = 0.1
 
 
 class Room(NamedTuple):
-    """What is left around the arms, metres; negative where something overlaps.
+    """What is left around each of C capsules of A arms, metres; negative where something overlaps.
 
     Attributes:
-        heights: (A,) height of each arm's lowest point over the table.
-        between: Distance between the nearest two arms; infinite for a single arm.
-        walls: (A,) distance of each arm from the walls of the box; infinite without walls.
+        heights: (..., A, C) of its lowest point over the table; infinite for what stands on the table by design.
+        between: (..., A, C) distance from the nearest other arm, or less where that is far; infinite for a single arm.
+        walls: (..., A, C) distance from the nearest wall of the box; infinite without walls, and for what never moves.
     """
 
     heights: Vector
-    between: float
+    between: Vector
     walls: Vector
 
 
 class Clearance:
-    """Distances of a body at a joint vector.
+    """Distances of a body at joint vectors.
 
     Args:
         embodiment: With capsules.
         table_height: Of the table top in the base frame, metres.
         box: (2, 3) lowest and highest corner of the space that is free of walls, base frame, metres; None: no walls.
+        exact_up_to: Distance between arms that is told exactly, metres; 10 cm more are.
     """
 
-    def __init__(self, embodiment: Embodiment, table_height: float = 0.0, box: Vector | None = None) -> None:
+    def __init__(
+        self, embodiment: Embodiment, table_height: float = 0.0, box: Vector | None = None, *, exact_up_to: float = 0.0
+    ) -> None:
         self._embodiment = embodiment
-        self._table_height, self._box = table_height, box
-        per_arm = len(embodiment.capsule_mounts)
-        self._slices = [slice(index * per_arm, (index + 1) * per_arm) for index in range(len(embodiment.arms))]
+        self._table_height, self._box, self._far = table_height, box, _FAR_M + max(exact_up_to, 0.0)
+        self._radius = np.array([mount.radius for mount in embodiment.capsule_mounts])
+        halves = [float(np.linalg.norm(mount.end - mount.start)) / 2 for mount in embodiment.capsule_mounts]
+        self._around = np.array(halves) + self._radius
         self._moving = np.array([mount.link >= _FIRST_MOVING_LINK for mount in embodiment.capsule_mounts])
 
-    @property
-    def arms(self) -> tuple[str, ...]:
-        """Names of the arms, in the order of their heights."""
-        return self._embodiment.arms
-
     def measure(self, q: Vector) -> Room:
-        """Returns what is left around the moving links of each arm.
+        """Returns what is left around the arms.
 
         Args:
-            q: (J,) joint vector.
+            q: (..., J) joint vectors.
         """
-        start, end, radius = _arrays(self._embodiment.capsules(q))
-        lowest = np.minimum(start[:, 2], end[:, 2]) - radius - self._table_height
-        nearest = np.inf
-        for index, one in enumerate(self._slices):
-            for other in self._slices[index + 1 :]:
-                between = segment_distance(start[one, None], end[one, None], start[None, other], end[None, other])
-                nearest = min(nearest, float((between - radius[one, None] - radius[None, other]).min()))
-        walls = np.full(len(lowest), np.inf) if self._box is None else _from_walls(self._box, start, end, radius)
-        return Room(self._least(lowest), nearest, self._least(walls))
+        axes = self._embodiment.capsule_axes(q)
+        lowest, highest = axes.min(axis=-2), axes.max(axis=-2)
+        heights = lowest[..., 2] - self._radius - self._table_height
+        walls = np.full(heights.shape, np.inf)
+        if self._box is not None:
+            walls = np.minimum(lowest - self._box[0], self._box[1] - highest).min(axis=-1) - self._radius
+        return Room(self._of_moving(heights), self._between(axes), self._of_moving(walls))
 
-    def _least(self, values: Vector) -> Vector:
-        """Returns the least value (A,) of each arm's moving links."""
-        return np.array([values[part][self._moving].min(initial=np.inf) for part in self._slices])
+    def _of_moving(self, values: Vector) -> Vector:
+        return np.where(self._moving, values, np.inf)
 
+    def _between(self, axes: Vector) -> Vector:
+        nearest = np.full(axes.shape[:-2], np.inf)
+        for one, other in combinations(range(len(self._embodiment.arms)), 2):
+            gaps = self._gaps(axes[..., one, :, :, :], axes[..., other, :, :, :])
+            nearest[..., one, :] = np.minimum(nearest[..., one, :], gaps.min(axis=-1, initial=np.inf))
+            nearest[..., other, :] = np.minimum(nearest[..., other, :], gaps.min(axis=-2, initial=np.inf))
+        return nearest
 
-def _from_walls(box: Vector, start: Vector, end: Vector, radius: Vector) -> Vector:
-    """Returns how far (N,) capsules inside a box are from its nearest wall."""
-    below = np.minimum(start, end) - box[0]
-    above = box[1] - np.maximum(start, end)
-    return np.asarray(np.minimum(below, above).min(axis=1) - radius)
+    def _gaps(self, one: Vector, other: Vector) -> Vector:
+        """Returns the distances (..., C, C) of the capsules of two arms from their axes (..., C, 2, 3).
 
-
-def _arrays(capsules: Sequence[Capsule]) -> tuple[Vector, Vector, Vector]:
-    start, end = (np.array([getattr(capsule, name) for capsule in capsules]) for name in ("start", "end"))
-    return start, end, np.array([capsule.radius for capsule in capsules])
+        Of pairs that are far apart in all poses it is the distance of the spheres around them, which is less, and cheap.
+        """
+        middles = one.mean(axis=-2)[..., :, None, :] - other.mean(axis=-2)[..., None, :, :]
+        gaps: Vector = np.sqrt(_dot(middles, middles)) - self._around[:, None] - self._around
+        near = (gaps < self._far).any(axis=tuple(range(gaps.ndim - 2)))
+        mine, theirs = np.nonzero(near)
+        between = segment_distance(
+            one[..., mine, 0, :], one[..., mine, 1, :], other[..., theirs, 0, :], other[..., theirs, 1, :]
+        )
+        gaps[..., mine, theirs] = between - self._radius[mine] - self._radius[theirs]
+        return gaps
 
 
 def segment_distance(start_a: Vector, end_a: Vector, start_b: Vector, end_b: Vector) -> Vector:
@@ -102,4 +111,4 @@ def segment_distance(start_a: Vector, end_a: Vector, start_b: Vector, end_b: Vec
 
 
 def _dot(a: Vector, b: Vector) -> Vector:
-    return np.asarray((a * b).sum(axis=-1))
+    return np.asarray(np.einsum("...i,...i->...", a, b))

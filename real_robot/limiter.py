@@ -12,20 +12,14 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 
-def stopping_distance(speed: Vector, step: Vector, period_s: float) -> Vector:
-    """Returns how far joints travel until they stand, the coming period included.
+def stoppable_speed(room: Vector, step: Vector, period_s: float) -> Vector:
+    """Returns the largest speed (...) from which a joint stops within `room`, the coming period included: the inverse of D.
 
     Args:
-        speed: (...) at least 0, in the coming period.
+        room: (...) to travel in.
         step: (...) largest change of speed from one period to the next, a*dt.
         period_s: dt.
     """
-    terms = np.ceil(speed / step)
-    return np.asarray(period_s * (terms * speed - step * terms * (terms - 1) / 2))
-
-
-def stoppable_speed(room: Vector, step: Vector, period_s: float) -> Vector:
-    """Returns the largest speed whose stopping distance fits into `room` (...): the inverse of `stopping_distance`."""
     units = np.maximum(room, 0.0) / (step * period_s)
     terms = np.maximum(1.0, np.ceil((np.sqrt(1 + 8 * units) - 1) / 2))
     return np.asarray(step * (units / terms + (terms - 1) / 2))
@@ -109,11 +103,17 @@ class MotionLimiter:
         high = np.maximum(np.minimum(self.speed + step, np.minimum(largest, above)), np.minimum(self.speed + step, 0.0))
         return np.minimum(low, high), high
 
-    def after(self, speed: Vector, scale: float = 1.0) -> tuple[Vector, Vector]:
-        """Returns the targets (J,) one period later and where they end if every joint brakes after that."""
+    def stopping(self, speed: Vector, scale: float = 1.0) -> Vector:
+        """Returns the targets (T, J) of the coming period and of all after it if every joint brakes then, to the rest.
+
+        Args:
+            speed: (J,) of the coming period.
+            scale: See `propose`.
+        """
         step = scale * self._acceleration * self._period_s
-        distance = stopping_distance(np.abs(speed), step, self._period_s)
-        return self.position + speed * self._period_s, self.position + np.sign(speed) * distance
+        later = np.arange(max(1, int(np.ceil((np.abs(speed) / step).max()))))[:, None]
+        speeds = np.sign(speed) * np.maximum(np.abs(speed) - later * step, 0.0)
+        return np.asarray(self.position + self._period_s * np.cumsum(speeds, axis=0))
 
     def commit(self, speed: Vector, waits: NDArray[np.bool_] | bool = False) -> Vector:
         """Moves by one period at an allowed speed and returns the new target (J,).

@@ -30,7 +30,8 @@ from stringline.real_robot.stages.chunks import (
     right_shape,
 )
 from stringline.real_robot.stages.cycle import NONE, Cycle, Setting, Signs, Stage
-from stringline.real_robot.stages.motion import KeepClear, MotionLimits, SoftStart
+from stringline.real_robot.stages.keep_clear import ClearTarget, KeepClear
+from stringline.real_robot.stages.motion import MotionLimits, SoftStart
 from stringline.real_robot.stages.robot import (
     AllServosAnswer,
     ControllersTakeCommands,
@@ -83,6 +84,7 @@ STAGES: tuple[type[Stage], ...] = (
     FreshPlan,
     # Where to, and how fast.
     InJointLimits,
+    ClearTarget,
     NearTheArm,
     SoftStart,
     MotionLimits,

@@ -72,6 +72,16 @@ class Chain:
     links: tuple[Link, ...]
     T_last_gripper: Matrix
 
+    @cached_property
+    def axes(self) -> Vector:
+        """Unit vectors (links, 3) of the hinges, each in its link's frame."""
+        return np.stack([link.axis for link in self.links])
+
+    @cached_property
+    def T_parent_link(self) -> Matrix:
+        """Poses (links, 4, 4) of the links in those before them, at angle 0."""
+        return np.stack([link.T_parent_link for link in self.links])
+
 
 @dataclass(frozen=True, eq=False)
 class CameraMount:
@@ -192,16 +202,32 @@ class Embodiment:
 
     def capsules(self, q: Vector) -> list[Capsule]:
         """Returns the capsules that enclose the links at the joint vector `q` (J,), in the base frame."""
-        found = []
+        return [
+            Capsule(arm, start, end, mount.radius)
+            for arm, axes in zip(self.arms, self.capsule_axes(q), strict=True)
+            for (start, end), mount in zip(axes, self.capsule_mounts, strict=True)
+        ]
+
+    def capsule_axes(self, q: Vector) -> Vector:
+        """Returns the two ends (..., arms, mounts, 2, 3) of every capsule's axis in the base frame.
+
+        Args:
+            q: Joint positions (..., J).
+        """
+        q, (ends, per_opening, links), axes = np.asarray(q, dtype=np.float64), self._mounted, []
         for chain in self.chains:
-            poses = self._link_poses(chain, q)
-            opening = q[self.grippers[chain.arm]] if chain.arm in self.grippers else 0.0
-            for mount in self.capsule_mounts:
-                T_base_link = poses[mount.link + 1]
-                ends = np.stack([mount.start, mount.end]) + opening * mount.per_opening
-                start, end = ends @ T_base_link[:3, :3].T + T_base_link[:3, 3]
-                found.append(Capsule(chain.arm, start, end, mount.radius))
-        return found
+            T_base_link = np.stack(self._link_poses(chain, q), axis=-3)[..., links, :, :]
+            opening = q[..., self.grippers[chain.arm], None, None, None] if chain.arm in self.grippers else 0.0
+            turned = (ends + opening * per_opening) @ T_base_link[..., :3, :3].swapaxes(-1, -2)
+            axes.append(turned + T_base_link[..., None, :3, 3])
+        return np.stack(axes, axis=-4)
+
+    @cached_property
+    def _mounted(self) -> tuple[Vector, Vector, NDArray[np.int64]]:
+        """Ends (mounts, 2, 3) and their way per opening (mounts, 1, 3) in the frames of links, and those; the foot is 0."""
+        ends = np.array([(mount.start, mount.end) for mount in self.capsule_mounts]).reshape(-1, 2, 3)
+        per_opening = np.array([mount.per_opening for mount in self.capsule_mounts]).reshape(-1, 1, 3)
+        return ends, per_opening, np.array([mount.link + 1 for mount in self.capsule_mounts], dtype=np.int64)
 
     def contract(self, cameras: Sequence[Camera], control_hz: float) -> Contract:
         """Returns the contract of absolute joint targets on this body.
@@ -227,9 +253,9 @@ class Embodiment:
             raise ValueError(f"{self.name} has {len(self.joints)} joints (last axis); got shape {q.shape}.")
         angles = q[..., self.hinges[chain.arm]]
         turns = np.zeros((*angles.shape, 4, 4))
-        turns[..., :3, :3] = rotation_about(np.stack([link.axis for link in chain.links]), angles)
+        turns[..., :3, :3] = rotation_about(chain.axes, angles)
         turns[..., 3, 3] = 1.0
-        steps = np.stack([link.T_parent_link for link in chain.links]) @ turns
+        steps = chain.T_parent_link @ turns
         poses = [np.broadcast_to(chain.T_base_root, (*q.shape[:-1], 4, 4))]
         for index in range(len(chain.links)):
             poses.append(poses[-1] @ steps[..., index, :, :])

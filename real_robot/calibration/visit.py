@@ -207,13 +207,13 @@ def _demand_clear(
     start: Vector, pose: Vector, number: int, body: Embodiment, limits: SafetyLimits, points: int = _PATH_POINTS
 ) -> None:
     """Looks at the straight way to a pose; where it begins was looked at before, or is where the arms are."""
-    clearance = Clearance(body, limits.table_height, limits.box)
+    clearance = Clearance(body, limits.table_height, limits.box, exact_up_to=limits.arm_clearance)
     for share in np.linspace(1.0, 0.0, points, endpoint=False)[::-1]:
         room = clearance.measure(start + share * (pose - start))
         where = f"pose {number}" if share == 1.0 else f"the way to pose {number}"
         _demand_room(float(room.heights.min()), limits.table_clearance, where, "over the table")
         _demand_room(float(room.walls.min()), 0.0, where, "from a wall")
-        _demand_room(float(room.between), limits.arm_clearance, where, "from the other arm")
+        _demand_room(float(room.between.min()), limits.arm_clearance, where, "from the other arm")
 
 
 def _demand_room(have_m: float, needed_m: float, where: str, what: str) -> None:

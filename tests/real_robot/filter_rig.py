@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.policies.chunk import ActionChunk
 from stringline.real_robot.drivers.driver import ArmState
 from stringline.real_robot.limits import SafetyLimits
@@ -21,24 +22,24 @@ LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.0)
 def state(position: Vector = ALOHA.home, **changes: object) -> ArmState:
     """Returns a calm state, but for the changes."""
     calm = ArmState(
-        0.0, position, np.zeros(14), np.zeros(14), np.zeros(18, np.uint8), np.zeros(18, np.int32), np.zeros(2, np.bool_)
+        0.0, position, 0 * position, 0 * position, np.zeros(18, np.uint8), np.zeros(18, np.int32), np.zeros(2, np.bool_)
     )
     return dataclasses.replace(calm, **changes)
 
 
-def chunk(value: float = 0.0, start: float = 0.0, count: int = 50) -> ActionChunk:
+def chunk(value: float = 0.0, start: float = 0.0, count: int = 50, joints: int = 14) -> ActionChunk:
     """Returns a chunk of 50 Hz that wants that of every joint."""
-    return ActionChunk(start + 0.02 * np.arange(count, dtype=np.float64), np.full((count, 14), value, np.float32))
+    return ActionChunk(start + 0.02 * np.arange(count, dtype=np.float64), np.full((count, joints), value, np.float32))
 
 
 class Run:
     """A filter in operation, whose arms are where their targets are."""
 
-    def __init__(self, limits: SafetyLimits = LIMITS) -> None:
-        self.filter = SafetyFilter(ALOHA, limits, PERIOD)
-        self.filter.start(state(), 0)
-        self.now, self.path = 0.0, [ALOHA.home]
-        assert self.filter.admit(chunk(), 0, 0.0)
+    def __init__(self, limits: SafetyLimits = LIMITS, body: Embodiment = ALOHA) -> None:
+        self.filter = SafetyFilter(body, limits, PERIOD)
+        self.filter.start(state(body.home), 0)
+        self.now, self.path = 0.0, [body.home]
+        assert self.filter.admit(chunk(joints=len(body.joints)), 0, 0.0)
 
     def step(self, target: Vector | None, **changes: object) -> Vector:
         """Goes on by a period and returns the command (J,); arms are where the last one was, but for the changes."""

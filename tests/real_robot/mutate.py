@@ -36,14 +36,14 @@ from stringline.real_robot.drivers.lcm.inbox import StatusInbox
 from stringline.real_robot.drivers.lcm.program import DrakeProgram
 from stringline.real_robot.drivers.lcm.status import ArmReport
 from stringline.real_robot.limiter import MotionLimiter
-from stringline.real_robot.stages import motion
+from stringline.real_robot.stages import surroundings
 from stringline.real_robot.stages.cycle import Cycle, SettledStage
 from stringline.real_robot.stages.motion import MotionLimits
 
 ROOT = Path(__file__).parents[2]
 SERVOS, FRI, LCM, GRIPPER = "servos: ", "FRI ", "LCM ", "gripper: "
 SUITES = {
-    "": ("test_safety.py", "test_effort.py", "test_limiter.py", "test_filter_properties.py"),
+    "": ("test_safety.py", "test_keep_clear.py", "test_effort.py", "test_limiter.py", "test_filter_properties.py"),
     SERVOS: (
         "test_dynamixel_driver.py",
         "test_protocol.py",
@@ -85,7 +85,7 @@ def without_rule(index: int) -> None:
 
 def without_space(index: int) -> None:
     """Lets the arms go where they should keep off."""
-    motion.SPACES = tuple(space for at, space in enumerate(motion.SPACES) if at != index)
+    surroundings.SPACES = tuple(space for at, space in enumerate(surroundings.SPACES) if at != index)
 
 
 def without_room(self: MotionLimiter, scale: float) -> tuple[np.ndarray, np.ndarray]:
@@ -107,6 +107,11 @@ def without_bound(name: str) -> None:
         build(self, *changed, *limits[len(parts) :], **more)
 
     MotionLimiter.__init__ = init  # type: ignore[assignment]
+
+
+def ends_of(stopping: Callable[..., Vector]) -> Callable[..., Vector]:
+    """Returns a way to stop of which only the next pose and the one at rest are told."""
+    return lambda *given: stopping(*given)[[0, -1]]
 
 
 def without_waiting() -> None:
@@ -212,10 +217,12 @@ def mutants() -> dict[str, Callable[[], None]]:
         found[f"rule {rule.__name__}"] = functools.partial(without_rule, index)
     for index, stage in enumerate(safety.STAGES):
         found[f"stage {stage.__name__}"] = functools.partial(without_stage, index)
-    for index, space in enumerate(motion.SPACES):
+    for index, space in enumerate(surroundings.SPACES):
         found[f"space {space.reason.name}"] = functools.partial(without_space, index)
     for name in ("velocity", "acceleration", "room to stop"):
         found[f"bound {name}"] = functools.partial(without_bound, name)
+    ends = ends_of(MotionLimiter.stopping)
+    found["poses on the way to the rest"] = functools.partial(without_method, MotionLimiter, "stopping", ends)
     found["waiting"] = without_waiting
     found["letting go"] = functools.partial(without_method, MotionLimiter, "settle", lambda self, _, scale: self.braking(scale))
     grippers = {GRIPPER + name: functools.partial(without_method, *guard) for name, guard in GRIPPER_GUARDS.items()}

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stringline.real_robot.limiter import MotionLimiter, stoppable_speed, stopping_distance
+from stringline.real_robot.limiter import MotionLimiter, stoppable_speed
 
 Vector = NDArray[np.float64]
 
@@ -18,6 +18,12 @@ def limiter(start: Vector) -> MotionLimiter:
     made = MotionLimiter(LOWER, UPPER, VELOCITY, ACCELERATION, PERIOD)
     made.start(start)
     return made
+
+
+def stopping_distance(speed: Vector, step: Vector, period_s: float) -> Vector:
+    """Returns how far joints travel until they stand, the coming period included: D in closed form."""
+    terms = np.ceil(speed / step)
+    return np.asarray(period_s * (terms * speed - step * terms * (terms - 1) / 2))
 
 
 def assert_bounds(positions: list[Vector]) -> None:

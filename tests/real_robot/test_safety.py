@@ -74,7 +74,7 @@ def test_the_arms_stop_over_the_table() -> None:
     run, clearance = Run(), Clearance(ALOHA)
     for _ in range(300):
         run.step(moved(left__shoulder=1.3, left__elbow=-0.2, left__wrist_angle=1.0))
-    heights = np.array([clearance.measure(q)[0].min() for q in run.path])
+    heights = np.array([clearance.measure(q).heights.min() for q in run.path])
     assert run.filter.counts[Reason.TABLE] > 0
     assert heights.min() >= -1e-9
     assert heights[-1] < 0.03
@@ -85,7 +85,7 @@ def test_the_arms_stop_before_each_other() -> None:
     forward = {f"{arm}__{joint}": value for arm in ALOHA.arms for joint, value in (("shoulder", 1.56), ("elbow", -0.9))}
     for _ in range(300):
         run.step(moved(**forward))
-    gaps = np.array([clearance.measure(q)[1] for q in run.path])
+    gaps = np.array([clearance.measure(q).between.min() for q in run.path])
     assert run.filter.counts[Reason.OTHER_ARM] > 0
     assert gaps.min() >= 0.02 - 1e-9
 
