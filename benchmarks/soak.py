@@ -20,8 +20,8 @@ those who share it (PSS), and what is its own. A straight line goes through the 
 counted and held against the limits where they arrive, in the bytes that the emulator captured.
 
 It ends by itself; Ctrl-C ends it earlier and prints what was seen. The exit code is 1 if a goal was outside a limit, if a
-process other than the emulator grew by more than 1 MiB in ten minutes, or if it could not go on to the end. Growth is not
-judged where those 80 % are shorter than four minutes.
+process other than the emulator grew by more than 1 MiB in ten minutes, if there is no recording, or if it could not go on to
+the end. Growth is not judged where those 80 % are shorter than four minutes.
 """
 
 import argparse
@@ -44,7 +44,7 @@ from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.episode import EpisodeAttributes
 from stringline.policies.chunk import ActionChunk, Policy
 from stringline.real_robot.arm_kinds import arm_kind
-from stringline.real_robot.deployment_recorder import DeploymentRecorder
+from stringline.real_robot.deployment_recorder import DeploymentRecorder, Recorded
 from stringline.real_robot.device_process import DeviceError
 from stringline.real_robot.emulators.client import Emulator, EmulatorError
 from stringline.real_robot.live_arms import LiveArms, LiveResult, live_emulator
@@ -116,6 +116,7 @@ class Soak:
         self._arms: LiveArms | None = None
         self._began, self._sampled = time.monotonic(), -every_s
         self.stopped = ""
+        self.recorded = Recorded(problem="it was not asked to end the episode")
 
     @property
     def seconds(self) -> float:
@@ -134,8 +135,8 @@ class Soak:
                 self._began = time.monotonic()
                 self._processes = {name: Watched(pid, processor_s(pid)) for name, pid in pids.items() if pid is not None}
                 self._act(arms)
-                recorded = recorder.commit(None, {})
-                print(f"Recorded {recorded.steps} steps, {recorded.lost} records lost. {recorded.problem}".rstrip())
+                self.recorded = recorder.commit(None, {})
+                print(f"Recorded {self.recorded.steps} steps, {self.recorded.lost} records lost.")
         except KeyboardInterrupt:
             self.stopped = "Ctrl-C"
         except (DeviceError, EmulatorError, ValueError) as error:
@@ -174,6 +175,8 @@ class Soak:
     def verdict(self) -> list[str]:
         """Returns what must not be, in words."""
         found = [f"it stopped after {self.seconds:.0f} s: {self.stopped}"] * bool(self.stopped)
+        if self.recorded.problem and not self.stopped:
+            found.append(f"nothing was recorded: {self.recorded.problem}")
         if self._arms is not None and self._arms.check.violations:
             found.append(f"{self._arms.check.violations} goals were outside a limit")
         if self._arms is not None and self._arms.strays:

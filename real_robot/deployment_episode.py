@@ -171,6 +171,8 @@ class DeploymentEpisode:
             self._look = self._looks.popleft()
         if now < self._due - period / 4 or (self._contract.cameras and self._look is None) or np.isnan(action).any():
             return
+        if self._times and now <= self._times[-1]:
+            return  # Nothing was heard since the last step, which was late.
         self._due = (self._due if self._due > now - period else now) + period
         self._writer.step(self._assembler.build(state.arms, history, self._look or {}), action.astype(np.float32))
         self._times.append(now)

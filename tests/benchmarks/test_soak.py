@@ -2,12 +2,15 @@
 
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from stringline.real_robot.deployment_recorder import Recorded
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = ["device process", "incident recorder", "episode recorder", "supervisor, policy", "emulator"]
@@ -31,6 +34,14 @@ def test_it_says_what_it_saw_when_it_is_stopped() -> None:
     assert "0 outside limits" in first
     assert "NOT AS IT SHOULD BE: it stopped after" in printed
     assert all(name in printed for name in PROCESSES)
+
+
+def test_a_recording_that_came_to_nothing_is_not_as_it_should_be() -> None:
+    soak = runpy.run_path(str(ROOT / "benchmarks" / "soak.py"))["Soak"]({}, 1.0, 1.0)
+    soak.recorded = Recorded("an episode", 10)
+    assert soak.verdict() == []
+    soak.recorded = Recorded(problem="the recorder died")
+    assert soak.verdict() == ["nothing was recorded: the recorder died"]
 
 
 KUKA = ("robot=kuka_emulated", "robot.arms=two", "task=kuka_hand_over")

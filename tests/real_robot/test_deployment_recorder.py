@@ -126,6 +126,26 @@ def test_the_episode_holds_what_was_seen_and_sent(waiting_emulator: Emulator, de
     assert about.extra == {"interventions": [[5, 10], [25, 30]], "lost_records": 0, "stage": "done"}
 
 
+def test_a_cycle_in_which_nothing_was_heard_after_a_late_step_is_no_step(
+    waiting_emulator: Emulator, device: DeviceProcess, tmp_path: Path
+) -> None:
+    blind = EpisodeAttributes(ALOHA.contract([], 50.0), "wave", 5, source="deployment")
+    times = [0.0, 0.01, 0.02, 0.03, 0.04, 0.079, 0.079, 0.08, 0.09, 0.1]
+    with DeploymentRecorder(device, tmp_path / "episodes", blind, ALOHA, frame_hz=25.0) as recorder:
+        waiting_emulator.begin(0)
+        device.begin()
+        before = device.latest().writes
+        for now in times:
+            device.observe(now)
+            state = device.act()
+            assert state.arms.time == now
+            waiting_emulator.advance(dict(zip(device.arms, (state.writes - before).tolist(), strict=True)))
+        recorded = recorder.commit(True, {})
+    assert recorded.problem == ""
+    episode = EpisodeStore.open(tmp_path / "episodes").episode(recorded.name)
+    assert np.allclose(episode.arrays["time"], [0.0, 0.02, 0.04, 0.079, 0.08, 0.1])
+
+
 def test_where_a_hand_leads_it_holds_what_was_asked_for_and_only_that(
     waiting_emulator: Emulator, device: DeviceProcess, tmp_path: Path
 ) -> None:
