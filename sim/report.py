@@ -11,7 +11,6 @@ import jinja2
 
 from stringline.datasets.disk import write_file
 from stringline.datasets.intervals import Rate
-from stringline.sim.charts import rates_chart, training_chart
 from stringline.sim.replay import Replay
 from stringline.sim.results import EpisodeResult, Summary
 from stringline.sim.scene_cloud import SceneCloud
@@ -179,16 +178,18 @@ def _page(report: Report, rows: Sequence[_Row], shown: Sequence[_Shown]) -> byte
         stages=list(dict.fromkeys(row.result.stage_name for row in sorted(rows, key=lambda row: row.result.stage))),
         summaries=summaries,
         troubled=[row for row in rows if row.result.trouble or row.result.unstable],
-        rates_chart=rates_chart(report.rates, stages) if report.rates else "",
-        training_chart=_training_chart(report),
+        **_charts(report, stages),
     )
     return page.encode()
 
 
-def _training_chart(report: Report) -> str:
-    if not report.losses:
-        return ""
-    return training_chart(report.losses, report.probes, report.validations, report.successes)
+def _charts(report: Report, stages: Mapping[str, Mapping[str, Rate]]) -> dict[str, str]:
+    # Not at the start of every command: matplotlib takes half a second.
+    from stringline.sim.charts import rates_chart, training_chart
+
+    rates = rates_chart(report.rates, stages) if report.rates else ""
+    losses = training_chart(report.losses, report.probes, report.validations, report.successes) if report.losses else ""
+    return {"rates_chart": rates, "training_chart": losses}
 
 
 def _row(report: Report, run: str, result: EpisodeResult) -> _Row:

@@ -1,7 +1,9 @@
 """What holds for all tests."""
 
+import logging
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -23,6 +25,17 @@ ONE_AFTER_THE_OTHER = (
 )
 IN_TURN = "in turn"
 GIVES_WAY = 10
+
+
+@pytest.fixture(autouse=True)
+def logging_ends_with_its_test() -> Iterator[None]:
+    """A command logs to the standard error of its test, which is closed afterwards; threads that end later would find it so."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    for handler in [handler for handler in root.handlers if handler not in handlers]:
+        root.removeHandler(handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -41,12 +41,14 @@ QUICK_TO_NOTICE = {"health_check_initial_delay_ms": 0, "health_check_period_ms":
 def nodes() -> Iterator[Any]:
     """Two machines, as far as Ray can tell."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}.items():
+        folder = tempfile.mkdtemp(prefix="ray-")  # Paths of sockets must be short.
+        # Ray notes the address of such a cluster in a folder that it does not make.
+        (Path(folder) / "ray").mkdir()
+        for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": folder}.items():
             patch.setenv(name, value)
         import_ray(loopback=True)
         from ray.cluster_utils import Cluster
 
-        folder = tempfile.mkdtemp(prefix="ray-")  # Paths of sockets must be short.
         cluster = Cluster(head_node_args=NODE | {"_system_config": QUICK_TO_NOTICE, "temp_dir": folder}, initialize_head=True)
         cluster.add_node(**NODE)
         yield cluster
