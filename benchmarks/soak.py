@@ -148,6 +148,8 @@ class Soak:
             self._episodes.append(arms.episode(seed, min(limit_s, left)))
             seed += 1
             self._progress()
+            for fault in self._episodes[-1].episode.fault:
+                print(f"          a fault stopped the arms: {fault}", flush=True)
 
     def _recorder(self, arms: LiveArms, folder: Path) -> DeploymentRecorder:
         robot, task = self._settings["robot"], self._settings["task"]["name"]
@@ -209,7 +211,8 @@ class Soak:
             plans = {name: sum(getattr(one.episode, name) for one in self._episodes) for name in ("plans", "refused", "waits")}
             found |= {"loop": self._arms.watch.to_dict(), "wire": arms, "plans": plans, "strays": self._arms.strays}
         done = sum(result.success for result in self._episodes)
-        return found | {"episodes": len(self._episodes), "successes": done}
+        faults = [[result.seed, *result.episode.fault] for result in self._episodes if result.episode.fault]
+        return found | {"episodes": len(self._episodes), "successes": done, "faults": faults}
 
     def lines(self) -> Iterator[str]:
         """Yields the table."""
