@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from evidence_recipe import EARLY, EVALUATED, RUNS, Scale, demonstrations, measured
+from evidence_recipe import EARLY, EVALUATED, RUNS, Scale, arithmetic, demonstrations, measured
 
 TASKS = ("hand_over_banana", "bowl_on_rack", "mug_on_plate")
 PEERS_TASK = "gym_aloha_transfer_cube"  # In gym-aloha's own world; needs the extra `peers`.
@@ -73,9 +73,9 @@ class Cell:
 
     @property
     def kind(self) -> list[str]:
-        """The choice of policy, as the command takes it."""
+        """The choice of policy and of arithmetic, as the command takes it."""
         pinned = ["policy.sampling_steps=8"] if (self.policy, self.scale) == ("diffusion", "small") else []
-        return [*POLICIES[self.policy].split(), *pinned]
+        return [*POLICIES[self.policy].split(), *pinned, *arithmetic(self.scale)]
 
     def commands(self) -> Iterator[tuple[str, list[str]]]:
         """Yields the commands that answer it, each with what it is given."""

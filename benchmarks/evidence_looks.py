@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import yaml
-from evidence_recipe import EARLY, EVALUATED, ROOT, RUNS, Scale, demonstrations, measured
+from evidence_recipe import EARLY, EVALUATED, ROOT, RUNS, Scale, arithmetic, demonstrations, measured
 
 TASK = "kuka_pick"
 SUITE = ROOT / "configs" / "suite" / "kuka_shifts.yaml"
@@ -86,8 +86,11 @@ class LookCell:
     @property
     def recipe(self) -> dict[str, object]:
         """How it is collected, trained and measured, plain data."""
-        trained = [*TRAINED, *LOOKS[self.look].split()]
-        return asdict(SCALES[self.scale]) | {"collect": COLLECTED, "train": trained, "eval": [*EVALUATED, *self._world()]}
+        return asdict(SCALES[self.scale]) | {"collect": COLLECTED, "train": self._trained, "eval": [*EVALUATED, *self._world()]}
+
+    @property
+    def _trained(self) -> list[str]:
+        return [*TRAINED, *LOOKS[self.look].split(), *arithmetic(self.scale)]
 
     def commands(self) -> Iterator[tuple[str, list[str]]]:
         """Yields the commands that answer it; under a shift only the last one, once there is a checkpoint."""
@@ -99,8 +102,7 @@ class LookCell:
                 [
                     f"dataset.path={store}",
                     f"output={self.checkpoint.parent}",
-                    *TRAINED,
-                    *LOOKS[self.look].split(),
+                    *self._trained,
                     f"trainer.steps={scale.steps}",
                     f"trainer.batch_size={scale.batch}",
                     f"trainer.seed={self.seed}",

@@ -13,6 +13,11 @@ EARLY = ["dataset.early_s=1.6", "dataset.early_factor=2.0"]
 EVALUATED = ["execute_steps=24"]
 
 
+def arithmetic(scale: str) -> list[str]:
+    """Returns what stringline-train is told about it: left to itself, each processor would decide, and cells not compare."""
+    return [] if scale == "large" else ["trainer.precision=no"]
+
+
 @dataclass(frozen=True)
 class Scale:
     """How much is collected and trained.
