@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from stringline.encoders.positions.folding import commutes_with_bases, into_input, into_output, require_foldable
 from stringline.encoders.positions.places import Places
-from stringline.encoders.positions.precision import without_autocast
+from stringline.encoders.positions.precision import at_least_float32, without_autocast
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,8 +204,8 @@ class PositionalAttention(nn.Module):
 def attend(q: Tensor, k: Tensor, v: Tensor, logit_factor: Tensor | None = None, present: Tensor | None = None) -> Tensor:
     """Returns softmax(q k^T / sqrt(d)) v for (B, heads, N, d), by the way that is fastest where it runs.
 
-    In bfloat16 on a CPU that is the plain formula (batch 48, 194 tokens, 4 heads of 32, forward and backward: 10 ms against
-    36 ms through `scaled_dot_product_attention`); in float32 it is the latter (22 ms against 26 ms), on a GPU always.
+    Logits and weights are float32 at least, whatever type the tokens have. Rounded to bfloat16 a logit of 10 is off by up to
+    0.03, so neighbouring places look alike: a policy trained so learned to find things late or not at all (docs/results.md).
 
     Args:
         q: Queries.
@@ -213,11 +213,18 @@ def attend(q: Tensor, k: Tensor, v: Tensor, logit_factor: Tensor | None = None, 
         v: Values (B, heads, M, d).
         logit_factor: Multiplies the logits, (B, heads | 1, N, M); None for one.
         present: (B, M) bool, which keys exist; None: all.
+
+    Returns:
+        (B, heads, N, d) in the type of the values, under autocast on a GPU in autocast's.
     """
     mask = None if present is None else present[:, None, None, :]
-    if logit_factor is None and not (q.device.type == "cpu" and q.dtype == torch.bfloat16):
-        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    logits = (q / math.sqrt(q.shape[-1])) @ k.mT
-    logits = logits if logit_factor is None else logits * logit_factor.to(logits.dtype)
-    logits = logits if mask is None else logits.masked_fill(~mask, -torch.inf)
-    return torch.softmax(logits, dim=-1).to(v.dtype) @ v
+    if logit_factor is None and q.device.type != "cpu":
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # Its kernels keep logits in float32.
+    kind = v.dtype
+    with without_autocast(q):
+        q, k, v = (at_least_float32(x) for x in (q, k, v))
+        if logit_factor is None:
+            return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).to(kind)
+        logits = (q / math.sqrt(q.shape[-1])) @ k.mT * at_least_float32(logit_factor)
+        logits = logits if mask is None else logits.masked_fill(~mask, -torch.inf)
+        return (torch.softmax(logits, dim=-1) @ v).to(kind)

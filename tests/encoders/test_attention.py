@@ -162,6 +162,19 @@ def test_attend_is_softmax_attention_by_every_kernel(dtype: torch.dtype, toleran
     torch.testing.assert_close(attend(q.to(dtype), k.to(dtype), v.to(dtype), ones).double(), expected, rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("factor", [None, 2.0])
+def test_in_half_precision_only_inputs_and_outputs_are_rounded(autocast: bool, factor: float | None, draw: Draw) -> None:
+    """Large logits that are near each other, as those of neighbouring places, stay apart."""
+    q, k, v = ((6 * draw(2, 2, 40, 8)).bfloat16() for _ in "qkv")
+    logit_factor = None if factor is None else torch.full((2, 1, 40, 40), factor)
+    expected = attend(q.double(), k.double(), v.double(), logit_factor)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        got = attend(q, k, v, logit_factor)
+    assert got.dtype == torch.bfloat16
+    torch.testing.assert_close(got.double(), expected, rtol=2**-8, atol=1e-4)
+
+
 def test_a_logit_factor_multiplies_the_logits(draw: Draw) -> None:
     q, k, v, factor = draw(2, 3, 7, 8), draw(2, 3, 5, 8), draw(2, 3, 5, 8), draw(2, 1, 7, 5)
     expected = torch.softmax(q @ k.mT / math.sqrt(8) * factor, dim=-1) @ v
