@@ -19,7 +19,7 @@ class KeyValues:
     """Tokens ready to be attended to, by as many sets of queries as there may be.
 
     Attributes:
-        keys: (B, heads, M, head_dim), turned to their places.
+        keys: (B, heads, M, head_dim), turned to their places; float32 at least.
         values: The same shape; turned too where values are relative.
         places: Those of the tokens.
     """
@@ -100,7 +100,7 @@ class PositionalAttention(nn.Module):
             k, v, key_places = known.keys, known.values, known.places
             (q,) = self._project(x, places, 0, 1)
         y = attend(q, k, v, places.logit_factor(key_places), present)
-        y = places.turn_back(y) if self.values else y
+        y = (places.turn_back(y) if self.values else y).to(x.dtype)
         return functional.linear(y.transpose(1, 2).flatten(2), self._output(places.basis_blocks), self.out.bias)
 
     def remember(self, memory: Tensor, places: Places | None) -> KeyValues:
@@ -163,8 +163,8 @@ class PositionalAttention(nn.Module):
     def _project(self, x: Tensor, places: Places, first: int, last: int) -> tuple[Tensor, ...]:
         """Returns queries (0), keys (1) and values (2), or those from `first` to before `last`, at their places.
 
-        Each is (B, heads, N, head_dim). They are projected together: copying a weight to join it with one that a basis was
-        folded into costs less than a second product and, on the way back, adding up two gradients of x.
+        Each is (B, heads, N, head_dim), float32 at least. They are projected together: copying a weight to join it with one
+        that a basis was folded into costs less than a second product and, on the way back, adding up two gradients of x.
         """
         basis, parts = places.basis_blocks, range(first, last)
         weight = self._folded(self.qkv.weight, basis, parts)
@@ -188,10 +188,13 @@ class PositionalAttention(nn.Module):
         return kept[0] if len(kept) == 1 else torch.cat(kept)
 
     def _placed(self, x: Tensor, places: Places, part: int) -> Tensor:
-        """Returns projected queries (0), keys (1) or values (2), (B, heads, N, head_dim), at their places."""
+        """Returns projected queries (0), keys (1) or values (2), (B, heads, N, head_dim), at their places.
+
+        From here to `turn_back` all is float32 at least: what tells one place from the next is a small part of each number.
+        """
         if part == 2:
-            return places.turn(x) if self.values else x
-        x = (self.q_norm, self.k_norm)[part](x)
+            return places.turn(at_least_float32(x)) if self.values else at_least_float32(x)
+        x = at_least_float32((self.q_norm, self.k_norm)[part](x))
         return places.turn(x) if self.folds or places.basis_blocks is None else places.rotate(x)
 
     def _in_basis(self, basis: Tensor, weight: Tensor) -> Tensor:

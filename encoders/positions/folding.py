@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from stringline.encoders.positions.precision import at_least_float32, without_autocast
+
 
 def spread(blocks: Tensor) -> Tensor:
     """Returns P (sets, size, size) of which the blocks (sets, size / b, b, b) act on neighbouring channels.
@@ -50,12 +52,18 @@ def into_output(blocks: Tensor, weight: Tensor, heads: int) -> Tensor:
 
 def project(x: Tensor, blocks: Tensor) -> Tensor:
     """Returns P^T x for tokens x (..., heads, N, head_dim), in their type."""
-    return x @ spread(blocks).to(x.dtype)
+    return _times(x, spread(blocks))
 
 
 def project_back(y: Tensor, blocks: Tensor) -> Tensor:
     """Undoes `project`."""
-    return y @ spread(blocks).mT.to(y.dtype)
+    return _times(y, spread(blocks).mT)
+
+
+def _times(x: Tensor, basis: Tensor) -> Tensor:
+    """Returns x P, rounded to the type of x only at the end."""
+    with without_autocast(x):
+        return (at_least_float32(x) @ basis.to(torch.promote_types(x.dtype, torch.float32))).to(x.dtype)
 
 
 def commutes_with_bases(norm: nn.Module | None) -> bool:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from stringline.encoders.positions.folding import project, project_back
-from stringline.encoders.positions.precision import without_autocast
+from stringline.encoders.positions.precision import at_least_float32, without_autocast
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,26 +120,33 @@ class FactorPlaces(Places):
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Returns x with its planes rotated, rounded to its type only at the end."""
     if x.shape[-2] != cos.shape[-2]:
         raise ValueError(f"Tokens {tuple(x.shape)} at {cos.shape[-2]} places; allowed: a place for each.")
     between = (slice(None), *(None,) * (x.ndim - cos.ndim))
+    kind, x = x.dtype, at_least_float32(x)
     cos, sin = cos.to(x.dtype)[between], sin.to(x.dtype)[between]
     if not torch.compiler.is_compiling():
         x = x.contiguous()  # A copy, but uncompiled the rotation runs twice as fast on it.
     first, second = x.chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(kind)
 
 
 def _multiply(rotations: Tensor, x: Tensor) -> Tensor:
-    """Returns x (B, ..., heads, N, head_dim), each block multiplied by its rotation (B, heads | 1, N, blocks, b, b)."""
+    """Returns x (B, ..., heads, N, head_dim), each block multiplied by its rotation (B, heads | 1, N, blocks, b, b).
+
+    Like `_rotate` it rounds to the type of x only at the end.
+    """
+    kind, x = x.dtype, at_least_float32(x)
     batch, heads, tokens = x.shape[0], x.shape[-3], x.shape[-2]
     sets, blocks, block = rotations.shape[1], rotations.shape[-3], rotations.shape[-1]
     # All vectors that share a matrix become columns of one product: those of every head, where heads share.
     more, alike = math.prod(x.shape[1:-3]), heads // sets
     columns = x.reshape(batch, more, sets, alike, tokens, blocks, block).permute(0, 2, 4, 5, 6, 1, 3)
-    turned = rotations.to(x.dtype) @ columns.reshape(batch, sets, tokens, blocks, block, more * alike)
+    with without_autocast(x):
+        turned = rotations.to(x.dtype) @ columns.reshape(batch, sets, tokens, blocks, block, more * alike)
     turned = turned.reshape(batch, sets, tokens, blocks, block, more, alike)
-    return turned.permute(0, 5, 1, 6, 2, 3, 4).reshape(x.shape)
+    return turned.permute(0, 5, 1, 6, 2, 3, 4).reshape(x.shape).to(kind)
 
 
 def centroid(coordinates: Tensor, placed: Tensor | None = None) -> Tensor:
