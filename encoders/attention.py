@@ -33,6 +33,8 @@ class PositionalAttention(nn.Module):
     """Multi-head attention over tokens with places, of one set of tokens to itself or to another.
 
     The basis of the places is folded into the projections in every forward, so it costs nothing per token and is never stale.
+    Autocast is off inside: what tells a place from the next one is a small difference of large numbers. With projections,
+    rotations and logits in bfloat16 policies learned to find things late or not at all (docs/results.md).
     """
 
     def __init__(
@@ -87,21 +89,22 @@ class PositionalAttention(nn.Module):
             present: (B, M) bool, which of the tokens that answer exist, at least one in each example; None: all.
 
         Returns:
-            (B, N, dim).
+            (B, N, dim), in the type of the weights.
 
         Raises:
             ValueError: A memory without places.
         """
-        if memory is None:
-            q, k, v = self._project(x, places, 0, 3)
-            key_places = places
-        else:
-            known = memory if isinstance(memory, KeyValues) else self.remember(memory, memory_places)
-            k, v, key_places = known.keys, known.values, known.places
-            (q,) = self._project(x, places, 0, 1)
-        y = attend(q, k, v, places.logit_factor(key_places), present)
-        y = (places.turn_back(y) if self.values else y).to(x.dtype)
-        return functional.linear(y.transpose(1, 2).flatten(2), self._output(places.basis_blocks), self.out.bias)
+        with without_autocast(x):
+            if memory is None:
+                q, k, v = self._project(x, places, 0, 3)
+                key_places = places
+            else:
+                known = memory if isinstance(memory, KeyValues) else self.remember(memory, memory_places)
+                k, v, key_places = known.keys, known.values, known.places
+                (q,) = self._project(x, places, 0, 1)
+            y = attend(q, k, v, places.logit_factor(key_places), present)
+            y = (places.turn_back(y) if self.values else y).transpose(1, 2).flatten(2)
+            return functional.linear(y.to(self.out.weight.dtype), self._output(places.basis_blocks), self.out.bias)
 
     def remember(self, memory: Tensor, places: Places | None) -> KeyValues:
         """Computes keys and values once, for many sets of queries.
@@ -118,7 +121,8 @@ class PositionalAttention(nn.Module):
                 "A memory needs memory_places. If none of its tokens has a place, prepare them as unplaced, with `nowhere` at "
                 "the centroid of the tokens that ask."
             )
-        keys, values = self._project(memory, places, 1, 3)
+        with without_autocast(memory):
+            keys, values = self._project(memory, places, 1, 3)
         return KeyValues(keys=keys, values=values, places=places)
 
     def weights(self, x: Tensor, places: Places, *, present: Tensor | None = None) -> Tensor:
@@ -129,9 +133,10 @@ class PositionalAttention(nn.Module):
             places: Theirs.
             present: (B, N) bool, which of them exist; None: all.
         """
-        q, k = self._project(x, places, 0, 2)
-        every = torch.eye(k.shape[-2], dtype=k.dtype, device=k.device).expand(*k.shape[:-2], -1, -1)
-        return attend(q, k, every, places.logit_factor(places), present)
+        with without_autocast(x):
+            q, k = self._project(x, places, 0, 2)
+            every = torch.eye(k.shape[-2], dtype=k.dtype, device=k.device).expand(*k.shape[:-2], -1, -1)
+            return attend(q, k, every, places.logit_factor(places), present)
 
     @torch.no_grad()
     def fold_(self, basis: Tensor | None) -> None:
@@ -169,6 +174,7 @@ class PositionalAttention(nn.Module):
         basis, parts = places.basis_blocks, range(first, last)
         weight = self._folded(self.qkv.weight, basis, parts)
         bias = None if self.qkv.bias is None else self._folded(self.qkv.bias, basis, parts)
+        x = x.to(torch.promote_types(x.dtype, weight.dtype))
         projected = functional.linear(x, weight, bias).reshape(*x.shape[:2], len(parts), self.heads, -1)
         return tuple(
             self._placed(one.transpose(1, 2), places, part) for part, one in zip(parts, projected.unbind(2), strict=True)
@@ -190,7 +196,7 @@ class PositionalAttention(nn.Module):
     def _placed(self, x: Tensor, places: Places, part: int) -> Tensor:
         """Returns projected queries (0), keys (1) or values (2), (B, heads, N, head_dim), at their places.
 
-        From here to `turn_back` all is float32 at least: what tells one place from the next is a small part of each number.
+        From here to `turn_back` all is float32 at least, in a network of half the precision too.
         """
         if part == 2:
             return places.turn(at_least_float32(x)) if self.values else at_least_float32(x)
@@ -207,8 +213,8 @@ class PositionalAttention(nn.Module):
 def attend(q: Tensor, k: Tensor, v: Tensor, logit_factor: Tensor | None = None, present: Tensor | None = None) -> Tensor:
     """Returns softmax(q k^T / sqrt(d)) v for (B, heads, N, d), by the way that is fastest where it runs.
 
-    Logits and weights are float32 at least, whatever type the tokens have. Rounded to bfloat16 a logit of 10 is off by up to
-    0.03, so neighbouring places look alike: a policy trained so learned to find things late or not at all (docs/results.md).
+    Logits and weights are float32 at least, whatever type the tokens have: rounded to bfloat16 a logit of 10 is off by up to
+    0.03.
 
     Args:
         q: Queries.

@@ -38,16 +38,17 @@ class LinearAttention(nn.Module):
 
     def forward(self, x: Tensor, places: Places, *, present: Tensor | None = None) -> Tensor:
         """Returns (B, N, dim) for tokens x (B, N, dim) at their places, of which those `present` (B, N) bool answer."""
-        split = at_least_float32(self.qkv(x)).reshape(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        q, k = functional.relu(split[0]) + 1e-6, functional.relu(split[1]) + 1e-6
-        if present is not None:
-            k = k * present[:, None, :, None].to(k.dtype)  # In numerator and denominator, so nothing of the others remains.
-        v = places.rotate(split[2]) if self.values else split[2]
-        placed_q, placed_k = places.expand(places.rotate(q)), places.expand(places.rotate(k))
-        with without_autocast(q):  # In half precision products of small features would vanish, and places look alike.
+        with without_autocast(x):  # In half precision products of small features would vanish, and places look alike.
+            x = x.to(torch.promote_types(x.dtype, self.qkv.weight.dtype))
+            split = at_least_float32(self.qkv(x)).reshape(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            q, k = functional.relu(split[0]) + 1e-6, functional.relu(split[1]) + 1e-6
+            if present is not None:
+                k = k * present[:, None, :, None].to(k.dtype)  # In numerator and denominator, so nothing of the others remains.
+            v = places.rotate(split[2]) if self.values else split[2]
+            placed_q, placed_k = places.expand(places.rotate(q)), places.expand(places.rotate(k))
             y = placed_q @ (placed_k.mT @ v) / (q @ k.sum(dim=-2).unsqueeze(-1))
-        y = (places.rotate_back(y) if self.values else y).to(x.dtype)
-        z: Tensor = self.out(y.transpose(1, 2).flatten(2))
+            y = (places.rotate_back(y) if self.values else y).transpose(1, 2).flatten(2)
+            z: Tensor = self.out(y.to(self.out.weight.dtype))
         return z
 
     @torch.no_grad()
