@@ -72,11 +72,11 @@ class Circling:
 
 
 class Thinking(Circling):
-    """The same, with plans of two seconds; in its first session it answers once, and then not before it may."""
+    """The same, with plans of two seconds; in its first session it answers once, and then not before the arms have braked."""
 
     sessions = 0
     thinks: ClassVar[bool] = False
-    may_answer: ClassVar[Callable[[], bool]]
+    device: ClassVar[DeviceProcess]
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Thinking(Circling):
     def plan(self, observation: Observation) -> ActionChunk:
         if self._answers and type(self).sessions == 1:
             type(self).thinks = True
-            until(type(self).may_answer)
+            until(lambda: self.device.latest().session == 2)  # A session begins when the arms have come to rest.
         self._answers += 1
         due = float(observation["time"]) + 0.02 * np.arange(100, dtype=np.float64)
         way = np.tile(ALOHA.home, (100, 1))
@@ -147,8 +147,7 @@ def test_space_holds_until_space_and_q_ends(device: DeviceProcess, capsys: pytes
         seen.append(device.latest())
         return Thinking.thinks and moved() > 0.05
 
-    Thinking.sessions, Thinking.thinks = 0, False
-    Thinking.may_answer = lambda: device.latest().session == 2  # A session begins when the arms have come to rest.
+    Thinking.sessions, Thinking.thinks, Thinking.device = 0, False, device
     hand = Hand([(follow, Key.HOLD), (after(0.5), Key.END)], [Key.HOLD])
     hand.before_answer = look
     episode = run(Supervision(device, ALOHA, hand, watchers=(seen.extend,)), policy=Thinking)
