@@ -1,6 +1,6 @@
 # One command from a fresh clone to a result: each target makes .venv and installs what it needs, once.
 #   make demo     demonstrations, training, evaluation and a report in runs/demo
-#   make test     the test suite, some ten minutes on two cores
+#   make test     the test suite, some eight minutes on two cores
 #   make check    formatting, types, direction of imports, and the package itself
 #   make stress   the long tests
 #   make mutate   takes each stage out of the safety filter and each guard out of the drivers; names the test that notices
