@@ -82,8 +82,12 @@ class TrainerSettings:
         allowed.check(**{f"trainer.{name}": getattr(self, name) for name in names})
 
     def course(self) -> dict[str, Any]:
-        """Returns, as plain data, the settings that decide what a run learns."""
-        return {name: value for name, value in vars(self).items() if name not in OBSERVING}
+        """Returns, as plain data, the settings that decide what a run learns; `precision` is what this machine makes of it.
+
+        So a run that began in bf16 does not go on in float32, and nobody has to guess later in which it was.
+        """
+        chosen = {name: value for name, value in vars(self).items() if name not in OBSERVING}
+        return chosen | {"precision": "bf16" if self.in_bf16() else "no"}
 
     def schedule(self, step: int) -> float:
         """Returns the learning rate of a step as a share of its peak."""

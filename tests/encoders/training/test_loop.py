@@ -162,6 +162,15 @@ def test_vectors_and_spared_parameters_have_no_weight_decay(tmp_path: Path) -> N
     assert sorted(tuple(p.shape) for p in spared["params"]) == [(2,), (2, 2)]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(("computes", "precision"), [(True, "bf16"), (False, "no")])
+def test_the_course_of_a_run_says_in_what_it_computes(computes: bool, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: computes)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert Trainer(steps=1, batch_size=1).course()["precision"] == precision
+    assert Trainer(steps=1, batch_size=1, precision="no").course()["precision"] == "no"
+    assert Trainer(steps=1, batch_size=1, precision="bf16").course()["precision"] == "bf16"
+
+
 def test_settings_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match=r"trainer.steps is 0; allowed: whole numbers 1 and above"):
         Trainer(steps=0, batch_size=1)
