@@ -156,16 +156,15 @@ class TextEmbedding(Instruction):
         self.register_buffer("met", torch.empty(0, width), persistent=False)
         self.project = nn.Linear(width, dim)
         self._filled = False
-        # Made where it is needed: it imports the compiler, which takes longer than all else that a command imports of ours.
-        self._fill_uncompiled = torch.compiler.disable(_fill)  # type: ignore[no-untyped-call]
 
     def _tokens(self) -> Tensor:
         if not self._filled:
-            self._fill_uncompiled(self)
+            # Here, not as a decorator: that would import the compiler at the start of every command, which takes over a second.
+            torch.compiler.disable(self._fill)()  # type: ignore[no-untyped-call]  # torch gives it no types.
         token: Tensor = self.project(functional.layer_norm(torch.cat((self.features, self.met)), (self.width,)))
         return token
 
-    def fill(self) -> None:
+    def _fill(self) -> None:
         """Encodes the texts of the data, unless a checkpoint has brought them."""
         if bool(self.features.isnan().any()):
             self.features.copy_(self._encoded(self.names))
@@ -190,10 +189,6 @@ class TextEmbedding(Instruction):
         if features.shape[1] != self.width:
             raise ValueError(f"{self.model!r} gives {features.shape[1]} features; the policy says width {self.width}.")
         return features
-
-
-def _fill(instruction: TextEmbedding) -> None:
-    instruction.fill()
 
 
 class TextEncoder:

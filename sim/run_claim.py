@@ -45,6 +45,8 @@ def claim(directory: Path, settings: Mapping[str, Any]) -> None:
         raise ValueError(f"{file} is broken; choose another output, or remove {directory} to start again.")
     if isinstance(old.get("trainer"), dict) and isinstance(plain.get("trainer"), dict):
         known = {**ADDED, **old["trainer"]}
+        if known.get("precision") == "auto":  # Older versions did not write down what a machine made of it.
+            known["precision"] = plain["trainer"].get("precision")
         old["trainer"] = {name: known[name] for name in plain["trainer"] if name in known}
     if changed := [key for key, value in plain.items() if old.get(key) != value]:
         raise ValueError(f"{directory} holds a run with other settings ({', '.join(changed)}); choose another output.")

@@ -62,8 +62,9 @@ def project_back(y: Tensor, blocks: Tensor) -> Tensor:
 
 def _times(x: Tensor, basis: Tensor) -> Tensor:
     """Returns x P, rounded to the type of x only at the end."""
+    kind, x = x.dtype, at_least_float32(x)
     with without_autocast(x):
-        return (at_least_float32(x) @ basis.to(torch.promote_types(x.dtype, torch.float32))).to(x.dtype)
+        return (x @ basis.to(x.dtype)).to(kind)
 
 
 def commutes_with_bases(norm: nn.Module | None) -> bool:

@@ -42,6 +42,17 @@ def test_other_settings_are_refused_in_the_same_place(store: EpisodeStore, tmp_p
         train_policy(MODEL, store, Trainer(**other), tmp_path)
 
 
+def test_a_run_does_not_go_on_in_another_arithmetic(store: EpisodeStore, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"steps": 2, "batch_size": 2, "save_every": 1, "probe_every": 2}
+    train_policy(MODEL, store, Trainer(**settings, precision="no"), tmp_path)
+    with pytest.raises(ValueError, match=r"other settings \(trainer\)"):
+        train_policy(MODEL, store, Trainer(**settings, precision="bf16"), tmp_path)
+    file = tmp_path / "run.yaml"
+    file.write_text(file.read_text().replace("precision: 'no'", "precision: auto"))  # As older versions wrote it.
+    assert "auto" in file.read_text().split("precision:")[1].splitlines()[0]
+    train_policy(MODEL, store, Trainer(**settings, precision="no"), tmp_path)
+
+
 def test_other_data_are_refused_in_the_same_place(tmp_path: Path) -> None:
     growing = EpisodeStore.create(tmp_path / "store")
     fill(growing, range(4))
