@@ -28,6 +28,7 @@ from stringline.sim.tasks.tabletop import TabletopTask
 
 logger = logging.getLogger(__name__)
 
+_STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 PROBLEMS = tuple(mujoco.mjtWarning.__members__)[:-1]  # In the order of MuJoCo's counters; the last counts the others.
 
 
@@ -216,6 +217,23 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
     def state(self) -> dict[str, Array]:
         """Returns time, joints and gripper poses of one observation, not to be changed."""
         return self._schedule.observe(cameras=False)
+
+    def snapshot(self) -> Vector:
+        """Returns where everything is and how it moves, for `frame_of`."""
+        state = np.empty(mujoco.mj_stateSize(self.physics.model.ptr, _STATE))
+        mujoco.mj_getState(self.physics.model.ptr, self.physics.data.ptr, state, _STATE)
+        return state
+
+    def frame_of(self, snapshot: Vector, time: float) -> dict[str, Array]:
+        """Returns what the cameras saw in another world of the same task, seed and options, and moves everything there.
+
+        Args:
+            snapshot: Of the other world.
+            time: Seconds of its episode then.
+        """
+        mujoco.mj_setState(self.physics.model.ptr, self.physics.data.ptr, snapshot, _STATE)
+        mujoco.mj_forward(self.physics.model.ptr, self.physics.data.ptr)
+        return self._cameras.frame(time)
 
     def render(self) -> NDArray[np.uint8] | None:
         """Returns what the first camera, or the overhead one where there is none, sees now (H, W, 3)."""

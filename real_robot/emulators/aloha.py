@@ -8,6 +8,7 @@ a pipe and no client has come. Any Dynamixel software can talk to the terminals.
 
 import argparse
 import logging
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.real_robot.emulators.aloha_arms import EmulatedArms
 from stringline.real_robot.emulators.cards import Cards
 from stringline.real_robot.emulators.control import announce, local_sockets
+from stringline.real_robot.emulators.picture_feed import PictureFeed
 from stringline.real_robot.emulators.pictures import PictureServer
 from stringline.real_robot.emulators.plant import FirstOrderPlant, Plant
 from stringline.real_robot.emulators.server import EmulatorServer
@@ -25,18 +27,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the emulator."""
     settings = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    try:
-        plant = _plant(settings)
-    except ValueError as error:
-        raise SystemExit(str(error)) from error
     with local_sockets("control", "pictures") as (control, pictures):
+        try:
+            plant = _plant(settings, None if settings.lock_step else pictures)
+        except ValueError as error:
+            raise SystemExit(str(error)) from error
         server = EmulatorServer(
             plant,
             EmulatedArms(plant),
             control,
             real_time=not settings.lock_step,
             capture=settings.capture,
-            pictures=PictureServer(pictures),
+            feed=_feed(settings, plant, pictures),
         )
         announce(server.ports, control, pictures)
         server.run()
@@ -58,7 +60,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _plant(settings: argparse.Namespace) -> Plant:
+def _feed(settings: argparse.Namespace, plant: Plant, pictures: socket.socket) -> PictureFeed | None:
+    """Returns what shows cameras the cards of a first-order plant; a MuJoCo world has a process that draws."""
+    if settings.lock_step or settings.plant == "mujoco":
+        return None
+    return PictureFeed(plant, PictureServer(pictures))
+
+
+def _plant(settings: argparse.Namespace, pictures: socket.socket | None) -> Plant:
     cameras = None if settings.cameras is None else tuple(name for name in settings.cameras.split(",") if name)
     if settings.plant == "first_order":
         return FirstOrderPlant(
@@ -78,6 +87,7 @@ def _plant(settings: argparse.Namespace) -> Plant:
         frame_hz=settings.frame_hz,
         time_limit_s=settings.time_limit,
         robot_model=settings.robot_model,
+        pictures=pictures,
     )
     if plant.embodiment.name != ALOHA.name:
         plant.close()

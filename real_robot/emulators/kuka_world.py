@@ -1,6 +1,7 @@
 """What KUKA arms move in an emulator: the world of a task, or arms without one."""
 
 import argparse
+import socket
 
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.emulators.plant import FirstOrderPlant, Plant
@@ -19,8 +20,12 @@ def add_world_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--time-limit", type=float, default=15.0, help="seconds until an episode expires")
 
 
-def kuka_world(settings: argparse.Namespace) -> tuple[Embodiment, Plant]:
+def kuka_world(settings: argparse.Namespace, pictures: socket.socket | None = None) -> tuple[Embodiment, Plant]:
     """Returns the body and what it moves.
+
+    Args:
+        settings: As parsed.
+        pictures: As `TaskPlant` takes it.
 
     Raises:
         ValueError: There is no such task or camera.
@@ -39,5 +44,6 @@ def kuka_world(settings: argparse.Namespace) -> tuple[Embodiment, Plant]:
         frame_hz=settings.frame_hz,
         time_limit_s=settings.time_limit,
         robot_model=settings.robot_model,
+        pictures=pictures,
     )
     return plant.embodiment, plant

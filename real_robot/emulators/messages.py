@@ -64,6 +64,12 @@ def _array(connection: socket.socket, entry: Json) -> tuple[str, Array]:
     return str(entry.get("key")), np.frombuffer(_exactly(connection, count), dtype=dtype).reshape(sizes)
 
 
+def options_in(header: Header) -> dict[str, float]:
+    """Returns the options of a task that a header tells."""
+    options = header.get("options")
+    return {key: float(str(value)) for key, value in options.items()} if isinstance(options, dict) else {}
+
+
 def _exactly(connection: socket.socket, size: int) -> bytes:
     data = bytearray()
     while len(data) < size:

@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 
 from stringline.datasets.contract import Array
 from stringline.datasets.names import unknown_name
-from stringline.real_robot.emulators.messages import Header, Json
+from stringline.real_robot.emulators.messages import Header, Json, options_in
 from stringline.real_robot.emulators.plant import Plant
-from stringline.real_robot.emulators.stamped_frames import StampedFrames
 
 COMMON = ("begin", "advance", "frames", "outcome", "fault")
 
@@ -16,7 +15,6 @@ class Operations:
 
     Args:
         plant: The world, whose outcome is told whenever it has gone on.
-        frames: What its cameras see.
         begin: Begins the episode of a seed, with options.
         advance: Goes on by one period once so many writes of a driver have reached each arm.
         fault: Begins or ends a fault of an arm, by its name; the number is that of a servo, or a count.
@@ -26,14 +24,13 @@ class Operations:
     def __init__(
         self,
         plant: Plant,
-        frames: StampedFrames,
         *,
         begin: Callable[[int, Mapping[str, float]], None],
         advance: Callable[[Mapping[str, int]], None],
         fault: Callable[[str, str, int], None],
         **more: Callable[[Header], Header],
     ) -> None:
-        self._plant, self._frames, self._more = plant, frames, more
+        self._plant, self._more = plant, more
         self._begin, self._advance, self._fault = begin, advance, fault
 
     def __call__(self, header: Header) -> tuple[Header, dict[str, Array]]:
@@ -46,11 +43,11 @@ class Operations:
         operation = str(header["operation"])
         match operation:
             case "begin":
-                self._begin(int(str(header["seed"])), _options(header))
+                self._begin(int(str(header["seed"])), options_in(header))
             case "advance":
                 self._advance(_counts(header))
             case "frames":
-                return {}, self._frames.newest()
+                return {}, self._plant.frames()
             case "outcome":
                 pass
             case "fault":
@@ -62,11 +59,6 @@ class Operations:
                 raise unknown_name("operation", operation, (*COMMON, *self._more))
         outcome: Header = dict(self._plant.outcome())
         return outcome, {}
-
-
-def _options(header: Header) -> dict[str, float]:
-    options = header.get("options")
-    return {key: float(str(value)) for key, value in options.items()} if isinstance(options, dict) else {}
 
 
 def _counts(header: Header) -> dict[str, int]:

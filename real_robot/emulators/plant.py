@@ -12,6 +12,13 @@ from stringline.real_robot.emulators.cards import Cards
 
 Vector = NDArray[np.float64]
 
+_FROM_CAMERAS = ("rgb/", "depth/", "intrinsics/", "time/")
+
+
+def from_cameras(seen: Mapping[str, Array]) -> dict[str, Array]:
+    """Returns what real cameras tell of all that an observation holds: where they are, somebody has to measure."""
+    return {key: value for key, value in seen.items() if key.startswith(_FROM_CAMERAS)}
+
 
 class Plant(Protocol):
     """Joints that follow targets. Vectors are (J,) in the order and units of the embodiment."""

@@ -13,9 +13,8 @@ from stringline.real_robot.emulators.aloha_arms import EmulatedArms
 from stringline.real_robot.emulators.control import ControlSocket, serve_ready
 from stringline.real_robot.emulators.dynamixel_line import EmulatedLine
 from stringline.real_robot.emulators.operations import Operations
-from stringline.real_robot.emulators.pictures import PictureServer
+from stringline.real_robot.emulators.picture_feed import PictureFeed
 from stringline.real_robot.emulators.plant import Plant
-from stringline.real_robot.emulators.stamped_frames import StampedFrames
 
 _READ_SIZE = 4096
 _GOALS_TIMEOUT_S = 2.0
@@ -77,7 +76,7 @@ class EmulatorServer:
         listener: Socket where the client connects.
         real_time: Whether the world goes on by itself, or one period per `advance` message.
         capture: Folder for the bytes that drivers send, a file per arm, or None.
-        pictures: Gets what cameras see, in real time, for cameras with processes of their own.
+        feed: Hands on what the plant's cameras see; None: nobody looks, or somebody else does.
     """
 
     def __init__(
@@ -88,14 +87,14 @@ class EmulatorServer:
         *,
         real_time: bool,
         capture: Path | None = None,
-        pictures: PictureServer | None = None,
+        feed: PictureFeed | None = None,
     ) -> None:
         self._plant, self._arms, self._real_time = plant, arms, real_time
-        self._frames = StampedFrames(plant, real_time=real_time, pictures=pictures)
+        self._feed = feed
         self._terminals = {
             arm: Terminal(line, None if capture is None else capture / f"{arm}.bin") for arm, line in arms.lines.items()
         }
-        operations = Operations(plant, self._frames, begin=arms.begin, advance=self._advance_after, fault=self._fault)
+        operations = Operations(plant, begin=arms.begin, advance=self._advance_after, fault=self._fault)
         self._control = ControlSocket(listener, operations)
 
     @property
@@ -136,7 +135,8 @@ class EmulatorServer:
 
     def _advance(self) -> None:
         self._arms.advance()
-        self._frames.look()
+        if self._feed is not None:
+            self._feed.look()
 
     def _fault(self, arm: str, kind: str, servo: int) -> None:
         if arm not in self._terminals:

@@ -1,18 +1,21 @@
 """A task of the simulation as the world behind emulated servos."""
 
+import socket
+import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract import Array
 from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.real_robot.emulators.picture_process import PictureProcess
+from stringline.real_robot.emulators.plant import from_cameras
 from stringline.sim.evaluation import open_world
 from stringline.sim.robot_model import PRIMITIVES, RobotModel
 
 Vector = NDArray[np.float64]
-
-_FROM_CAMERAS = ("rgb/", "depth/", "intrinsics/", "time/")
 
 
 class TaskPlant:
@@ -26,9 +29,12 @@ class TaskPlant:
         frame_hz: Pictures per second.
         time_limit_s: When an episode expires.
         robot_model: What the arms are drawn with.
+        pictures: Listening socket where cameras ask for pictures, which a process beside draws while the world goes on by the
+            clock; None: they are drawn as the world goes on, and `frames` returns them.
 
     Raises:
         ValueError: There is no such task, camera or robot model.
+        RuntimeError: There is no OpenGL.
     """
 
     def __init__(
@@ -41,11 +47,12 @@ class TaskPlant:
         frame_hz: float = 12.5,
         time_limit_s: float = 15.0,
         robot_model: RobotModel = PRIMITIVES,
+        pictures: socket.socket | None = None,
     ) -> None:
         self.period_s = 1.0 / device_hz
-        self._world = open_world(
+        make_world = partial(
+            open_world,
             task,
-            cameras=cameras,
             image_size=image_size,
             control_hz=device_hz,
             frame_hz=frame_hz,
@@ -54,6 +61,11 @@ class TaskPlant:
         )
         self._frames: dict[str, Array] = {}
         self._outcome: dict[str, bool | int | float | str] = {}
+        self._beside: PictureProcess | None = None
+        self._world = make_world(cameras=cameras if pictures is None else ())
+        if pictures is not None and cameras:
+            self._beside = PictureProcess(partial(make_world, cameras=cameras), pictures)
+            self._beside.wait()
         self.begin(0, {})
 
     @property
@@ -66,6 +78,8 @@ class TaskPlant:
         """Begins the episode of that seed; options as the task knows them."""
         self._world.begin(seed, options)
         self._outcome = self._describe(success=False, stage=0, time=0.0, expired=False)
+        if self._beside is not None:
+            self._beside.begin(seed, options)
         self._draw()
 
     def advance(self, target: Vector) -> None:
@@ -83,8 +97,10 @@ class TaskPlant:
         return outcome | {"expired": expired, "unstable": unstable}
 
     def _draw(self) -> None:
-        seen = self._world.observe()
-        self._frames = {key: value for key, value in seen.items() if key.startswith(_FROM_CAMERAS)}
+        if self._beside is not None:
+            self._beside.look(self._world.snapshot(), self._world.time, time.monotonic())
+            return
+        self._frames = from_cameras(self._world.observe())
 
     def measure(self) -> tuple[Vector, Vector, Vector]:
         """Returns positions, velocities and efforts (14,)."""
@@ -92,7 +108,13 @@ class TaskPlant:
         return robot.positions(physics), robot.velocities(physics), robot.efforts(physics)
 
     def frames(self) -> dict[str, Array]:
-        """Returns the pictures of the latest frame, stamped in seconds of the episode."""
+        """Returns the pictures of the latest frame, stamped in seconds of the episode.
+
+        Raises:
+            ValueError: A process beside draws them.
+        """
+        if self._beside is not None:
+            raise ValueError("By the clock, cameras get their pictures at a socket of their own, which the emulator announces.")
         return self._frames
 
     def outcome(self) -> dict[str, bool | int | float | str]:
@@ -101,4 +123,6 @@ class TaskPlant:
 
     def close(self) -> None:
         """Frees graphics and physics."""
+        if self._beside is not None:
+            self._beside.close()
         self._world.close()

@@ -490,6 +490,8 @@ def test_the_emulated_driver_does_with_commands_what_the_real_one_does() -> None
     assert [one["actual_force"] for one in states] == [-40.0] * 2
     gripper.sense(0.5, 0.5, 40.0)
     assert [SCHUNK_STATUS.decode(data)["actual_force"] for _ in range(5) for data in gripper.tick()] == [0.0]
+    gripper.sense(1.06, 0.0, 20.0)  # An arm leans on the fingers, and the world's stops give way.
+    assert [SCHUNK_STATUS.decode(data)["actual_position_mm"] for _ in range(5) for data in gripper.tick()] == [110.0]
     gripper.receive(commanded(math.nan, 200.0))
     gripper.receive(b"hello")
     assert gripper.report() == {

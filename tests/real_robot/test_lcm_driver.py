@@ -3,6 +3,7 @@
 import math
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,11 +13,14 @@ import numpy as np
 import pytest
 from tests.real_robot.network_namespace import own_network
 
+from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.real_robot.command import SafeCommand
 from stringline.real_robot.drivers.driver import RobotNotReadyError
 from stringline.real_robot.drivers.lcm.drake_types import IIWA_COMMAND, IIWA_STATUS, IIWA_STATUS_TELEMETRY
 from stringline.real_robot.drivers.lcm.driver import LcmDriver
 from stringline.real_robot.drivers.lcm.link import DEFAULT_ADDRESS, LcmLink, LcmMessage
+from stringline.real_robot.limits import SafetyLimits
+from stringline.real_robot.safety import SafetyFilter
 
 PLACE = tuple(0.1 * index + 0.1 for index in range(7))
 ROWS = tuple(member.name for member in IIWA_STATUS.members if member.size)
@@ -213,6 +217,38 @@ def test_nothing_is_sent_while_an_arm_of_the_program_was_never_heard() -> None:
             arms.arm()
         program.pending = True
         assert program.command(wanted) == ["left"]
+
+
+def test_two_commands_are_never_meant_for_one_step() -> None:
+    """The program takes the newest: of two that come between its steps, one would be a jump."""
+    arms, safety = driver(period_s=0.05), SafetyFilter(IIWA14, SafetyLimits.of(IIWA14), 0.05)
+    program = arms._programs[0]
+    assert program._transit_s == pytest.approx(0.01)
+    assert driver(period_s=0.05, together=True)._programs[0]._transit_s == 0.0  # In lock-step nothing takes time.
+    with Program() as told, opened(channels=frozenset({"IIWA_COMMAND"})) as listener:
+        arms.connect()
+        arms.arm()
+        told.be_silent()
+        safety.start(arms.read(time.monotonic), 0)
+
+        def asked_and_sent(*, transit_s: float, busy: bool = False) -> tuple[bool, int]:
+            program._transit_s = transit_s
+            state = arms.read(time.monotonic)
+            command = safety.step(None, state, state.time)
+            if busy:
+                told.tell()  # A step that is made while the filter works.
+            arms.write(command)
+            return bool(state.asked[0]), len([one for one in listener.receive() if one.source == program.link.own])
+
+        asked_and_sent(transit_s=0.0)
+        told.tell()
+        assert asked_and_sent(transit_s=0.0, busy=True) == (True, 1)  # One for both steps.
+        told.tell()
+        assert asked_and_sent(transit_s=math.inf) == (False, 0)  # The step may have been made before the command was there.
+        told.tell()
+        assert asked_and_sent(transit_s=0.0) == (True, 1)
+        assert asked_and_sent(transit_s=0.0, busy=True) == (False, 0)  # When the filter looked nobody had asked:
+        assert asked_and_sent(transit_s=0.0) == (True, 1)  # the next cycle answers.
 
 
 def test_whoever_only_reads_is_let_in_and_publishes_nothing() -> None:

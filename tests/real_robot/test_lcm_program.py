@@ -362,5 +362,9 @@ def test_what_was_captured_is_held_against_the_limits_arm_by_arm(tmp_path: Path)
     file.write_bytes(file.read_bytes()[:-1])
     capture(1.0 + 3 * step)
     assert found() == [(7, 1), (7, 0)]
+    with file.open("ab") as stream:
+        stream.write(CapturedCommand(9, False, b"").to_bytes())  # A new world.
+    capture(0.5)
+    assert found() == [(8, 1), (8, 0)]
     (other,) = commands_in(CapturedCommand(1, True, b"none").to_bytes())
     assert other.row() == ()

@@ -40,3 +40,23 @@ def test_world_follows_world_without_a_fault(body: Embodiment, transport: str | 
                     assert all(state.mode is not Mode.FAULT for state in states), seed
                     seen += len(states)
                 assert seen > 5
+
+
+@pytest.mark.parametrize(("transport", "arguments"), [("fri", PATIENT), ("lcm", ())])
+def test_a_new_world_is_one_in_which_somebody_has_looked_after_a_stop(transport: str, arguments: Sequence[str]) -> None:
+    kind, limits = emulated_arms(IIWA14.name, transport), SafetyLimits.of(IIWA14, soft_start_s=0.0)
+    with kind.bare_emulator(arguments) as emulator:
+        driver = kind.driver(emulator.ports, period_s=0.01, lock_step=False, read_only=False)
+        with DeviceProcess(driver, IIWA14, limits) as device:
+            device.connect()
+            device.arm()
+            device.begin()
+            for fault in ("stop", *(["crash"] * (transport == "lcm"))):
+                emulator.fault("arm", fault)
+                deadline = time.monotonic() + 10.0
+                while device.latest().mode is not Mode.FAULT:
+                    assert time.monotonic() < deadline, fault
+                    time.sleep(0.02)
+                begin_world(emulator, device, 1, {})
+                device.begin()
+                assert device.latest().mode is not Mode.FAULT

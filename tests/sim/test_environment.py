@@ -109,6 +109,18 @@ def test_a_pixel_shows_what_is_at_its_place(world: TaskEnvironment) -> None:
     assert yellow[:, 2].max() == pytest.approx(2 * banana.radius, abs=0.004)
 
 
+def test_another_world_draws_what_the_cameras_of_this_one_saw(world: TaskEnvironment) -> None:
+    other = TaskEnvironment(make_task(TASK), image_size=96)
+    for one in (world, other):
+        one.begin(3)
+    for step in range(24):
+        world.advance(wave(step))
+    seen, drawn = world.observe(), other.frame_of(world.snapshot(), world.time)
+    other.close()
+    assert {key.split("/")[0] for key in drawn} == {"rgb", "depth", "intrinsics", "time", "T_base_camera"}
+    assert all((drawn[key] == seen[key]).all() for key in drawn)
+
+
 def test_pictures_are_as_old_as_the_last_frame(world: TaskEnvironment) -> None:
     world.reset(seed=0)
     times = [float(world.step(wave(step))[0]["time/table"]) for step in range(9)]

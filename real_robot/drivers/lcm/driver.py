@@ -27,6 +27,8 @@ from stringline.real_robot.drivers.lcm.status import JOINTS
 Vector = NDArray[np.float64]
 
 _PATIENCE_PERIODS = 1.5
+# What a command and a status may take on their way and in the program, together.
+_TRANSIT_PERIODS = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +89,14 @@ class LcmDriver:
         heard = {address: frozenset(name for at, one in groups if at == address for name in one.names) for address, _ in groups}
         self._links = {address: LcmLink(address, interface, ttl, names) for address, names in heard.items()}
         self._programs = [
-            DrakeProgram(arms, self._links[address], one, period_s=period_s, read_only=read_only)
+            DrakeProgram(
+                arms,
+                self._links[address],
+                one,
+                period_s=period_s,
+                transit_s=0.0 if together else _TRANSIT_PERIODS * period_s,
+                read_only=read_only,
+            )
             for (address, one), arms in groups.items()
         ]
         beside = dict(grippers or {})
@@ -252,8 +261,10 @@ class LcmDriver:
             TypeError: It is not a command that the safety filter made.
         """
         rows = np.split(checked(command).position, len(self._cells))
+        asking = [program for program in self._programs if program.pending]
+        self._collect()  # A step that was made meanwhile is answered by the same command: of two, one would be passed over.
         targets = {cell.arm.name: row for cell, row in zip(self._cells, rows, strict=True)}
-        told = [name for program in self._programs for name in program.command({n: row[:JOINTS] for n, row in targets.items()})]
+        told = [name for program in asking for name in program.command({n: row[:JOINTS] for n, row in targets.items()})]
         for cell in self._cells:
             if cell.arm.name in told:
                 cell.gripper.command(float(targets[cell.arm.name][JOINTS]))

@@ -4,6 +4,8 @@ The program ends itself, and so its arms' motion, if it hears a command within a
 is said to one that was not heard for longer than that, and nothing to one that is not heard any more.
 """
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -34,6 +36,8 @@ class DrakeProgram:
         link: To its group, not open yet.
         channels: Its own.
         period_s: Between two commands; must be that of its first robot's messages.
+        transit_s: A status that comes so soon after a command may be of a step before it: it is not answered, since two
+            commands for one step would be a jump.
         read_only: Whether what it is told to do is thrown away.
 
     Attributes:
@@ -49,11 +53,19 @@ class DrakeProgram:
     """
 
     def __init__(
-        self, arms: Sequence[str], link: LcmLink, channels: Channels, *, period_s: float, read_only: bool = False
+        self,
+        arms: Sequence[str],
+        link: LcmLink,
+        channels: Channels,
+        *,
+        period_s: float,
+        transit_s: float = 0.0,
+        read_only: bool = False,
     ) -> None:
         self.arms = [LcmArm(name, period_s) for name in arms]
         self.link, self.channels, self.inbox = link, channels, StatusInbox(len(arms))
-        self._period_s, self._read_only = period_s, read_only
+        self._period_s, self._transit_s, self._read_only = period_s, transit_s, read_only
+        self._commanded_at = -math.inf
         self.status: IiwaStatus | None = None
         self.pending = self.fresh = False
         self.misses = 0
@@ -86,7 +98,8 @@ class DrakeProgram:
                 arm.let_go()
         # Until the program knows the time, each of its messages counts as a step.
         if first or status.utime != last or status.utime == UNKNOWN_TIME:
-            self.pending = self.fresh = True
+            self.fresh = True
+            self.pending |= time.monotonic() - self._commanded_at >= self._transit_s
 
     @property
     def lost(self) -> bool:
@@ -143,6 +156,7 @@ class DrakeProgram:
         message = IIWA_COMMAND.encode({"utime": self._utime, "joint_position": row.tolist()})
         if not self.link.publish(self.channels.command, message):
             return []
+        self._commanded_at = time.monotonic()
         for arm in self.arms:
             arm.note_sent()
         return told

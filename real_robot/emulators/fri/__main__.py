@@ -7,6 +7,7 @@ the socket leaves. Any FRI client of the same version can be moved by it.
 
 import argparse
 import logging
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,19 +20,18 @@ from stringline.real_robot.emulators.fri.quality import QualityRule
 from stringline.real_robot.emulators.fri.server import FriServer
 from stringline.real_robot.emulators.grippers.arguments import add_gripper_arguments, bench_of
 from stringline.real_robot.emulators.kuka_world import add_world_arguments, kuka_world
-from stringline.real_robot.emulators.pictures import PictureServer
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the emulator."""
     settings = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    try:
-        cell = _cell(settings)
-        ports = _ports(tuple(cell.controllers), settings.ports)
-    except ValueError as error:
-        raise SystemExit(str(error)) from error
     with local_sockets("control", "pictures") as (control, pictures):
+        try:
+            cell = _cell(settings, None if settings.lock_step else pictures)
+            ports = _ports(tuple(cell.controllers), settings.ports)
+        except ValueError as error:
+            raise SystemExit(str(error)) from error
         server = FriServer(
             cell,
             ports,
@@ -39,7 +39,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             real_time=not settings.lock_step,
             phase=settings.phase,
             capture=settings.capture,
-            pictures=PictureServer(pictures),
         )
         announce({arm: f"127.0.0.1:{port}" for arm, port in ports.items()}, control, pictures)
         server.run()
@@ -61,8 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _cell(settings: argparse.Namespace) -> EmulatedCell:
-    body, plant = kuka_world(settings)
+def _cell(settings: argparse.Namespace, pictures: socket.socket | None) -> EmulatedCell:
+    body, plant = kuka_world(settings, pictures)
     return EmulatedCell(
         body,
         plant,

@@ -116,8 +116,11 @@ class EmulatedController:
             self.target = position.copy()
 
     def begin(self, position: Vector, opening: float) -> list[bytes]:
-        """Puts the arm elsewhere, which breaks off a motion; returns what is told about it, oldest first."""
-        was = self.state
+        """Puts the arm elsewhere, which breaks off a motion; returns what is told about it, oldest first.
+
+        Somebody has looked after a stop before a new world begins.
+        """
+        was, self._safety = self.state, SafetyState.NORMAL
         self._session.break_off()
         self.sense(position, np.zeros(JOINTS), opening)
         self.opening, self._bits = opening, UNTOLD

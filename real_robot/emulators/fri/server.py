@@ -14,15 +14,13 @@ from stringline.real_robot.emulators.fri.captured import Captured
 from stringline.real_robot.emulators.fri.cell import EmulatedCell
 from stringline.real_robot.emulators.fri.controller import EmulatedController
 from stringline.real_robot.emulators.messages import Header
+from stringline.real_robot.emulators.metronome import Metronome
 from stringline.real_robot.emulators.operations import Operations
-from stringline.real_robot.emulators.pictures import PictureServer
-from stringline.real_robot.emulators.stamped_frames import StampedFrames
 
 _LOOPBACK = "127.0.0.1"
 _ANSWERS_TIMEOUT_S = 2.0
 _COAX_S = 0.05  # After such a silence a client that is still coming up is asked again.
 _GLANCE_S = 0.001  # Between two looks whether it has answered, while nobody counts time.
-_MAX_LAG_S = 0.25
 GRIPPER_FAULT = "gripper_"  # Before the name of a fault that is the gripper's, not the controller's.
 
 
@@ -101,7 +99,6 @@ class FriServer:
             one period per `advance` message.
         phase: By which share of a period each controller is behind the one before it; they have no common clock.
         capture: Folder for what drivers send, a file per arm, or None.
-        pictures: Gets what cameras see, in real time, for cameras with processes of their own.
     """
 
     def __init__(
@@ -113,18 +110,15 @@ class FriServer:
         real_time: bool,
         phase: float = 0.0,
         capture: Path | None = None,
-        pictures: PictureServer | None = None,
     ) -> None:
         self._cell, self._real_time, self._phase = cell, real_time, phase
         self._benches = [] if cell.bench is None else [cell.bench]
-        self._frames = StampedFrames(cell.plant, real_time=real_time, pictures=pictures)
         self._wires = {
             arm: Wire(controller, ports[arm], None if capture is None else capture / f"{arm}.bin")
             for arm, controller in cell.controllers.items()
         }
         operations = Operations(
             cell.plant,
-            self._frames,
             begin=self._begin,
             advance=self._advance_after,
             fault=self._fault,
@@ -142,16 +136,14 @@ class FriServer:
 
     def run(self) -> None:
         """Serves until the client leaves, then closes everything."""
-        period, lag_s = (self._cell.plant.period_s, _MAX_LAG_S) if self._real_time else (_GLANCE_S, 0.0)
-        start = time.monotonic()
-        due = {arm: start + index * self._phase * period for index, arm in enumerate(self._wires)}
+        period_s = self._cell.plant.period_s if self._real_time else _GLANCE_S
+        beats = Metronome(list(self._wires), period_s, self._phase, time.monotonic())
         try:
             while not self._control.left:
-                timed, now = self._timed, time.monotonic()
-                for arm in [arm for arm in due if now >= due[arm]] if timed else ():
-                    due[arm] = max(due[arm] + period, now - lag_s)
+                timed = self._timed
+                for arm in beats.take(time.monotonic()) if timed else ():
                     self._beat(arm)
-                timeout_s = max(0.0, min(due.values()) - time.monotonic()) if timed else None
+                timeout_s = max(0.0, beats.next - time.monotonic()) if timed else None
                 serve_ready([*self._wires.values(), *self._benches, self._control], timeout_s)
         finally:
             for wire in self._wires.values():
@@ -234,4 +226,3 @@ class FriServer:
         self._cell.advance()
         for bench in self._benches:
             bench.tick()
-        self._frames.look()

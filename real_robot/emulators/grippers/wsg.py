@@ -69,7 +69,8 @@ class EmulatedWsg:
             speed: Openings/s.
             force: N.
         """
-        self._position_mm, self._speed_mm_s = opening * self._stroke_mm, speed * self._stroke_mm
+        # The world's stops give way under the weight of an arm; those of a gripper do not.
+        self._position_mm, self._speed_mm_s = min(max(opening, 0.0), 1.0) * self._stroke_mm, speed * self._stroke_mm
         # The gripper estimates it from a current, and tells next to none while the fingers are under way.
         self._force = 0.0 if abs(self._speed_mm_s) > _MOVING_MM_S else min(abs(force), _STRONGEST_N)
 

@@ -23,26 +23,24 @@ from stringline.real_robot.emulators.lcm.names import USUAL, channels_of
 from stringline.real_robot.emulators.lcm.program import VERSION, ProgramSettings
 from stringline.real_robot.emulators.lcm.server import LcmServer
 from stringline.real_robot.emulators.lcm.station import Place, Station
-from stringline.real_robot.emulators.pictures import PictureServer
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the emulator."""
     settings = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    try:
-        address = settings.address or _free_address()
-        group_of(address)
-        body, plant = kuka_world(settings)
-        settings.gripper_address = settings.gripper_address or address
-        bench = bench_of(settings, tuple(body.grippers), plant.period_s)
-        cell = EmulatedCell(body, plant, VERSION, bench=bench)
-        stations = _stations(cell, address, settings)
-    except ValueError as error:
-        raise SystemExit(str(error)) from error
     with local_sockets("control", "pictures") as (control, pictures):
-        real_time = not settings.lock_step
-        server = LcmServer(cell, stations, control, real_time=real_time, phase=settings.phase, pictures=PictureServer(pictures))
+        try:
+            address = settings.address or _free_address()
+            group_of(address)
+            body, plant = kuka_world(settings, None if settings.lock_step else pictures)
+            settings.gripper_address = settings.gripper_address or address
+            bench = bench_of(settings, tuple(body.grippers), plant.period_s)
+            cell = EmulatedCell(body, plant, VERSION, bench=bench)
+            stations = _stations(cell, address, settings)
+        except ValueError as error:
+            raise SystemExit(str(error)) from error
+        server = LcmServer(cell, stations, control, real_time=not settings.lock_step, phase=settings.phase)
         announce(dict.fromkeys(body.arms, address), control, pictures)
         server.run()
 

@@ -93,7 +93,7 @@ class EmulatedProgram:
 
     def begin(self) -> None:
         """Is as if it had just been started, without the waiting: the world begins anew."""
-        self._command = None
+        self._command, self.ended = None, ""
         for robot in self._robots.values():
             robot.entered = robot.inhibited = False
 

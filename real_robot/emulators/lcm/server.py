@@ -9,13 +9,11 @@ from stringline.real_robot.emulators.control import ControlSocket, Served, serve
 from stringline.real_robot.emulators.fri.cell import EmulatedCell
 from stringline.real_robot.emulators.lcm.station import Station
 from stringline.real_robot.emulators.messages import Header
+from stringline.real_robot.emulators.metronome import Metronome
 from stringline.real_robot.emulators.operations import Operations
-from stringline.real_robot.emulators.pictures import PictureServer
-from stringline.real_robot.emulators.stamped_frames import StampedFrames
 
 _COMMANDS_TIMEOUT_S = 2.0
 _COAX_S = 0.001  # Between two periods while nobody counts time: programs need many of them to come up.
-_MAX_LAG_S = 0.25
 
 
 class LcmServer:
@@ -28,7 +26,6 @@ class LcmServer:
         real_time: Whether time goes on by itself. Else programs come up by themselves, and from the first episode on there is
             one period per `advance` message.
         phase: By which share of a period each controller is behind the one before it; they have no common clock.
-        pictures: Gets what cameras see, in real time, for cameras with processes of their own.
     """
 
     def __init__(
@@ -39,14 +36,11 @@ class LcmServer:
         *,
         real_time: bool,
         phase: float = 0.0,
-        pictures: PictureServer | None = None,
     ) -> None:
         self._cell, self._stations, self._real_time, self._phase = cell, stations, real_time, phase
         self._station_of = {arm: station for station in stations for arm in station.arms}
-        self._frames = StampedFrames(cell.plant, real_time=real_time, pictures=pictures)
         operations = Operations(
             cell.plant,
-            self._frames,
             begin=self._begin,
             advance=self._advance_after,
             fault=self._fault,
@@ -63,15 +57,14 @@ class LcmServer:
 
     def run(self) -> None:
         """Serves until the client leaves, then closes everything."""
-        period, start = self._cell.plant.period_s if self._real_time else _COAX_S, time.monotonic()
-        due = {arm: start + index * self._phase * period for index, arm in enumerate(self._cell.controllers)}
+        period_s = self._cell.plant.period_s if self._real_time else _COAX_S
+        beats = Metronome(list(self._cell.controllers), period_s, self._phase, time.monotonic())
         try:
             while not self._control.left:
-                timed, now = self._real_time or not self._begun, time.monotonic()
-                for arm in [arm for arm in due if now >= due[arm]] if timed else ():
-                    due[arm] = max(due[arm] + period, now - _MAX_LAG_S)
+                timed = self._real_time or not self._begun
+                for arm in beats.take(time.monotonic()) if timed else ():
                     self._beat(arm)
-                serve_ready(self._served, max(0.0, min(due.values()) - time.monotonic()) if timed else None)
+                serve_ready(self._served, max(0.0, beats.next - time.monotonic()) if timed else None)
         finally:
             for station in self._stations:
                 station.close()
@@ -138,4 +131,3 @@ class LcmServer:
         self._cell.advance()
         if self._cell.bench is not None:
             self._cell.bench.tick()
-        self._frames.look()

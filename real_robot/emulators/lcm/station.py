@@ -105,6 +105,8 @@ class Station:
         self.serve()
         self.program.begin()
         self.heard, self._periods = 0, self._periods + 2  # So that who reads the capture sees that commands begin anew.
+        if self._capture is not None and self._capture.tell():
+            self._capture.write(CapturedCommand(self._periods, False, b"").to_bytes())
 
     def serve(self) -> None:
         """Takes what has come in."""
