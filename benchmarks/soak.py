@@ -13,7 +13,8 @@ its safety filter, the incident recorder, and the recorder of one long episode, 
 7 GB.
 Worlds follow one another, seed after seed, each until success or the task's time limit, with the way home in between. The
 policy acts in the supervisor's process, as it does in a deployment. `--swing` has joints swing instead, faster than they may:
-no camera, no network, a world without MuJoCo. The table's last column says how many cores each part took.
+no camera, no network, a world without MuJoCo. The table's last column says how many cores each part took; the process that draws
+what emulated cameras see is not among them.
 
 Every 10 seconds the memory of each process is looked at: all that is resident (RSS), the same with what is shared divided among
 those who share it (PSS), and what is its own. A straight line goes through the RSS of the last 80 % of the time. Goals are

@@ -8,6 +8,7 @@ from stringline.real_robot.drivers.fri.gripper import OutputGripper
 from stringline.real_robot.drivers.grippers import wsg
 from stringline.real_robot.drivers.grippers.wsg import SchunkWsg
 from stringline.real_robot.drivers.lcm.arm import LcmArm
+from stringline.real_robot.drivers.lcm.driver import LcmDriver
 from stringline.real_robot.drivers.lcm.program import DrakeProgram
 from stringline.real_robot.drivers.lcm.status import ArmReport
 
@@ -26,6 +27,15 @@ def _begins_anew(arm: LcmArm) -> bool:
     return True
 
 
+def _pending(arms: LcmDriver) -> list[DrakeProgram]:
+    return [program for program in arms._programs if program.pending]
+
+
+def _pending_now(arms: LcmDriver) -> list[DrakeProgram]:
+    arms._collect()
+    return _pending(arms)
+
+
 _is_strayed = LcmArm.__dict__["_strayed"].fget
 
 FRI_GUARDS: dict[str, Guard] = {
@@ -36,6 +46,9 @@ LCM_GUARDS: dict[str, Guard] = {
     "period of the controller": (DrakeProgram, "_keeps_period", True),
     "zeros that tell nothing": (ArmReport, "tells_command", True),
     "where commands of a strayed arm go on": (LcmArm, "_strayed", property(_begins_anew)),
+    "time that commands take": (DrakeProgram, "_too_soon", False),
+    "steps made meanwhile": (LcmDriver, "_asking", _pending),
+    "steps that the filter has not seen": (LcmDriver, "_asking", _pending_now),
 }
 GRIPPER_GUARDS: dict[str, Guard] = {
     "neutral valve": (OutputGripper, "_is_neutral", lambda *_: False),

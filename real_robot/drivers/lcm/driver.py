@@ -261,13 +261,21 @@ class LcmDriver:
             TypeError: It is not a command that the safety filter made.
         """
         rows = np.split(checked(command).position, len(self._cells))
-        asking = [program for program in self._programs if program.pending]
-        self._collect()  # A step that was made meanwhile is answered by the same command: of two, one would be passed over.
         targets = {cell.arm.name: row for cell, row in zip(self._cells, rows, strict=True)}
-        told = [name for program in asking for name in program.command({n: row[:JOINTS] for n, row in targets.items()})]
+        told = [name for program in self._asking() for name in program.command({n: row[:JOINTS] for n, row in targets.items()})]
         for cell in self._cells:
             if cell.arm.name in told:
                 cell.gripper.command(float(targets[cell.arm.name][JOINTS]))
+
+    def _asking(self) -> list[DrakeProgram]:
+        """Returns the programs that have made a step of which the filter knew.
+
+        Steps that were made while it worked are answered by the same command: of two that come between two steps a program
+        takes the second only, and the arm would have to make up for both.
+        """
+        asking = [program for program in self._programs if program.pending]
+        self._collect()
+        return asking
 
     def disarm(self) -> None:
         """Sends nothing more by itself: programs hold the last command."""

@@ -36,7 +36,7 @@ class DrakeProgram:
         link: To its group, not open yet.
         channels: Its own.
         period_s: Between two commands; must be that of its first robot's messages.
-        transit_s: A status that comes so soon after a command may be of a step before it: it is not answered, since two
+        transit_s: A status that comes so soon after a command is not answered, since it may be of a step before it: two
             commands for one step would be a jump.
         read_only: Whether what it is told to do is thrown away.
 
@@ -99,7 +99,12 @@ class DrakeProgram:
         # Until the program knows the time, each of its messages counts as a step.
         if first or status.utime != last or status.utime == UNKNOWN_TIME:
             self.fresh = True
-            self.pending |= time.monotonic() - self._commanded_at >= self._transit_s
+            self.pending |= not self._too_soon
+
+    @property
+    def _too_soon(self) -> bool:
+        """Whether a step that is told now may have been made before the last command was there, which is then still to come."""
+        return time.monotonic() - self._commanded_at < self._transit_s
 
     @property
     def lost(self) -> bool:
