@@ -13,16 +13,17 @@ its safety filter, the incident recorder, and the recorder of one long episode, 
 7 GB.
 Worlds follow one another, seed after seed, each until success or the task's time limit, with the way home in between. The
 policy acts in the supervisor's process, as it does in a deployment. `--swing` has joints swing instead, faster than they may:
-no camera, no network, a world without MuJoCo. The table's last column says how many cores each part took; the process that draws
-what emulated cameras see is not among them.
+no camera, no network, a world without MuJoCo. The table's last column says how many cores each part took; the process that
+draws what emulated cameras see is not among them.
 
 Every 10 seconds the memory of each process is looked at: all that is resident (RSS), the same with what is shared divided among
-those who share it (PSS), and what is its own. A straight line goes through the RSS of the last 80 % of the time. Goals are
-counted and held against the limits where they arrive, in the bytes that the emulator captured.
+those who share it (PSS), and what is its own. A straight line goes through the last 80 % of the time. Judged is what is a
+process's own: memory that is shared is made once, and counts for a process from when it first touches it. Goals are counted and
+held against the limits where they arrive, in the bytes that the emulator captured.
 
 It ends by itself; Ctrl-C ends it earlier and prints what was seen. The exit code is 1 if a goal was outside a limit, if a
-process other than the emulator grew by more than 1 MiB in ten minutes, if there is no recording, or if it could not go on to
-the end. Growth is not judged where those 80 % are shorter than four minutes.
+process other than the emulator grew by more than 1 MiB of its own in ten minutes, if there is no recording, or if it could not
+go on to the end. Growth is not judged where those 80 % are shorter than four minutes.
 """
 
 import argparse
@@ -57,7 +58,7 @@ sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file_
 FIRST_SEED = 1_000_000
 WARM_UP, MOST_MIB, LEAST_S = 0.2, 1.0, 240.0
 NOT_JUDGED = "emulator"  # It stands for the hardware.
-KINDS = ("rss", "pss", "private")
+KINDS, JUDGED = ("rss", "pss", "private"), "private"
 INTERRUPTED = 130
 
 
@@ -185,7 +186,7 @@ class Soak:
         if self._arms is not None and self._arms.strays:
             found.append(f"arms did not come home {self._arms.strays} times, and a new world took them there")
         for name, process in self._processes.items():
-            growth = process.growth("rss", self._span_s)
+            growth = process.growth(JUDGED, self._span_s)
             if name != NOT_JUDGED and growth is not None and growth.span_s >= LEAST_S and growth.mib > MOST_MIB:
                 found.append(f"{name} grows by {growth.mib:.2f} MiB in ten minutes; allowed: {MOST_MIB}")
         return found
@@ -217,15 +218,15 @@ class Soak:
 
     def lines(self) -> Iterator[str]:
         """Yields the table."""
-        head = ("process", "RSS, MiB", "PSS", "own", "RSS grows by MiB / 10 min", "PSS", "own", "cores")
-        yield "{:<20} {:>9} {:>7} {:>7} {:>25} {:>7} {:>7} {:>6}".format(*head)
+        head = ("process", "RSS, MiB", "PSS", "own", "RSS grows", "PSS", "own, MiB / 10 min", "cores")
+        yield "{:<20} {:>9} {:>7} {:>7} {:>10} {:>7} {:>24} {:>6}".format(*head)
         for name, process in self._processes.items():
             if not process.seconds:
                 continue
             sizes = (f"{process.memory[kind][-1] / MEBIBYTE:.1f}" for kind in KINDS)
-            grown = (_grown(process.growth(kind, self._span_s), exactly=kind == "rss") for kind in KINDS)
+            grown = (_grown(process.growth(kind, self._span_s), exactly=kind == JUDGED) for kind in KINDS)
             cores = f"{process.processor_s / max(self._span_s, 1e-9):.2f}"
-            yield "{:<20} {:>9} {:>7} {:>7} {:>25} {:>7} {:>7} {:>6}".format(name, *sizes, *grown, cores)
+            yield "{:<20} {:>9} {:>7} {:>7} {:>10} {:>7} {:>24} {:>6}".format(name, *sizes, *grown, cores)
         if self._arms is not None:
             yield from self._arms.watch.lines()
             for arm, check in self._arms.check.arms.items():

@@ -14,6 +14,7 @@ from stringline.real_robot.incident_ring import Mark, Ring
 
 _ATTEMPT_EVERY_S = 0.5
 _SYNC_EVERY_S = 1.0
+_PIECE = 1 << 20
 
 
 class LogFile:
@@ -50,20 +51,23 @@ class LogFile:
                 self._file = self.path.open("ab", buffering=0)
                 self._ring.marks[Mark.FILES] += 1
             if self._size or self._append(self._header):
-                self._append_new()
+                while self._append_new() and time.monotonic() >= self._again:
+                    pass
             if time.monotonic() > self._synced + _SYNC_EVERY_S:
                 self._sync()
         except OSError:
             self._failed()
 
-    def _append_new(self) -> None:
-        data, end = self._ring.read(self._place)
+    def _append_new(self) -> bool:
+        """Writes a piece of what is new, so that no copy of the ring is ever held; says whether there was anything."""
+        data, end = self._ring.read(self._place, _PIECE)
         if data:
             first = int(HEAD.unpack_from(data)[6])
             if self._number:
                 self._lose(first - self._number - 1)
             kept = self._append(data)
             self._place, self._number = end - len(data) + kept, first - 1 + _count(data[:kept])
+        return bool(data)
 
     def _append(self, data: bytes) -> int:
         """Writes records, and returns the size of those that the disk took as a whole."""

@@ -127,6 +127,14 @@ def whole(data: bytes | mmap, at: int) -> int:
     return size if zlib.crc32(data[at + _CHECKED_FROM : at + size]) == checksum else 0
 
 
+def whole_records(data: bytes) -> int:
+    """Returns how many bytes the whole records take with which data begins; a record that is cut off does not count."""
+    at = 0
+    while at + HEAD.size <= len(data) and (following := at + HEAD.size + HEAD.unpack_from(data, at)[2]) <= len(data):
+        at = following
+    return at
+
+
 def next_record(data: bytes | mmap, start: int) -> int:
     """Returns where the first whole record from `start` on begins, or the length of the data."""
     at = data.find(MAGIC, start)

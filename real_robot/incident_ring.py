@@ -10,7 +10,7 @@ from ctypes import c_ubyte
 from enum import IntEnum
 from multiprocessing.context import SpawnContext
 
-from stringline.real_robot.incident_format import HEAD, LONGEST_PAYLOAD, Payload, next_record, pack_into
+from stringline.real_robot.incident_format import HEAD, LONGEST_PAYLOAD, Payload, next_record, pack_into, whole_records
 from stringline.real_robot.mailbox import Memory
 
 _MARKS = 16
@@ -79,20 +79,26 @@ class Ring:
         self._bytes[: size - first] = self._ready[first:size]
         self.marks[Mark.WRITTEN] = written + size
 
-    def read(self, start: int) -> tuple[bytes, int]:
+    def read(self, start: int, most: int | None = None) -> tuple[bytes, int]:
         """Returns whole records from a place on, and the place behind them, where the next read starts.
 
         Args:
             start: As an earlier call returned it; 0 for the oldest.
+            most: Bytes that are copied at once, at least two of the longest records; None: all that there are.
         """
         end, capacity = self.marks[Mark.WRITTEN], len(self._bytes)
         begin = max(start, end - capacity)
-        at, size = begin % capacity, end - begin
+        at, size = begin % capacity, end - begin if most is None else min(end - begin, most)
         first = min(size, capacity - at)
         data = bytes(self._bytes[at : at + first]) + bytes(self._bytes[: size - first])
         overwritten = self.marks[Mark.ANNOUNCED] - capacity
         if overwritten > begin:
             data, begin = data[overwritten - begin :], overwritten
         if begin != start:
-            data = data[next_record(data, 0) :]
-        return data, end
+            skipped = next_record(data, 0)
+            data, begin = data[skipped:], begin + skipped
+        if most is None:
+            return data, end
+        kept = whole_records(data)
+        # Nothing is left of what was overwritten as a whole; the next read starts with what is the oldest then.
+        return data[:kept], begin + kept if kept else start

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with local_sockets("control", "pictures") as (control, pictures):
         try:
             plant = _plant(settings, None if settings.lock_step else pictures)
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
             raise SystemExit(str(error)) from error
         server = EmulatorServer(
             plant,

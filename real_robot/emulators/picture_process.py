@@ -10,13 +10,14 @@ import os
 import select
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.real_robot.emulators.messages import Json, options_in, receive, send
+from stringline.real_robot.emulators.messages import Header, Json, options_in, receive, send
 from stringline.real_robot.emulators.pictures import PictureServer
 from stringline.real_robot.emulators.plant import from_cameras
 from stringline.sim.environment import TaskEnvironment
@@ -24,6 +25,7 @@ from stringline.sim.environment import TaskEnvironment
 log = logging.getLogger(__name__)
 
 _START_TIMEOUT_S = 40.0
+_PICTURE_TIMEOUT_S = 10.0
 _END_TIMEOUT_S = 2.0
 
 
@@ -38,7 +40,7 @@ class PictureProcess:
     def __init__(self, make_world: Callable[[], TaskEnvironment], listener: socket.socket) -> None:
         context = multiprocessing.get_context("spawn")
         self._socket, other = socket.socketpair()
-        self._process = context.Process(target=_draw, args=(make_world, other, listener), name="pictures", daemon=True)
+        self._process = context.Process(target=_run, args=(make_world, other, listener), name="pictures", daemon=True)
         self._process.start()
         other.close()
         self._busy = self._gone = False
@@ -56,41 +58,59 @@ class PictureProcess:
             raise RuntimeError(f"The process that draws pictures does not come up: {error}") from error
         if "error" in header:
             raise RuntimeError(str(header["error"]))
-        self._socket.settimeout(None)
+        self._socket.settimeout(_PICTURE_TIMEOUT_S)
 
-    def begin(self, seed: int, options: Mapping[str, float]) -> None:
-        """Begins the episode of that seed there, too: it says what everything looks like."""
+    def begin(self, seed: int, options: Mapping[str, float], state: NDArray[np.float64]) -> None:
+        """Begins the episode of that seed there, too, since it says what everything looks like; waits until cameras can see it.
+
+        So who looks after that is not shown the world before.
+
+        Args:
+            seed: Of the episode.
+            options: Of the task.
+            state: Of the world at its beginning, see `TaskEnvironment.snapshot`.
+        """
         told: dict[str, Json] = dict(options)
-        if self._gone:
-            return
         with self._unless_gone():
-            send(self._socket, {"seed": seed, "options": told})
+            self._send({"seed": seed, "options": told})
+            while self._busy:
+                self._take_answer()
+            self._draw(state, 0.0)
+            self._take_answer()
 
-    def look(self, state: NDArray[np.float64], time: float, captured: float) -> None:
+    def look(self, state: NDArray[np.float64], seconds: float) -> None:
         """Has the world drawn as it is now, unless the picture before is not done.
 
         Args:
-            state: Of the world, see `TaskEnvironment.snapshot`.
-            time: Seconds of the episode.
-            captured: When that is, seconds of the host's monotonic clock.
+            state: Of the world.
+            seconds: How old the episode is.
         """
-        if self._gone:
-            return
         with self._unless_gone():
             if self._busy and select.select([self._socket], [], [], 0.0)[0]:
-                receive(self._socket)
-                self._busy = False
+                self._take_answer()
             if not self._busy:
-                send(self._socket, {"time": time, "captured": captured}, {"state": state})
-                self._busy = True
+                self._draw(state, seconds)
+
+    def _draw(self, state: NDArray[np.float64], seconds: float) -> None:
+        self._send({"time": seconds, "captured": time.monotonic()}, state)
+        self._busy = True
+
+    def _send(self, header: Header, state: NDArray[np.float64] | None = None) -> None:
+        if not self._gone:
+            send(self._socket, header, {} if state is None else {"state": state})
+
+    def _take_answer(self) -> None:
+        if not self._gone:
+            receive(self._socket)
+        self._busy = False
 
     @contextmanager
     def _unless_gone(self) -> Iterator[None]:
         """The world goes on without pictures, as a robot does whose cameras have failed; those who look notice."""
         try:
             yield
-        except ConnectionError:
-            self._gone = True
+        except OSError:
+            self._gone, self._busy = True, False
             log.error("The process that draws pictures is gone; cameras see nothing any more.")
 
     def close(self) -> None:
@@ -102,7 +122,7 @@ class PictureProcess:
             self._process.join()
 
 
-def _draw(make_world: Callable[[], TaskEnvironment], asked: socket.socket, listener: socket.socket) -> None:
+def _run(make_world: Callable[[], TaskEnvironment], asked: socket.socket, listener: socket.socket) -> None:
     """Draws what is asked for until the emulator is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The emulator knows what to do with it.
     if hasattr(os, "SCHED_BATCH"):  # Linux: it takes no processor away from the emulator that has just asked for a picture.

@@ -1,7 +1,6 @@
 """A task of the simulation as the world behind emulated servos."""
 
 import socket
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -79,8 +78,9 @@ class TaskPlant:
         self._world.begin(seed, options)
         self._outcome = self._describe(success=False, stage=0, time=0.0, expired=False)
         if self._beside is not None:
-            self._beside.begin(seed, options)
-        self._draw()
+            self._beside.begin(seed, options, self._world.snapshot())
+        else:
+            self._draw()
 
     def advance(self, target: Vector) -> None:
         """Drives the joints towards the targets for one period, and draws when a frame is due."""
@@ -98,7 +98,7 @@ class TaskPlant:
 
     def _draw(self) -> None:
         if self._beside is not None:
-            self._beside.look(self._world.snapshot(), self._world.time, time.monotonic())
+            self._beside.look(self._world.snapshot(), self._world.time)
             return
         self._frames = from_cameras(self._world.observe())
 

@@ -150,6 +150,25 @@ def test_a_reader_goes_on_where_it_was_and_does_not_take_what_is_being_overwritt
     assert Incident.of(data).entries[0].payload == b"one"
 
 
+def test_pieces_of_a_ring_are_the_whole_of_it() -> None:
+    longest = HEAD.size + LONGEST_PAYLOAD
+    memory, random = ring_memory(CONTEXT, 12 * longest), np.random.default_rng(1)
+    writer, reader = Ring(memory), Ring(memory)
+    for size in (*random.integers(0, 3000, 400), *random.integers(0, LONGEST_PAYLOAD, 30), *[LONGEST_PAYLOAD] * 4):
+        writer.put(Kind.RECEIVED, random.bytes(int(size)), 1)
+    pieces, place = [], 0
+    while (piece := reader.read(place, 2 * longest))[0]:
+        place = piece[1]
+        pieces.append(piece[0])
+    assert len(pieces) > 5
+    assert max(map(len, pieces)) <= 2 * longest
+    assert (b"".join(pieces), place) == reader.read(0)
+    # All of a piece is overwritten while it is copied: nothing is taken, and the next read begins with what there is.
+    begun = reader.read(0, 2 * longest)[1]
+    writer.marks[Mark.ANNOUNCED] += 11 * longest
+    assert reader.read(begun, 2 * longest) == (b"", begun)
+
+
 def test_a_ring_or_a_plan_that_holds_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="A ring of 100 bytes; allowed: "):
         ring_memory(CONTEXT, 100)

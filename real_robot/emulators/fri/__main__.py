@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             cell = _cell(settings, None if settings.lock_step else pictures)
             ports = _ports(tuple(cell.controllers), settings.ports)
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
             raise SystemExit(str(error)) from error
         server = FriServer(
             cell,

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             bench = bench_of(settings, tuple(body.grippers), plant.period_s)
             cell = EmulatedCell(body, plant, VERSION, bench=bench)
             stations = _stations(cell, address, settings)
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
             raise SystemExit(str(error)) from error
         server = LcmServer(cell, stations, control, real_time=not settings.lock_step, phase=settings.phase)
         announce(dict.fromkeys(body.arms, address), control, pictures)
