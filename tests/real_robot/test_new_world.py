@@ -14,6 +14,7 @@ from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.new_world import begin_world
 from stringline.real_robot.reasons import Mode
 
+STOPS: dict[str | None, tuple[str, ...]] = {None: (), "fri": ("stop",), "lcm": ("stop", "crash")}
 # This machine may be busy with anything: controllers that miss answers must not be what is seen.
 PATIENT = ("--most-missed", "60", "--good", "0.1")
 
@@ -23,7 +24,9 @@ PATIENT = ("--most-missed", "60", "--good", "0.1")
     [(ALOHA, None, ()), (IIWA14, "fri", PATIENT), (IIWA14, "lcm", ())],
     ids=["aloha", "fri", "lcm"],
 )
-def test_world_follows_world_without_a_fault(body: Embodiment, transport: str | None, arguments: Sequence[str]) -> None:
+def test_world_follows_world_without_a_fault_and_after_one(
+    body: Embodiment, transport: str | None, arguments: Sequence[str]
+) -> None:
     kind, limits = emulated_arms(body.name, transport), SafetyLimits.of(body, soft_start_s=0.0)
     with kind.bare_emulator(arguments) as emulator:
         driver = kind.driver(emulator.ports, period_s=0.01, lock_step=False, read_only=False)
@@ -40,23 +43,12 @@ def test_world_follows_world_without_a_fault(body: Embodiment, transport: str | 
                     assert all(state.mode is not Mode.FAULT for state in states), seed
                     seen += len(states)
                 assert seen > 5
-
-
-@pytest.mark.parametrize(("transport", "arguments"), [("fri", PATIENT), ("lcm", ())])
-def test_a_new_world_is_one_in_which_somebody_has_looked_after_a_stop(transport: str, arguments: Sequence[str]) -> None:
-    kind, limits = emulated_arms(IIWA14.name, transport), SafetyLimits.of(IIWA14, soft_start_s=0.0)
-    with kind.bare_emulator(arguments) as emulator:
-        driver = kind.driver(emulator.ports, period_s=0.01, lock_step=False, read_only=False)
-        with DeviceProcess(driver, IIWA14, limits) as device:
-            device.connect()
-            device.arm()
-            device.begin()
-            for fault in ("stop", *(["crash"] * (transport == "lcm"))):
+            for fault in STOPS[transport]:
                 emulator.fault("arm", fault)
                 deadline = time.monotonic() + 10.0
                 while device.latest().mode is not Mode.FAULT:
                     assert time.monotonic() < deadline, fault
                     time.sleep(0.02)
-                begin_world(emulator, device, 1, {})
+                begin_world(emulator, device, 1, {})  # In a new world, somebody has looked after the stop.
                 device.begin()
                 assert device.latest().mode is not Mode.FAULT
