@@ -243,6 +243,7 @@ def test_two_commands_are_never_meant_for_one_step() -> None:
         asked_and_sent(transit_s=0.0)
         told.tell()
         assert asked_and_sent(transit_s=0.0, busy=True) == (True, 1)  # One for both steps.
+        assert asked_and_sent(transit_s=0.0) == (False, 0)
         told.tell()
         assert asked_and_sent(transit_s=math.inf) == (False, 0)  # The step may have been made before the command was there.
         told.tell()
