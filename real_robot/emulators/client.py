@@ -147,7 +147,7 @@ class Emulator:
         return self._ask({"operation": "outcome"})[0]
 
     def frames(self) -> dict[str, Array]:
-        """Returns the latest pictures with intrinsics and capture times, by the keys of the contract."""
+        """In lock-step: returns the latest pictures with intrinsics and capture times, by the keys of the contract."""
         return self._ask({"operation": "frames"})[1]
 
     def fault(self, arm: str, kind: str, servo: int = 0) -> None:

@@ -1,5 +1,6 @@
 """How the arms of a calibration get from pose to pose: visited by plans like a policy's, or brought there by hand."""
 
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -20,6 +21,7 @@ from stringline.real_robot.cell import NoCameras
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
 from stringline.real_robot.emulators.client import Emulator
+from stringline.real_robot.emulators.messages import receive, send
 from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.operator_keys import Key
 
@@ -143,6 +145,19 @@ def emulated() -> Iterator[tuple[Emulator, DeviceProcess]]:
             yield emulator, device
 
 
+class Looking:
+    """What an emulated camera saw last, by the clock."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def frames(self) -> dict[str, Array]:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as camera:
+            camera.connect(self._address)
+            send(camera, {"camera": "overhead", "after": 0})
+            return receive(camera)[1]
+
+
 def test_by_hand_pictures_are_taken_when_somebody_says_so(emulated: tuple[Emulator, DeviceProcess]) -> None:
     emulator, device = emulated
     plain = {
@@ -161,7 +176,7 @@ def test_by_hand_pictures_are_taken_when_somebody_says_so(emulated: tuple[Emulat
         hand = ByHand(device, source, contract, ALOHA, chosen, keys=Pressed(*keys), say=said.append)
         return hand.run(lambda number, seen: taken.append((number, dict(seen))))
 
-    assert run(emulator, settings, Key.KEEP, Key.KEEP, Key.END) == 2
+    assert run(Looking(emulator.pictures), settings, Key.KEEP, Key.KEEP, Key.END) == 2
     assert [number for number, _ in taken] == [1, 2]
     assert taken[1][1]["time/overhead"] > taken[0][1]["time/overhead"]
     np.testing.assert_allclose(taken[0][1]["joints/position"], ALOHA.home, atol=0.02)
