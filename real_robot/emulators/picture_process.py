@@ -1,7 +1,7 @@
 """The pictures of an emulated world, drawn in a process of its own from copies of the world's state.
 
-A picture takes longer than a part of a controller's period that anybody would notice, and a processor that others use makes it
-take longer still. Drawn beside the loop that beats the controllers' clocks, it keeps no message waiting.
+Drawing takes a good part of a controller's period, and on a busy machine most of it. Beside the loop that beats the
+controllers' clocks it keeps no message waiting.
 """
 
 import logging
