@@ -16,8 +16,9 @@ from stringline.real_robot.drivers.grippers.still import stilled
 from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.emulators.fri.client import FriEmulator
 from stringline.real_robot.emulators.fri.names import GRIPPER_INPUT, GRIPPER_OUTPUT
-from stringline.real_robot.kuka_bodies import KUKA_BODIES, kuka_body, ports_in_order
+from stringline.real_robot.kuka_bodies import KUKA_BODIES, kuka_body, kuka_limits, ports_in_order
 from stringline.real_robot.lcm_arms import EMULATED, LcmArms
+from stringline.real_robot.limits import SafetyLimits
 
 # A twin is no robot: it shares a machine with a policy, and its servos are patient.
 _TWIN_DRIVER: Mapping[str, Any] = {"bus_watchdog_s": 0.0, "answer_timeout_s": 0.1}
@@ -30,6 +31,10 @@ class ArmKind(Protocol):
     @property
     def body(self) -> Embodiment:
         """What they are."""
+        ...
+
+    def limits(self, **settings: Any) -> SafetyLimits:
+        """Returns what the safety filter holds them to; `settings` are of `SafetyLimits.of`."""
         ...
 
     def emulator(self, *, lock_step: bool, cameras: Sequence[str], image_size: int, settings: Mapping[str, Any]) -> Emulator:
@@ -62,6 +67,10 @@ class ServoArms:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
+
+    def limits(self, **settings: Any) -> SafetyLimits:
+        """Returns what the safety filter holds them to."""
+        return SafetyLimits.of(self.body, **settings)
 
     def emulator(self, *, lock_step: bool, cameras: Sequence[str], image_size: int, settings: Mapping[str, Any]) -> Emulator:
         """Returns their emulator, not started."""
@@ -109,6 +118,10 @@ class FriArms:
                 f"FRI {self.version} has no inputs and outputs for a gripper: robot.driver.gripper.transport=null, and it "
                 "stays as it is; or a later version, from 1.14 on."
             )
+
+    def limits(self, **settings: Any) -> SafetyLimits:
+        """Returns what the safety filter holds them to."""
+        return kuka_limits(self.body, **settings)
 
     def emulator(self, *, lock_step: bool, cameras: Sequence[str], image_size: int, settings: Mapping[str, Any]) -> Emulator:
         """Returns their emulator, not started."""

@@ -102,7 +102,7 @@ class Cell:
         Raises:
             ValueError: The limits file is wrong.
         """
-        return SafetyLimits.of(self._kind.body, **merged_limits(self._robot["limits"], self._robot.get("limits_file")))
+        return self._kind.limits(**merged_limits(self._robot["limits"], self._robot.get("limits_file")))
 
     def device(
         self,

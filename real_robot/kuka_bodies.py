@@ -1,12 +1,18 @@
-"""KUKA's arms by their number, and their ports in order."""
+"""KUKA's arms by their number, their ports in order, and what the filter holds them to."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.datasets.names import unknown_name
+from stringline.datasets.ranges import Range
+from stringline.real_robot.drivers.bars import STRAYED_RAD
+from stringline.real_robot.limits import SafetyLimits
 
 KUKA_BODIES: Mapping[str, Embodiment] = {"one": IIWA14, "two": IIWA14_BIMANUAL}
+# What holds an arm up is pushed by a lag of that and no more. Emulated arms lag 0.06 s behind: 0.1 rad at 1.7 rad/s.
+_TRACKING_RAD = 0.2
 
 
 def kuka_body(arms: str) -> Embodiment:
@@ -30,3 +36,18 @@ def ports_in_order(body: Embodiment, ports: Mapping[str, str]) -> dict[str, str]
         found, needed = ", ".join(ports) or "none", ", ".join(body.arms)
         raise ValueError(f"There are ports for the arms {found}; {body.name} has {needed}: robot.arms, robot.ports.")
     return {arm: ports[arm] for arm in body.arms}
+
+
+def kuka_limits(body: Embodiment, **settings: Any) -> SafetyLimits:
+    """Returns limits in which an arm that is held up is not taken for one that has strayed: its commands wait for it before.
+
+    Args:
+        body: With one arm or two.
+        **settings: Of `SafetyLimits.of`; `tracking_rad` is 0.2 if it is not among them.
+
+    Raises:
+        ValueError: A value is out of range; `tracking_rad` is not below the 0.3 rad at which the drivers give an arm up.
+    """
+    tracking_rad = settings.setdefault("tracking_rad", _TRACKING_RAD)
+    Range(above=0, below=STRAYED_RAD).check(tracking_rad=tracking_rad)
+    return SafetyLimits.of(body, **settings)

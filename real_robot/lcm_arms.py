@@ -12,7 +12,8 @@ from stringline.real_robot.drivers.grippers.wsg import COMMAND_CHANNEL, STATUS_C
 from stringline.real_robot.drivers.lcm.driver import LcmDriver
 from stringline.real_robot.emulators.client import Emulator
 from stringline.real_robot.emulators.lcm.client import LcmEmulator, gripper_arguments
-from stringline.real_robot.kuka_bodies import kuka_body, ports_in_order
+from stringline.real_robot.kuka_bodies import kuka_body, kuka_limits, ports_in_order
+from stringline.real_robot.limits import SafetyLimits
 
 _PATIENCE_S = 1.0  # In lock-step, where the world waits.
 _USUAL = WsgGripper()
@@ -45,6 +46,10 @@ class LcmArms:
         found = gripper_settings(gripper, self.body.arms, (WSG_LCM,))
         self._gripper = found if isinstance(found, WsgGripper) else None
         self._gripper_given: frozenset[str] = frozenset() if gripper is None else frozenset(gripper.get(WSG_LCM) or {})
+
+    def limits(self, **settings: Any) -> SafetyLimits:
+        """Returns what the safety filter holds them to."""
+        return kuka_limits(self.body, **settings)
 
     def emulator(self, *, lock_step: bool, cameras: Sequence[str], image_size: int, settings: Mapping[str, Any]) -> Emulator:
         """Returns their emulator, not started. Its grippers are in its own group, under the channels that the driver knows."""

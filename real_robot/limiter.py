@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
 
+_ROUNDING = 1e-9
+
 
 def stoppable_speed(room: Vector, step: Vector, period_s: float) -> Vector:
     """Returns the largest speed (...) from which a joint stops within `room`, the coming period included: the inverse of D.
@@ -114,6 +116,26 @@ class MotionLimiter:
         later = np.arange(max(1, int(np.ceil((np.abs(speed) / step).max()))))[:, None]
         speeds = np.sign(speed) * np.maximum(np.abs(speed) - later * step, 0.0)
         return np.asarray(self.position + self._period_s * np.cumsum(speeds, axis=0))
+
+    def rests(self, scale: float = 1.0) -> tuple[Vector, Vector]:
+        """Returns the smallest and the largest targets (J,) at which joints can rest if they brake after this period."""
+        low, high = self._bounds(scale)
+        return self.stopping(low, scale)[-1], self.stopping(high, scale)[-1]
+
+    def rest_towards(self, target: Vector, joints: NDArray[np.int64], scale: float = 1.0) -> Vector:
+        """Returns where joints (H,) can come to rest that go towards a target together, each by the same share of its way.
+
+        Args:
+            target: (J,).
+            joints: Numbers of those that go.
+            scale: See `propose`.
+        """
+        low, high = (rest[joints] for rest in self.rests(scale))
+        start = self.stopping(self.braking(scale), scale)[-1][joints]
+        way = target[joints] - start
+        room = np.where(way > 0, high - start, start - low)
+        shares = room[np.abs(way) > _ROUNDING] / np.abs(way[np.abs(way) > _ROUNDING])
+        return np.asarray(start + shares.min(initial=1.0) * way)
 
     def commit(self, speed: Vector, waits: NDArray[np.bool_] | bool = False) -> Vector:
         """Moves by one period at an allowed speed and returns the new target (J,).

@@ -21,7 +21,6 @@ from stringline.policies.execution import MEASURED, Execution
 from stringline.real_robot.arm_kinds import emulated_arms
 from stringline.real_robot.device_process import DeviceProcess
 from stringline.real_robot.emulators.client import square_size
-from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.lock_step import LockStepRobot, WireEpisode
 from stringline.sim.evaluation import command_acceleration
 from stringline.sim.measures import limit_hits
@@ -237,7 +236,7 @@ def open_lock_step_robot(
     )
     # Time stands still between cycles, so a soft start has no meaning here.
     driver = arms.driver(emulator.ports, period_s=_PERIOD_S, lock_step=True, read_only=False)
-    limits = SafetyLimits.of(arms.body, soft_start_s=0.0, table_height=float(options.get("table_height", 0.0)))
+    limits = arms.limits(soft_start_s=0.0, table_height=float(options.get("table_height", 0.0)))
     device = stack.enter_context(DeviceProcess(driver, arms.body, limits, period_s=_PERIOD_S, lock_step=True))
     device.connect()
     device.arm()

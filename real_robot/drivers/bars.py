@@ -3,6 +3,8 @@
 from enum import IntEnum
 
 FIRST_STOP = 16
+# An arm in position control that is further from its command was moved by somebody else, or is another one.
+STRAYED_RAD = 0.3
 GLANCE_S = 3.0  # For so long it is waited, where arms are only read, that commands could be taken.
 
 

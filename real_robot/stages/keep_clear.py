@@ -10,6 +10,9 @@ Vector = NDArray[np.float64]
 
 _ROUNDING_M = 1e-9
 _TOLD_M = 1e-6  # What targets may be rounded by, float32 of joints, makes a difference of less than that.
+# Ways along something are tried so often, each with so many times what the one before lacked as more room.
+_DETOURS, _MORE = 2, 2.0
+_CORRECTIONS = 1  # Of a way, which is short; what it leaves is lacking in the next.
 # Shares of the way from braking to what is wanted, tried in this order when an arm gets too near to something.
 _SHARES = np.array([1.0, 0.5, 0.25, 0.0])
 
@@ -55,8 +58,9 @@ class KeepClear:
     """
 
     def __init__(self, setting: Setting) -> None:
-        self._surroundings = Surroundings(setting)
+        self._surroundings, self._embodiment = Surroundings(setting), setting.embodiment
         self._arm_of_joint = np.array([setting.embodiment.arms.index(joint.arm) for joint in setting.embodiment.joints])
+        self._own = [self._arm_of_joint == place for place in range(len(setting.embodiment.arms))]
 
     def start(self) -> None:
         """Has nothing to forget."""
@@ -73,6 +77,53 @@ class KeepClear:
             self._surroundings.note(cycle, least - spare)
             self._slow_down(cycle, spare, least)
 
+    def _along(self, cycle: Cycle, spare: Vector, least: Vector) -> tuple[Vector, Vector]:
+        """Returns a speed (J,) with which arms that come nearer than that move along what they are near to, and what is spare.
+
+        A share of the wanted speed would not do: where all of it takes an arm nearer any share does, so that it stands for as
+        long as that is wanted.
+
+        Args:
+            cycle: With the wanted speed.
+            spare: (S, A, C) at that speed.
+            least: (S, A, C) of what may be spare.
+        """
+        speed, braked = cycle.speed, cycle.limiter.stopping(cycle.braking, cycle.scale)[-1]
+        near, moves = np.any(spare < least, axis=(0, 2)), speed != cycle.braking
+        rests = {place: self._straight(cycle, place, braked) for place in np.flatnonzero(near) if moves[self._own[place]].any()}
+        reach, room = cycle.limiter.rests(cycle.scale), np.where(least > -_TOLD_M, 0.0, least)
+        for _ in range(_DETOURS):
+            for place, rest in rests.items():
+                arm, own = self._embodiment.arms[place], self._own[place]
+                rests[place] = self._surroundings.pushed_out(rest, arm, room[:, place], reach, corrections=_CORRECTIONS)
+                speed = np.where(own, cycle.limiter.settle(rests[place], cycle.scale), speed)
+            spare = self._spare(cycle, speed)
+            if (spare >= least).all():
+                break
+            # Joints come to rest one after the other, so an arm may dip on its way there.
+            room = room + _MORE * np.maximum(least - spare, 0.0)
+        return speed, spare
+
+    def _straight(self, cycle: Cycle, place: int, braked: Vector) -> Vector:
+        """Returns where an arm comes to rest (J,) that goes straight to its target, while the other one stays where it is now.
+
+        Each hinge as fast as it may, as in the open, would not do here: those that are corrected to give the arm room would be
+        taken ever farther from their targets.
+
+        Args:
+            cycle: With the wanted speed.
+            place: Of the arm.
+            braked: (J,) where joints come to rest that brake.
+        """
+        limiter, hinges = cycle.limiter, self._embodiment.hinges[self._embodiment.arms[place]]
+        target = cycle.wanted
+        if target is None:
+            assert cycle.retreat is not None
+            target = np.where(cycle.retreat.joints, cycle.retreat.pose, braked)
+        rest = np.where(self._own[place], limiter.stopping(cycle.speed, cycle.scale)[-1], limiter.position)
+        rest[hinges] = limiter.rest_towards(target, hinges, cycle.scale)
+        return rest
+
     def _slow_down(self, cycle: Cycle, spare: Vector, least: Vector) -> None:
         """Gives arms that come nearer than that a share of their speed, and lets all brake if none will do.
 
@@ -81,7 +132,8 @@ class KeepClear:
             spare: (S, A, C) at that speed.
             least: (S, A, C) of what may be spare.
         """
-        wanted, level = cycle.speed, np.zeros(least.shape[1], dtype=np.int64)
+        wanted, spare = self._along(cycle, spare, least)
+        cycle.speed, level = wanted, np.zeros(least.shape[1], dtype=np.int64)
         while (near := np.any(spare < least, axis=(0, 2))).any():
             if (level[near] == len(_SHARES) - 1).all():
                 cycle.speed = cycle.braking

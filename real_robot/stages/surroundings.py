@@ -67,7 +67,15 @@ class Surroundings:
             if (lacking > 0).any():
                 cycle.note(space.reason, float(lacking.max()))
 
-    def pushed_out(self, q: Vector, arm: str, least: Vector) -> Vector:
+    def pushed_out(
+        self,
+        q: Vector,
+        arm: str,
+        least: Vector,
+        within: tuple[Vector, Vector] | None = None,
+        *,
+        corrections: int = _CORRECTIONS,
+    ) -> Vector:
         """Returns a pose in which an arm is too near to something, with its hinges moved so that it is not, or less so.
 
         Newton's method, damped: the change that moves the gripper least and gives every capsule of the arm that is too near
@@ -77,14 +85,18 @@ class Surroundings:
             q: (J,).
             arm: Which.
             least: (S, C) of what its capsules may have to spare.
+            within: (J,) smallest and (J,) largest; None: the joint limits.
+            corrections: At most so many.
 
         Returns:
-            (J,) within the joint limits. As `q` moves, it moves without jumps, unless another way out becomes the shorter one.
+            (J,) within those. As `q` moves, it moves without jumps, unless another way out becomes the shorter one.
         """
         place, hinges, start = self._embodiment.arms.index(arm), self._embodiment.hinges[arm], q
+        lower, upper = within or (self._limits.lower, self._limits.upper)
+        bounds = lower[hinges], upper[hinges]
         nudges = _NUDGE_RAD * np.concatenate([np.zeros((1, len(q))), np.eye(len(q))[hinges]])
         cost, share = self._cost(q + nudges, arm), 1.0
-        for correction in range(_CORRECTIONS):
+        for correction in range(corrections):
             spare = self.spare(q + nudges)[:, :, place]
             short = least - spare[0]
             near = short > 0
@@ -96,19 +108,9 @@ class Surroundings:
                 break
             slopes = (spare[1:, near] - spare[0, near]).T / _NUDGE_RAD
             lacking = short[near] + _MARGIN_M * (least[near] == 0)
-            q = self._corrected(q, hinges, slopes, lacking, cost)
+            q = q.copy()
+            q[hinges] = _corrected(q[hinges], bounds, slopes, lacking, cost)
         return np.asarray(start + share * (q - start))
-
-    def _corrected(self, q: Vector, hinges: NDArray[np.int64], slopes: Vector, lacking: Vector, cost: Vector) -> Vector:
-        lower, upper = self._limits.lower[hinges], self._limits.upper[hinges]
-        change = _least_change(slopes, lacking, cost)
-        stuck = (change > 0) & (q[hinges] >= upper) | (change < 0) & (q[hinges] <= lower)
-        if stuck.any():
-            change = _least_change(np.where(stuck, 0.0, slopes), lacking, cost + np.diag(stuck * _STUCK))
-        change = change * min(1.0, _LARGEST_RAD / max(float(np.abs(change).max()), _LARGEST_RAD))
-        corrected = q.copy()
-        corrected[hinges] = np.clip(q[hinges] + change, lower, upper)
-        return corrected
 
     def _cost(self, nudged: Vector, arm: str) -> Vector:
         """Returns what changes of the hinges of an arm cost, (H, H) in m^2/rad^2, from poses (1 + H, J)."""
@@ -116,6 +118,16 @@ class Surroundings:
         points = np.concatenate([T_base_gripper[:, :3, 3:], _TURN_M * T_base_gripper[:, :3, :2]], axis=-1)
         moved = (points[1:] - points[0]).reshape(len(nudged) - 1, -1) / _NUDGE_RAD
         return np.asarray(moved @ moved.T + _HINGE_M**2 * np.eye(len(moved)))
+
+
+def _corrected(hinges: Vector, bounds: tuple[Vector, Vector], slopes: Vector, lacking: Vector, cost: Vector) -> Vector:
+    lower, upper = bounds
+    change = _least_change(slopes, lacking, cost)
+    stuck = (change > 0) & (hinges >= upper) | (change < 0) & (hinges <= lower)
+    if stuck.any():
+        change = _least_change(np.where(stuck, 0.0, slopes), lacking, cost + np.diag(stuck * _STUCK))
+    change = change * min(1.0, _LARGEST_RAD / max(float(np.abs(change).max()), _LARGEST_RAD))
+    return np.clip(hinges + change, lower, upper)
 
 
 def _least_change(slopes: Vector, lacking: Vector, cost: Vector) -> Vector:

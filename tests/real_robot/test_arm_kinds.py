@@ -15,6 +15,7 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot import wire_evaluation
 from stringline.real_robot.arm_kinds import FriArms, ServoArms, arm_kind, emulated_arms
+from stringline.real_robot.drivers.bars import STRAYED_RAD
 from stringline.real_robot.lock_step import WireEpisode, largest_difference
 from stringline.real_robot.reasons import Reason
 from stringline.sim.experts.expert import make_expert
@@ -34,6 +35,17 @@ KUKA = {
         "gripper": {"transport": "fri_output", "fri_output": {"output": "Gripper.Opening"}},
     },
 }
+
+
+@pytest.mark.parametrize("transport", ["fri", "lcm"])
+def test_what_holds_a_kuka_arm_up_is_pushed_less_than_an_arm_that_has_strayed_is_from_its_command(transport: str) -> None:
+    arms = emulated_arms(IIWA14_BIMANUAL.name, transport)
+    hinges = np.concatenate([*IIWA14_BIMANUAL.hinges.values()])
+    assert (arms.limits(table_height=0.01).tracking[hinges] < STRAYED_RAD).all()
+    assert arms.limits(tracking_rad=0.1).tracking[hinges] == pytest.approx(0.1)
+    for value in (STRAYED_RAD, 0.8, 0.0, math.nan, "0.1"):
+        with pytest.raises(ValueError, match=r"tracking_rad is .*; allowed: above 0, below 0\.3"):
+            arms.limits(tracking_rad=value)
 
 
 def test_a_configuration_names_the_arms() -> None:

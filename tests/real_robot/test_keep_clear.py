@@ -106,6 +106,31 @@ def test_what_is_pressed_on_the_table_slides_along_it(name: str) -> None:
     assert spare(body, limits, run.path).min() >= -1e-9
 
 
+def on_the_table(body: Embodiment, random: np.random.Generator) -> Vector:
+    """Returns a pose with the gripper of the first arm 1 cm under the table, somewhere within 10 cm, turned by at most 0.4."""
+    arm, q = body.arms[0], pressed(body, 0.0)
+    q[body.hinges[arm][-3:]] += random.uniform(-0.4, 0.4, 3)
+    place = body.forward_kinematics(pressed(body, 0.0))[arm][:3, 3]
+    return reaching(body, q, arm, np.append(place[:2] + random.uniform(-0.1, 0.1, 2), -0.01))
+
+
+@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("number", range(4))
+def test_what_is_pressed_on_the_table_gets_to_another_place_on_it(name: str, number: int) -> None:
+    """On the way its hinges, each as fast as it may, would take it deeper; what stops there stays there."""
+    body, limits, random = BODIES[name], LIMITS[name], np.random.default_rng(number)
+    run, hinges, alone = Run(limits, body), body.hinges[body.arms[0]], Run(limits, body)
+    first, second = on_the_table(body, random), on_the_table(body, random)
+    for wanted in (first, second):
+        for _ in range(120):
+            run.step(wanted)
+    assert run.speed() < 1e-6
+    for _ in range(240):
+        alone.step(second)
+    assert np.abs(run.path[-1] - alone.path[-1])[hinges].max() < 0.02
+    assert spare(body, limits, run.path).min() >= -1e-9
+
+
 def test_what_is_pressed_slides_into_a_corner_of_table_and_wall() -> None:
     limits = WALLED["iiwa14"]
     run, wanted = Run(limits, IIWA14), pressed(IIWA14, 0.01)

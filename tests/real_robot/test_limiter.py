@@ -120,3 +120,24 @@ def test_a_joint_beyond_its_bound_may_only_come_back() -> None:
     for _ in range(100):
         moved.commit(moved.propose(np.zeros(2)))
     assert abs(moved.position[0]) < 1e-9
+
+
+@settings(max_examples=60, deadline=None)
+@given(TARGETS, st.tuples(st.floats(-1, 1), st.floats(-0.3, 2)))
+def test_joints_that_go_together_rest_on_the_way_as_far_as_one_of_them_gets(
+    before: list[tuple[float, float] | None], target: tuple[float, float]
+) -> None:
+    moved, wanted = limiter(np.zeros(2)), np.array(target)
+    for asked in before:
+        moved.commit(moved.braking() if asked is None else moved.propose(np.array(asked)))
+    start, (low, high) = moved.stopping(moved.braking())[-1], moved.rests()
+    rest = moved.rest_towards(wanted, np.arange(2))
+    assert (low - 1e-9 <= rest).all()
+    assert (rest <= high + 1e-9).all()
+    way, gone = wanted - start, rest - start
+    assert np.isclose(way[0] * gone[1], way[1] * gone[0], atol=1e-9)  # On the straight line,
+    assert (way * gone >= -1e-12).all()  # towards the target,
+    at_an_end = np.isclose(rest, np.where(way > 0, high, low), atol=1e-9) & (np.abs(way) > 1e-9)
+    assert at_an_end.any() or np.allclose(rest, wanted, atol=1e-8)  # as far as it can be.
+    moved.commit(moved.settle(rest))
+    assert np.allclose(moved.stopping(moved.braking())[-1], rest, atol=1e-9)

@@ -11,7 +11,7 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.real_robot.drivers.bars import FIRST_STOP, Bar
+from stringline.real_robot.drivers.bars import FIRST_STOP, STRAYED_RAD, Bar
 from stringline.real_robot.drivers.fri.answers import Answers
 from stringline.real_robot.drivers.fri.command import Command
 from stringline.real_robot.drivers.fri.enums import ControlMode, OperationMode, SessionState
@@ -30,8 +30,6 @@ Vector = NDArray[np.float64]
 # No LBR's axis is faster than 180 degrees/s.
 _FASTEST_RAD_S = np.pi
 _ROUNDING_RAD = 1e-9
-# An arm in position control that is further from its command was moved by somebody else, or is another one.
-_STRAYED_RAD = 0.3
 
 
 class FriArm:
@@ -127,7 +125,7 @@ class FriArm:
 
     @property
     def _strayed(self) -> bool:
-        return self.message is not None and bool(np.abs(np.array(self.message.measured) - self._last).max() > _STRAYED_RAD)
+        return self.message is not None and bool(np.abs(np.array(self.message.measured) - self._last).max() > STRAYED_RAD)
 
     @property
     def keeps_period(self) -> bool:

@@ -9,7 +9,7 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.real_robot.drivers.bars import Bar
+from stringline.real_robot.drivers.bars import STRAYED_RAD, Bar
 from stringline.real_robot.drivers.lcm.status import JOINTS, ArmReport
 
 Vector = NDArray[np.float64]
@@ -17,8 +17,6 @@ Vector = NDArray[np.float64]
 # No LBR's axis is faster than 180 degrees/s.
 _FASTEST_RAD_S = np.pi
 _ROUNDING_RAD = 1e-9
-# An arm in position control that is further from its command was moved by somebody else, or is another one.
-_STRAYED_RAD = 0.3
 # What was sent is commanded by the controller within that time. drake-iiwa-driver keeps a degree from the ends of the axes.
 _FOLLOWED_WITHIN_S = 0.1
 _FOLLOWED_RAD = 0.02
@@ -77,7 +75,7 @@ class LcmArm:
         told = self.report
         if told is None or not told.in_motion:
             return False
-        return bool(np.abs(told.measured - told.commanded).max() > _STRAYED_RAD)
+        return bool(np.abs(told.measured - told.commanded).max() > STRAYED_RAD)
 
     def _does_as_told(self, commanded: Vector) -> bool:
         sent = np.array(self._sent_lately)
