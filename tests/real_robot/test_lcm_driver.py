@@ -223,7 +223,7 @@ def test_two_commands_are_never_meant_for_one_step() -> None:
     """The program takes the newest: of two that come between its steps, one would be a jump."""
     arms, safety = driver(period_s=0.05), SafetyFilter(IIWA14, SafetyLimits.of(IIWA14), 0.05)
     program = arms._programs[0]
-    assert program._transit_s == pytest.approx(0.01)
+    assert program._transit_s == pytest.approx(0.025)
     assert driver(period_s=0.05, together=True)._programs[0]._transit_s == 0.0  # In lock-step nothing takes time.
     with Program() as told, opened(channels=frozenset({"IIWA_COMMAND"})) as listener:
         arms.connect()

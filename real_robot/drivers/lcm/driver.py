@@ -28,7 +28,7 @@ Vector = NDArray[np.float64]
 
 _PATIENCE_PERIODS = 1.5
 # What a command and a status may take on their way and in the program, together.
-_TRANSIT_PERIODS = 0.2
+_TRANSIT_PERIODS = 0.5
 
 
 @dataclass(frozen=True, eq=False)
