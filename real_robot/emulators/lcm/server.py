@@ -73,13 +73,17 @@ class LcmServer:
             self._cell.plant.close()
 
     def _beat(self, arm: str) -> None:
-        """Goes on with one arm; the first one's beat is the world's."""
+        """Goes on with one arm; the first one's beat is the world's.
+
+        The world goes on after the program, which so takes commands and tells at once what came of it: a program does both
+        within microseconds, and a command that comes between them would be of one step and taken for the next.
+        """
+        self._station_of[arm].tick((arm,), self._host_us(), counted=self._real_time)
         if arm == next(iter(self._cell.controllers)):
             if self._real_time:
                 self._advance()
             elif self._cell.bench is not None:
                 self._cell.bench.tick()
-        self._station_of[arm].tick((arm,), self._host_us(), counted=self._real_time)
 
     def _host_us(self) -> int | None:
         """The time on the host; in lock-step it is that of the controllers."""
