@@ -90,7 +90,8 @@ class KeepClear:
         """
         speed, braked = cycle.speed, cycle.limiter.stopping(cycle.braking, cycle.scale)[-1]
         near, moves = np.any(spare < least, axis=(0, 2)), speed != cycle.braking
-        rests = {place: self._straight(cycle, place, braked) for place in np.flatnonzero(near) if moves[self._own[place]].any()}
+        blocked = [place for place, own in enumerate(self._own) if near[place] and moves[own].any()]
+        rests = {place: self._straight(cycle, place, braked) for place in blocked}
         reach, room = cycle.limiter.rests(cycle.scale), np.where(least > -_TOLD_M, 0.0, least)
         for _ in range(_DETOURS):
             for place, rest in rests.items():

@@ -38,6 +38,7 @@ from stringline.real_robot.drivers.lcm.status import ArmReport
 from stringline.real_robot.limiter import MotionLimiter
 from stringline.real_robot.stages import surroundings
 from stringline.real_robot.stages.cycle import Cycle, SettledStage
+from stringline.real_robot.stages.keep_clear import KeepClear
 from stringline.real_robot.stages.motion import MotionLimits
 
 ROOT = Path(__file__).parents[2]
@@ -112,6 +113,11 @@ def without_bound(name: str) -> None:
 def ends_of(stopping: Callable[..., Vector]) -> Callable[..., Vector]:
     """Returns a way to stop of which only the next pose and the one at rest are told."""
     return lambda *given: stopping(*given)[[0, -1]]
+
+
+def each_as_fast_as_it_may(self: KeepClear, cycle: Cycle, place: int, braked: Vector) -> Vector:
+    """Returns where an arm comes to rest whose hinges do not wait for each other."""
+    return np.where(self._own[place], cycle.limiter.stopping(cycle.speed, cycle.scale)[-1], cycle.limiter.position)
 
 
 def without_waiting() -> None:
@@ -223,6 +229,9 @@ def mutants() -> dict[str, Callable[[], None]]:
         found[f"bound {name}"] = functools.partial(without_bound, name)
     ends = ends_of(MotionLimiter.stopping)
     found["poses on the way to the rest"] = functools.partial(without_method, MotionLimiter, "stopping", ends)
+    along = functools.partial(without_method, KeepClear, "_along", lambda self, cycle, spare, least: (cycle.speed, spare))
+    found["along what is in the way"] = along
+    found["hinges that go together"] = functools.partial(without_method, KeepClear, "_straight", each_as_fast_as_it_may)
     found["waiting"] = without_waiting
     found["letting go"] = functools.partial(without_method, MotionLimiter, "settle", lambda self, _, scale: self.braking(scale))
     grippers = {GRIPPER + name: functools.partial(without_method, *guard) for name, guard in GRIPPER_GUARDS.items()}
