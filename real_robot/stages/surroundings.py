@@ -95,7 +95,7 @@ class Surroundings:
         lower, upper = within or (self._limits.lower, self._limits.upper)
         bounds = lower[hinges], upper[hinges]
         nudges = _NUDGE_RAD * np.concatenate([np.zeros((1, len(q))), np.eye(len(q))[hinges]])
-        cost, share = self._cost(q + nudges, arm), 1.0
+        cost, share = np.zeros(0), 1.0
         for correction in range(corrections):
             spare = self.spare(q + nudges)[:, :, place]
             short = least - spare[0]
@@ -104,6 +104,7 @@ class Surroundings:
                 break
             if correction == 0:
                 share = float(np.clip(2.0 - short.max() / _DEEP_M, 0.0, 1.0))
+                cost = self._cost(q + nudges, arm)
             if share == 0.0:
                 break
             slopes = (spare[1:, near] - spare[0, near]).T / _NUDGE_RAD
