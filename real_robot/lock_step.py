@@ -67,6 +67,7 @@ class LockStepRobot:
         self._assembler = ObservationAssembler(contract, embodiment)
         self._device_hz, self.cycles_per_action = device_hz, round(cycles)
         self._control_hz = contract.control_hz
+        self._time_stands_still = False
 
     def run(
         self,
@@ -88,8 +89,7 @@ class LockStepRobot:
             report: Gets the state and the simulated seconds after each cycle.
             done: Says that nothing more is wanted, though the task is not done.
         """
-        self._emulator.begin(seed, options)
-        self._device.begin()
+        self._begin(seed, options)
         sent_before, episode, cycle = self._device.latest().writes, WireEpisode(), 0
         ask_at = 0
         coming: tuple[int, ActionChunk] | None = None
@@ -117,6 +117,17 @@ class LockStepRobot:
                 report(state, episode.time_s)
             if episode.success or outcome["expired"] or done():
                 return episode
+
+    def _begin(self, seed: int, options: Mapping[str, float] | None) -> None:
+        """Begins a world, the first one twice.
+
+        Until then emulated controllers come up in a time of their own and tell more than anybody reads. What does not fit into a
+        socket is lost, and so might be what they tell of a first world. From there on nothing is told that is not asked for.
+        """
+        for _ in range(1 if self._time_stands_still else 2):
+            self._emulator.begin(seed, options)
+            self._device.begin()
+        self._time_stands_still = True
 
     def _plan(self, session: Session, state: DeviceState, episode: WireEpisode) -> tuple[ActionChunk, int]:
         """Returns a plan, and after how many control periods it is there."""

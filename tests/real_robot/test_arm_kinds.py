@@ -1,7 +1,8 @@
 """Arms by configuration, and the MuJoCo world of a KUKA task behind emulated controllers."""
 
 import math
-from contextlib import nullcontext
+import time
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot import wire_evaluation
 from stringline.real_robot.arm_kinds import FriArms, ServoArms, arm_kind, emulated_arms
+from stringline.real_robot.device_state import DeviceState
 from stringline.real_robot.drivers.bars import STRAYED_RAD
 from stringline.real_robot.lock_step import WireEpisode, largest_difference
 from stringline.real_robot.reasons import Reason
@@ -121,3 +123,19 @@ def test_what_an_expert_does_in_simulation_succeeds_over_each_transport_as_well_
     assert difference[IIWA14.hinges["arm"]].max() < apart
     with pytest.raises(ValueError, match="transport"):
         wire_evaluation.WireEvaluation(policy, task, execute_steps=24, workers=1, transport=other).run([SEED], file)
+
+
+@pytest.mark.parametrize("transport", ["fri", "lcm"])
+def test_what_is_told_before_the_first_world_and_read_by_nobody_does_not_hide_its_beginning(transport: str) -> None:
+    task = {"name": "kuka_pick", "frame_hz": 12.5, "time_limit_s": 12.0}
+    still = Replay(np.tile(IIWA14.home, (2, 1)).astype(np.float32))
+    with own_network() if transport == "lcm" else nullcontext(), ExitStack() as stack:
+        robot = wire_evaluation.open_lock_step_robot(stack, Known.contract, task, transport)
+        time.sleep(2.0)  # Enough for any socket's buffer at a thousand messages a second.
+        states = list[DeviceState]()
+        episode = robot.run(
+            still, SEED, execute_steps=24, report=lambda state, _: states.append(state), done=lambda: len(states) == 20
+        )
+    assert episode.fault == []
+    assert len(states) == 20
+    assert not any(state.arms.servo_error.any() for state in states)
