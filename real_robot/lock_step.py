@@ -121,8 +121,8 @@ class LockStepRobot:
     def _begin(self, seed: int, options: Mapping[str, float] | None) -> None:
         """Begins a world, the first one twice.
 
-        Until then emulated controllers come up in a time of their own and tell more than anybody reads. What does not fit into a
-        socket is lost, and so might be what they tell of a first world. From there on nothing is told that is not asked for.
+        Until then emulated controllers come up in a time of their own and tell more than anybody reads. What does not fit into
+        a socket is lost, and so might be what they tell of a first world. From there on nothing is told that is not asked for.
         """
         for _ in range(1 if self._time_stands_still else 2):
             self._emulator.begin(seed, options)
