@@ -11,7 +11,7 @@ from stringline.real_robot.limits import SafetyLimits
 from stringline.real_robot.reasons import Mode
 
 # Whatever is told was told before the emulator said that it went on, but a busy kernel may deliver it some milliseconds later.
-ANSWER_TIMEOUT_S = 0.1
+ANSWER_TIMEOUT_S = 0.05
 
 
 class KukaRig(DeviceRig):

@@ -191,9 +191,10 @@ def test_a_few_lost_messages_make_the_arm_hold_and_it_goes_on_by_itself(rig: Fri
 
 def test_what_answers_that_were_lost_commanded_is_not_caught_up_with(rig: FriRig) -> None:
     rig.moving()
+    moving = len(rig.segments()[-1][0]) - 3  # The world's beginning, before that, may be a gap as well.
     rig.emulator.fault("arm", "answer_drop", 3)
     rig.cycle(12)
-    periods, path = rig.segments()[-1]
+    periods, path = (taken[moving:] for taken in rig.segments()[-1])
     (gap,) = np.flatnonzero(np.diff(periods) > 1)
     assert periods[gap + 1] - periods[gap] == 4
     assert path[gap, 0] - path[gap - 1, 0] > 0.01
