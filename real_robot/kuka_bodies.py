@@ -11,7 +11,7 @@ from stringline.real_robot.drivers.bars import STRAYED_RAD
 from stringline.real_robot.limits import SafetyLimits
 
 KUKA_BODIES: Mapping[str, Embodiment] = {"one": IIWA14, "two": IIWA14_BIMANUAL}
-# What holds an arm up is pushed by a lag of that and no more. Emulated arms lag 0.06 s behind: 0.1 rad at 1.7 rad/s.
+# Targets go no farther ahead of an arm that is held up. Emulated arms lag 0.06 s behind: 0.1 rad at 1.7 rad/s.
 _TRACKING_RAD = 0.2
 
 

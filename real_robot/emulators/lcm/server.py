@@ -75,8 +75,8 @@ class LcmServer:
     def _beat(self, arm: str) -> None:
         """Goes on with one arm; the first one's beat is the world's.
 
-        The world goes on after the program, which so takes commands and tells at once what came of it: a program does both
-        within microseconds, and a command that comes between them would be of one step and taken for the next.
+        The program steps before the world does, which takes milliseconds: so it has taken commands and told its status before
+        other work can come between the two. Of two commands between its steps it takes the second, and that would be a jump.
         """
         self._station_of[arm].tick((arm,), self._host_us(), counted=self._real_time)
         if arm == next(iter(self._cell.controllers)):
