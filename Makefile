@@ -32,7 +32,7 @@ demo: $(RUNTIME)
 
 # Three, also on two cores: the one that has the arms mostly waits for their clocks.
 test: $(DEV)
-	$(BIN)/python -m pytest -q -n 3 --dist loadgroup
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile
 
 stress: $(DEV)
 	$(BIN)/python -m pytest -v -m stress -n 2 --dist worksteal

@@ -2,6 +2,7 @@
 
     python benchmarks/data.py --json data.json
     python benchmarks/data.py --folder /mnt/disk --episodes 24 --cameras 4 --batch 64 --seconds 30 --steps 30
+    python benchmarks/data.py trainer.batch_size=64
 
 A window is RGB and depth of each camera at 128x128, the state, camera geometry and 48 actions; every reader returns the same
 batches (this is checked), copied into new arrays. Rounds are interleaved in one process.
@@ -14,7 +15,8 @@ Names:
     cold/<ours|memmap>  windows per second by the clock, the files dropped from the page cache before each round; peer `memmap`.
     size/<ours|archive|diffusion_policy|lerobot>  MiB on disk; peer `ours`, ratio of sizes. lerobot: colour only, with loss.
     loader/<cameras>x128_rgbd  samples per second by the clock of the training loader alone, collated into tensors; peer `none`.
-    input_wait/train  share of the time of training, with the default recipe, in which it waits for data; peer `none`.
+    input_wait/train  share of the time of training, with the default recipe unless it is changed, in which it waits for data;
+        peer `none`.
 
 Large blocks stay with the process, as under `make` (the variables of malloc in the Makefile); else half of the time goes into
 fetching them again from the system.
@@ -28,7 +30,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -134,9 +136,9 @@ class TimedBatches:
                 yield batch
 
 
-def measure_input_wait(store: EpisodeStore, folder: Path, steps: int) -> float:
-    """Returns the share of training time, after the first batch, in which the default recipe waits for data."""
-    overrides = [f"dataset.path={store.path}", f"trainer.steps={steps}", f"trainer.probe_every={steps}"]
+def measure_input_wait(store: EpisodeStore, folder: Path, steps: int, changes: Sequence[str]) -> float:
+    """Returns the share of training time after the first batch in which the default recipe, with changes, waits for data."""
+    overrides = [f"dataset.path={store.path}", f"trainer.steps={steps}", f"trainer.probe_every={steps}", *changes]
     configuration = Configuration((Path(stringline.__file__).parent / "configs").absolute(), "train", "data.py")
     settings = OmegaConf.to_container(configuration.composed(overrides), resolve=True)
     assert isinstance(settings, dict)
@@ -201,7 +203,7 @@ def run(folder: Path, arguments: argparse.Namespace) -> list[Row]:
     rows += [row(f"size/{name}", size, "MiB", "ours", sizes["ours"]) for name, size in sizes.items()]
     loader = measure_loader(windows, arguments.batch, arguments.seconds / 3)
     rows.append(row(f"loader/{arguments.cameras}x{SIZE}_rgbd", loader, "samples/s", "none", None))
-    wait = measure_input_wait(store, folder / "run", arguments.steps)
+    wait = measure_input_wait(store, folder / "run", arguments.steps, arguments.changes)
     rows.append(row("input_wait/train", wait, "share", "none", None))
     return rows
 
@@ -220,6 +222,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where to put the data, by default the folder for temporary files")
     for name, default in (("episodes", 24), ("cameras", 4), ("batch", 64), ("seconds", 30), ("steps", 30)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("changes", nargs="*", help="to the recipe of training, as stringline-train takes them")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         rows = run(Path(folder), arguments)

@@ -17,7 +17,7 @@ NAMES = {
 def test_data_benchmark(tmp_path: Path) -> None:
     """Every name once, in the agreed form."""
     command = [sys.executable, "benchmarks/data.py", "--json", str(tmp_path / "data.json"), "--folder", str(tmp_path)]
-    command += ["--episodes", "2", "--batch", "16", "--seconds", "0", "--steps", "2"]
+    command += ["--episodes", "2", "--batch", "16", "--seconds", "0", "--steps", "2", "trainer.batch_size=2"]
     malloc = {
         "MALLOC_MMAP_THRESHOLD_": "33554432",
         "MALLOC_TRIM_THRESHOLD_": "1073741824",
