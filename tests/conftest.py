@@ -25,9 +25,10 @@ ONE_AFTER_THE_OTHER = (
     "tests/sim/test_losses.py",
     "tests/sim/test_launchers.py",
 )
-# Long ones among these that only compute.
+# Long ones among these that only compute, or go in lock-step.
 BESIDE_OTHERS = (
     "tests/real_robot/test_boundaries.py",
+    "tests/real_robot/test_filter_properties.py",
     "tests/real_robot/test_keep_clear.py",
     "tests/real_robot/test_safety.py",
 )
