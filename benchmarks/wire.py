@@ -27,13 +27,16 @@ def main() -> None:
     """Runs what is missing, prints it and writes it down."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="of configs/deploy.yaml, such as checkpoint=... or execution=...")
-    parser.add_argument("--seeds", type=int, default=100, help="how many, from 1000000 on")
+    parser.add_argument("--seeds", type=int, default=100, help="how many")
+    parser.add_argument("--first-seed", type=int, default=1_000_000, help="the first of them")
     parser.add_argument("--workers", type=int, default=2, help="worlds, or emulated robots, at a time")
     parser.add_argument("--by-the-clock", type=int, default=10, help="how many of the seeds run in real time as well; 0: none")
     parser.add_argument("--output", type=Path, default=Path("runs/wire"), help="folder where results are kept")
     given = parser.parse_args()
     if given.seeds < 1 or given.workers < 1 or given.by_the_clock < 0:
         parser.error("--seeds and --workers are 1 or more, --by-the-clock 0 or more.")
+    if given.first_seed < 0:
+        parser.error(f"--first-seed is 0 or more, not {given.first_seed}.")
     # Processes that are spawned import this module; torch, and the rest, have no place beside the loop of a device process.
     # The first one takes this folder off the path: a file in it is named like Python's own package `encodings`.
     from soak import deployment_settings
@@ -52,10 +55,10 @@ def main() -> None:
                 comparison.demand_clock()
             except ValueError as error:
                 parser.error(f"{error} Allowed: --by-the-clock 0.")
-        found, lines = summary(*comparison.both(evaluation_seeds(given.seeds)))
+        found, lines = summary(*comparison.both(evaluation_seeds(given.seeds, given.first_seed)))
         print("\n".join(["", comparison.described(), machine_kind(), *lines]), flush=True)
         if given.by_the_clock:
-            found["by_the_clock"], lines = comparison.by_the_clock(evaluation_seeds(given.by_the_clock))
+            found["by_the_clock"], lines = comparison.by_the_clock(evaluation_seeds(given.by_the_clock, given.first_seed))
             print("\n".join(lines), flush=True)
         found |= {"what": comparison.described(), "machine": machine_kind(), "versions": versions()}
         write_file(given.output / "wire.json", json.dumps(found, indent=1).encode())

@@ -24,6 +24,7 @@ from stringline.encoders.training.faces import Asides, Prepare, Probe, Validate
 from stringline.encoders.training.history import History
 from stringline.encoders.training.loop import Trainer
 from stringline.encoders.training.observer import LATEST
+from stringline.encoders.training.process_group import process_group
 from stringline.encoders.training.stopping import Stopped
 from stringline.encoders.training.validation import ValidationLoss
 from stringline.policies.chunk_policy import ChunkPolicy
@@ -171,7 +172,8 @@ def _train(config: DictConfig) -> None:
         **dataset,
     )
     try:
-        train_policy(settings["policy"], store, build(settings["trainer"]), output, chosen)
+        with process_group():
+            train_policy(settings["policy"], store, build(settings["trainer"]), output, chosen)
     except Stopped as stopped:
         logger.info("%s", stopped)
         if stopped.number == signal.SIGTERM:

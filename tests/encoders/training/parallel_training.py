@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from stringline.encoders.training.faces import Asides, Batch
 from stringline.encoders.training.loop import Trainer
+from stringline.encoders.training.process_group import process_group
 
 
 class Line(nn.Module):
@@ -64,4 +65,5 @@ def main(directory: Path, size: int) -> None:
 
 if __name__ == "__main__":
     alone = "_of_its_own" if "apart" in sys.argv and os.environ["RANK"] != "0" else ""
-    main(Path(sys.argv[1] + alone), int(sys.argv[2]))
+    with process_group():
+        main(Path(sys.argv[1] + alone), int(sys.argv[2]))

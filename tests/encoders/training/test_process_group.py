@@ -1,0 +1,47 @@
+"""A process leaves torch's group where all do, and nowhere else."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from torch import distributed
+
+from stringline.encoders.training.process_group import process_group
+from stringline.encoders.training.stopping import Stopped
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[None]:
+    """A group of one process, as a training makes it, over a file in place of the network."""
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'group'}", rank=0, world_size=1)
+    yield
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("group")
+def test_the_end_leaves() -> None:
+    with process_group():
+        assert distributed.is_initialized()
+    assert not distributed.is_initialized()
+
+
+@pytest.mark.usefixtures("group")
+def test_a_stop_leaves_and_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Stopped, match="after step 3"), process_group():
+        raise Stopped(signal.SIGTERM, 3, tmp_path)
+    assert not distributed.is_initialized()
+
+
+@pytest.mark.usefixtures("group")
+def test_an_error_stays_where_others_may_wait() -> None:
+    with pytest.raises(ValueError, match="broken"), process_group():
+        raise ValueError("broken")
+    assert distributed.is_initialized()
+
+
+def test_alone_there_is_nothing_to_leave() -> None:
+    with process_group():
+        pass
+    assert not distributed.is_initialized()
