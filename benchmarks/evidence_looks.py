@@ -9,7 +9,7 @@ rows; ours has cosines and sines of them (`2d`), and nothing is pre-trained. A f
 see. `string_lifting` is the paper's lifting: Circulant-STRING over column, row and a learned affine function of the patch's
 depth, which steers attention and nothing else. `lifting` is ours: metres in the base frame, Cayley-STRING and relative values;
 `normals_lifting` is that with normals. `2d_values` is `lifting` with columns and rows in place of metres: the difference is
-what depth alone adds.
+what depth alone adds. `2d_attention` is `2d_values` without values: the difference is what relative values alone add.
 """
 
 from collections.abc import Iterator
@@ -32,6 +32,7 @@ LOOKS = {
     "channel": f"{ABSOLUTE} depth=channel",
     "string_lifting": "encoder=circulant encoder.values=false coordinates=patch_depth depth=colours",
     "2d_values": f"{RELATIVE} coordinates=grid depth=colours",
+    "2d_attention": "encoder=cayley encoder.values=false coordinates=grid depth=colours",
 }
 SCALES = {"small": Scale(200, 1550, 48), "large": Scale(400, 8000, 128)}
 # Without a disturbance: an arm that trembles holds nothing still, which is what success is.

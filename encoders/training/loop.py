@@ -15,8 +15,9 @@ class Trainer(TrainerSettings):
     """Trains a module whose `loss(batch)` returns a scalar.
 
     AdamW with a linear warm-up and a cosine decay, gradients clipped, a moving average of the weights.
-    Accelerate places it: one process and `torchrun` are the same code. Random numbers are drawn from a state
-    that (seed, step, process) alone decides, so a stopped and continued run equals an uninterrupted one to the bit.
+    Accelerate places it: one process and `torchrun` are the same code, and a program that is to run in several processes has
+    it in a `process_group` block. Random numbers are drawn from a state that (seed, step, process) alone decides, so a stopped
+    and continued run equals an uninterrupted one to the bit.
     """
 
     def fit(

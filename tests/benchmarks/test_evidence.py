@@ -134,6 +134,7 @@ def test_every_look_is_a_command_that_can_be_given(looks: ModuleType) -> None:
         "channel": ("SinusoidalEncoding", "GridPlaces", "DepthChannel", False),
         "string_lifting": ("CirculantString", "PatchDepthPlaces", "Colours", False),
         "2d_values": ("CayleyString", "GridPlaces", "Colours", True),
+        "2d_attention": ("CayleyString", "GridPlaces", "Colours", False),
     }
 
 
