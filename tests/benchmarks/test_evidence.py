@@ -71,7 +71,7 @@ def test_the_most_telling_cells_come_first(evidence: ModuleType) -> None:
     assert names[:9] == [*encodings, f"{FIRST}/flow", f"{FIRST}/act", f"{FIRST}/energy", *doubled]
     tables = [f"kuka_pick/{look}/0/small/{shift}" for look in ("lifting", "2d") for shift in ("raised_table", "lowered_table")]
     assert names[9:16] == [LOOK, "kuka_pick/2d/0/small", *tables, "kuka_pick/normals_lifting/0/small"]
-    assert names[9 + 7 * 10] == "hand_over_banana/rope_mixed_values/metric/0/small"
+    assert names[9 + 8 * 10] == "hand_over_banana/rope_mixed_values/metric/0/small"
 
 
 def test_the_next_cell_is_the_first_that_is_missing(evidence: ModuleType) -> None:
