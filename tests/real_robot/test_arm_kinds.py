@@ -139,3 +139,31 @@ def test_what_is_told_before_the_first_world_and_read_by_nobody_does_not_hide_it
     assert episode.fault == []
     assert len(states) == 20
     assert not any(state.arms.servo_error.any() for state in states)
+
+
+@pytest.mark.parametrize("transport", ["fri", "lcm"])
+def test_an_episode_goes_as_it_goes_whatever_was_before_it(transport: str) -> None:
+    """To the bit, so that neither the number of robots nor a stop in between decides what an evaluation finds."""
+    task = {"name": "kuka_pick", "frame_hz": 12.5, "time_limit_s": 12.0}
+    closing = np.tile(IIWA14.home, (40, 1)).astype(np.float32)
+    closing[:, IIWA14.grippers["arm"]] = np.linspace(1, 0, 40)
+    with own_network() if transport == "lcm" else nullcontext(), ExitStack() as stack:
+        robot = wire_evaluation.open_lock_step_robot(stack, Known.contract, task, transport)
+
+        def run(seed: int, cycles: int) -> list[NDArray[np.float64]]:
+            told = list[DeviceState]()
+            episode = robot.run(
+                Replay(closing),
+                seed,
+                execute_steps=40,
+                report=lambda state, _: told.append(state),
+                done=lambda: len(told) == cycles,
+            )
+            assert episode.fault == []
+            return episode.positions
+
+        first = run(SEED, 60)
+        assert len(run(SEED + 1, 37)) == 37  # No multiple of the 50 ms in which a gripper behind LCM acts.
+        assert np.array_equal(run(SEED, 60), first)
+    gripper = np.array(first)[:, IIWA14.grippers["arm"]]
+    assert gripper[-1] < gripper[0] - 0.1

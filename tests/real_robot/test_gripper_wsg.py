@@ -498,3 +498,13 @@ def test_the_emulated_driver_does_with_commands_what_the_real_one_does() -> None
         "heard": 16,
         "wrong": ["a position that it cannot take (3)", "a force that it does not have (1)", "no command (1)"],
     }
+
+
+@pytest.mark.parametrize("ticks", range(5))
+def test_an_emulated_gripper_acts_at_the_same_times_of_every_world(ticks: int) -> None:
+    gripper = EmulatedWsg(period_s=PERIOD)
+    before = [gripper.tick() for _ in range(ticks)]
+    gripper.begin()
+    told = [gripper.tick() for _ in range(10)]
+    assert [len(data) for data in told] == [0, 0, 0, 0, 1, 0, 0, 0, 0, 1]
+    assert not any(before)

@@ -42,7 +42,6 @@ class EmulatedWsg:
     def __init__(self, *, period_s: float, stroke_mm: float = 110.0) -> None:
         self._stroke_mm, self._period_s = stroke_mm, period_s
         self._ticks_per_task = max(1, round(_TASK_S / period_s))
-        self._ticks = 0
         self.out, self.wrong = Road(), Counter[str]()
         self._heard = 0
         self._nans, self._jammed, self._worlds = 0, False, 0
@@ -51,6 +50,7 @@ class EmulatedWsg:
     def begin(self) -> None:
         """Is started anew: the world has put the fingers elsewhere."""
         self._worlds += 1
+        self._ticks = 0  # Or when it acts in a world would depend on how long the worlds before were.
         self._command: tuple[float, float] | None = None
         self._executing_mm, self._target_mm, self._homing = 0.0, math.nan, 0
         self.sense(1.0, 0.0, 0.0)
