@@ -31,15 +31,15 @@ import numpy as np
 from bridge_parts import Entry, tell
 
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.chunk import ActionChunk
-from stringline.real_robot.device_process import DeviceProcess
+from stringline.policies.chunks.chunk import ActionChunk
+from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel import protocol
-from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
+from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.bus import Bus, sync_read
 from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
-from stringline.real_robot.emulators.client import Emulator
-from stringline.real_robot.limits import SafetyLimits
+from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.safety.limits import SafetyLimits
 
 # This folder holds files named like packages, `encodings` of Python and `lcm`, so it is looked at last.
 FOLDER = Path(__file__).resolve().parent

@@ -11,10 +11,10 @@ from typing import Protocol
 import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.policies.chunk import ActionChunk
-from stringline.real_robot.device_process import DeviceProcess
-from stringline.real_robot.drivers.driver import ArmDriver
-from stringline.real_robot.limits import SafetyLimits
+from stringline.policies.chunks.chunk import ActionChunk
+from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.driver_interface.driver import ArmDriver
+from stringline.real_robot.safety.limits import SafetyLimits
 
 Entry = dict[str, object]
 

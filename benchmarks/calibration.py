@@ -4,7 +4,7 @@
 
 Each seed knocks the camera by 10 to 30 mm and 1 to 3 degrees in a direction of its own, moves each pose of
 `configs/calibration` by up to 0.03 rad per joint, and draws all noise anew: of pictures (2 of 255 per colour), of encoders
-(0.0001 rad), and of depth (the model of a stereo camera, `sim/depth_sensor.py`). The table says how far the result is from the
+(0.0001 rad), and of depth (the model of a stereo camera, `sim/rendering/depth_sensor.py`). The table says how far the result is from the
 truth: the worst seed, the median, and what the calibration itself said of it.
 
 Names in the JSON:
@@ -25,14 +25,14 @@ from typing import Any
 import numpy as np
 import yaml
 
-from stringline.datasets.camera_check import size_of
 from stringline.datasets.embodiments.iiwa14 import IIWA14
-from stringline.datasets.embodiments.rigid import Matrix, inverse, pose, rotation_about
+from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
+from stringline.datasets.pointclouds.camera_check import size_of
 from stringline.real_robot.calibration.board_world import KukaBoardInHand, KukaBoardOnTable
-from stringline.real_robot.calibration.gallery import Gallery
+from stringline.real_robot.calibration.calibration_settings import CalibrationSettings
+from stringline.real_robot.calibration.capture_set import Gallery
 from stringline.real_robot.calibration.hand_eye import closed_form
 from stringline.real_robot.calibration.outcome import outcome_of
-from stringline.real_robot.calibration.settings import CalibrationSettings
 from stringline.real_robot.calibration.simulated_cell import SimulatedCell
 from stringline.real_robot.cameras.camera import Identity
 

@@ -41,15 +41,15 @@ from torch import Tensor, nn
 from window_readers import Reader, diffusion_policy_reader, lerobot_reader, memmap_reader, zarr_reader
 
 import stringline
-from stringline.datasets.archive import archive
-from stringline.datasets.configuration import Configuration
-from stringline.datasets.disk import write_file
-from stringline.datasets.statistics import Statistics
-from stringline.datasets.store import EpisodeStore
-from stringline.datasets.windows import Windows
+from stringline.datasets.command.configuration import Configuration
+from stringline.datasets.editing.archive import archive
+from stringline.datasets.files.atomic import write_file
+from stringline.datasets.loading.statistics import Statistics
+from stringline.datasets.loading.windows import Windows
+from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.checkpoint import build
-from stringline.policies.load import build_policy
-from stringline.sim.window_batches import WindowBatches
+from stringline.policies.checkpoints.load import build_policy
+from stringline.sim.training.training_data import WindowBatches
 
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "1073741824", "SVT_LOG": "1"}
 SLOW = ("zarr", "diffusion_policy", "lerobot")

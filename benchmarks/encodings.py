@@ -41,14 +41,14 @@ from published_encodings import (
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from stringline.datasets.names import unknown_name
-from stringline.encoders.attention import PositionalAttention
+from stringline.datasets.contract.arguments import unknown_name
 from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.presets import CayleyString, CirculantString, Rope, RopeMixed
 from stringline.encoders.positions.rotary import NoEncoding
 from stringline.encoders.positions.tensor_product import TensorProductString
+from stringline.encoders.vision.attention import PositionalAttention
 
 # This file is named like a package of the standard library. torch.compile hands sys.path to a process that tries the
 # processor's vector instructions; with this folder in it that process cannot start, and all is compiled without them.

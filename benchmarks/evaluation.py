@@ -36,14 +36,15 @@ import numpy as np  # noqa: E402
 import psutil  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
-from stringline.datasets.contract import Contract, Observation  # noqa: E402
-from stringline.datasets.disk import write_file  # noqa: E402
-from stringline.policies.chunk import ActionChunk, Session  # noqa: E402
-from stringline.sim.cluster import Cluster, LocalCluster  # noqa: E402
-from stringline.sim.environment import TaskEnvironment  # noqa: E402
-from stringline.sim.evaluation import Evaluation, evaluation_seeds, open_world  # noqa: E402
-from stringline.sim.ray_cluster import RayCluster  # noqa: E402
-from stringline.sim.rollout import due_actions  # noqa: E402
+from stringline.datasets.contract.contract import Contract, Observation  # noqa: E402
+from stringline.datasets.files.atomic import write_file  # noqa: E402
+from stringline.policies.chunks.chunk import ActionChunk, Session  # noqa: E402
+from stringline.sim.environment.environment import TaskEnvironment  # noqa: E402
+from stringline.sim.environment.factory import make_environment  # noqa: E402
+from stringline.sim.evaluation.runner import Evaluation, evaluation_seeds  # noqa: E402
+from stringline.sim.rollout.cluster import Cluster, LocalCluster  # noqa: E402
+from stringline.sim.rollout.ray_cluster import RayCluster  # noqa: E402
+from stringline.sim.rollout.rollout import due_actions  # noqa: E402
 
 EXECUTE_STEPS, CHUNK = 24, 48
 Row = dict[str, object]
@@ -144,7 +145,7 @@ def measure_rate(
 
 def run(arguments: argparse.Namespace) -> list[Row]:
     """Measures everything."""
-    make = partial(open_world, "hand_over_banana", time_limit_s=arguments.seconds)
+    make = partial(make_environment, "hand_over_banana", time_limit_s=arguments.seconds)
     overhead, cpu, start = measure_overhead(make, arguments.episodes)
     rows = [
         row("runner_overhead", overhead, "share"),

@@ -36,7 +36,7 @@ from evidence_cells import cells, first_cells, peers_cells
 from evidence_looks import look_cells
 from evidence_recipe import FIRST_SEED, ROOT, SEEDS, Question
 
-from stringline.sim.machine import machine_kind, versions
+from stringline.sim.report.system_info import machine_kind, versions
 
 RESULTS, PAGE = ROOT / "docs" / "results.jsonl", ROOT / "docs" / "results.md"
 FOLDER = Path(__file__).resolve().parent  # Holds a file named like Python's own package `encodings`: never on a child's path.

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from evidence_page import Line, by_name, difference, paired, rate
 
-from stringline.datasets.intervals import Rate
-from stringline.datasets.paired import Pairs, holm, mcnemar
+from stringline.sim.statistics.intervals import Rate
+from stringline.sim.statistics.paired import Pairs, holm, mcnemar
 
 REFERENCE = "lifting"
 IN_DISTRIBUTION = ""

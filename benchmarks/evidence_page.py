@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from stringline.datasets.intervals import Rate
-from stringline.datasets.paired import Pairs, difference_interval, holm, mcnemar
+from stringline.sim.statistics.intervals import Rate
+from stringline.sim.statistics.paired import Pairs, difference_interval, holm, mcnemar
 
 BEGIN, END = "<!-- evidence: written by benchmarks/evidence.py -->", "<!-- end of evidence -->"
 REFERENCE, FIRST_POLICY = "cayley_values", "diffusion"

@@ -28,14 +28,13 @@ from typing import Any, Self
 
 from tqdm import tqdm
 
-from stringline.datasets.disk import write_file
-from stringline.datasets.intervals import Rate
-from stringline.datasets.names import unknown_name
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.files.atomic import write_file
+from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.experts.expert import EXPERTS
-from stringline.sim.peers.catalogue import PEER_TASKS
-from stringline.sim.record import record_episode
-from stringline.sim.world import World
-from stringline.sim.worlds import make_any_expert, open_any_world
+from stringline.sim.rollout.world_interface import World
+from stringline.sim.statistics.intervals import Rate
+from stringline.sim.worlds.world_registry import PEER_TASKS, make_any_expert, open_world
 
 # This folder holds a file named like Python's own package `encodings`, which a child process would import instead.
 sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
@@ -149,7 +148,7 @@ def attempts(
     task: str, seeds: Sequence[int], *, time_limit_s: float, slip_m: float, noise_rad: float, options: dict[str, float]
 ) -> list[Attempt]:
     """Runs the expert of a task on seeds, in this process."""
-    world = open_any_world(task, cameras=(), time_limit_s=time_limit_s)
+    world = open_world(task, cameras=(), time_limit_s=time_limit_s)
     try:
         return [attempt(world, seed, slip_m, noise_rad, options) for seed in seeds]
     finally:

@@ -23,11 +23,11 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.drivers.fri import enums
-from stringline.real_robot.drivers.fri.command import COMMAND_ID, Command
-from stringline.real_robot.drivers.fri.driver import FriDriver
+from stringline.real_robot.drivers.fri.fri_command import COMMAND_ID, Command
+from stringline.real_robot.drivers.fri.fri_driver import FriDriver
 from stringline.real_robot.drivers.fri.monitoring import Monitoring
 from stringline.real_robot.drivers.fri.versions import version_of
-from stringline.real_robot.emulators.fri.client import FriEmulator
+from stringline.real_robot.emulators.fri.fri_client import FriEmulator
 
 # This folder holds files named like packages, `encodings` of Python and `lcm`, so it is looked at last.
 FOLDER = Path(__file__).resolve().parent

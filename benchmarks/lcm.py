@@ -25,10 +25,10 @@ from bridge_parts import Entry, measure_answers, run
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.drivers.lcm.drake_types import IIWA_COMMAND, IIWA_STATUS
-from stringline.real_robot.drivers.lcm.driver import LcmDriver
-from stringline.real_robot.drivers.lcm.schema import LcmType
+from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
+from stringline.real_robot.drivers.lcm.lcm_schema import LcmType
 from stringline.real_robot.drivers.lcm.status import IiwaStatus
-from stringline.real_robot.emulators.lcm.client import LcmEmulator
+from stringline.real_robot.emulators.lcm.lcm_client import LcmEmulator
 
 # This folder holds files named like packages, `encodings` of Python and `lcm`, so it is looked at last.
 FOLDER = Path(__file__).resolve().parent

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stringline.datasets.intervals import Interval
-from stringline.datasets.paired import Pairs, difference_interval
+from stringline.sim.statistics.intervals import Interval
+from stringline.sim.statistics.paired import Pairs, difference_interval
 
 SEEDS = (20, 50, 100, 200)
 SETTINGS = (

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stringline.encoders.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
 
 declare_torchvision_operators()  # timm imports torchvision.
 from timm.layers.pos_embed_sincos import RotaryEmbeddingCat, RotaryEmbeddingMixed, apply_rot_embed_cat  # noqa: E402

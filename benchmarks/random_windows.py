@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stringline.datasets.contract import Camera
+from stringline.datasets.contract.contract import Camera
+from stringline.datasets.contract.instructions import NUMBER_KEY
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.instructions import NUMBER_KEY
-from stringline.datasets.statistics import Statistics, statistics_of
+from stringline.datasets.loading.statistics import Statistics, statistics_of
 
 Arrays = dict[str, NDArray[Any]]
 CAMERAS = ("overhead", "wrist_left", "wrist_right")

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.contract import ActionDimension, Camera, Contract
-from stringline.datasets.episode import EpisodeAttributes
-from stringline.datasets.store import EpisodeStore
+from stringline.datasets.contract.contract import ActionDimension, Camera, Contract
+from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.store import EpisodeStore
 
 Arrays = dict[str, NDArray[Any]]
 STEPS, FRAME_EVERY, SIZE, JOINTS, CHUNK = 200, 4, 128, 14, 48

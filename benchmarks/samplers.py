@@ -27,19 +27,18 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from stringline.datasets.contract import Camera
+from stringline.datasets.contract.contract import Camera
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.statistics import Statistics, statistics_of
-from stringline.encoders.positions.coordinates import MetricPlaces
+from stringline.datasets.loading.statistics import Statistics, statistics_of
+from stringline.encoders.coordinates.coordinates import MetricPlaces
 from stringline.encoders.positions.presets import CayleyString
-from stringline.policies.chunk_policy import ChunkPolicy
-from stringline.policies.diffusion import DiffusionPolicy, DiffusionSettings
-from stringline.policies.energy import EnergyPolicy, EnergySettings
-from stringline.policies.flow import FlowPolicy, FlowSettings
-from stringline.policies.flow_steps import EVALUATIONS, Solver
-from stringline.policies.memory import Memory, MemoryRecipe, ObservationMemory
-from stringline.policies.memory_settings import ObservationSettings
-from stringline.policies.samplers import Sampler, Spacing
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.diffusion import DiffusionPolicy, DiffusionSettings
+from stringline.policies.algorithms.energy import EnergyPolicy, EnergySettings
+from stringline.policies.algorithms.flow import EVALUATIONS, FlowPolicy, FlowSettings, Solver
+from stringline.policies.algorithms.samplers import Sampler, Spacing
+from stringline.policies.observation.observation_encoder import Memory, MemoryRecipe, ObservationMemory
+from stringline.policies.observation.observation_settings import ObservationSettings
 
 PAGE = Path(__file__).parents[1] / "docs" / "policies.md"
 BEGIN, END = "<!-- samplers: begin -->", "<!-- samplers: end -->"

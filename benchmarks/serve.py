@@ -19,12 +19,12 @@ from pathlib import Path
 
 import numpy as np
 
-from stringline.datasets.contract import Contract, Observation
-from stringline.policies.chunk import ActionChunk
-from stringline.policies.load import load_policy
+from stringline.datasets.contract.contract import Contract, Observation
+from stringline.policies.checkpoints.load import load_policy
+from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.remote.client import RemotePolicy
 from stringline.policies.remote.server import serve
-from stringline.sim.evaluation import open_world
+from stringline.sim.environment.factory import make_environment
 
 # This folder holds a file named like Python's own package `encodings`, which a child process would import instead.
 sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--plans", type=int, default=30, help="per client")
     given = parser.parse_args()
-    world = open_world(TASK)
+    world = make_environment(TASK)
     world.begin(0)
     observation = world.observe()
     world.close()

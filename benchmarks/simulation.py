@@ -38,14 +38,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.disk import write_file
-from stringline.datasets.names import unknown_name
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.files.atomic import write_file
 from stringline.sim.collect import collect
-from stringline.sim.collection import Recipe
-from stringline.sim.environment import TaskEnvironment
+from stringline.sim.collection.collection_state import Recipe
+from stringline.sim.collection.demonstration import record_episode
+from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert import make_expert
-from stringline.sim.record import record_episode
-from stringline.sim.tasks.catalogue import TASKS, make_task
+from stringline.sim.tasks.task_catalogue import TASKS, make_task
 
 # This folder holds a file named like Python's own package `encodings`, which a child process would import instead.
 FOLDER = Path(__file__).resolve().parent

@@ -41,16 +41,16 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract import Observation
+from stringline.datasets.contract.contract import Observation
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.episode import EpisodeAttributes
-from stringline.policies.chunk import ActionChunk, Policy
-from stringline.real_robot.arm_kinds import arm_kind
-from stringline.real_robot.deployment_recorder import DeploymentRecorder, Recorded
-from stringline.real_robot.device_process import DeviceError
-from stringline.real_robot.emulators.client import Emulator, EmulatorError
-from stringline.real_robot.live_arms import LiveArms, LiveResult, live_emulator
-from stringline.real_robot.process_memory import MEBIBYTE, Growth, processor_s, resident
+from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.policies.chunks.chunk import ActionChunk, Policy
+from stringline.real_robot.device.device_process import DeviceError
+from stringline.real_robot.device.process_memory import MEBIBYTE, Growth, processor_s, resident
+from stringline.real_robot.emulators.program.emulator_client import Emulator, EmulatorError
+from stringline.real_robot.protocol_in_the_loop.real_time_runner import LiveArms, LiveResult, live_emulator
+from stringline.real_robot.recording.deployment_recorder import DeploymentRecorder, Recorded
+from stringline.real_robot.robots.backends import arm_kind
 
 # This folder holds a file named like Python's own package `encodings`, which a child process would import instead.
 sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
@@ -266,7 +266,7 @@ def _actor(settings: Mapping[str, Any], folder: Path, *, swing: bool) -> Iterato
         return
     import torch
 
-    from stringline.policies.load import open_policy
+    from stringline.policies.checkpoints.load import open_policy
 
     torch.set_num_threads(1)
     policy, _ = open_policy(settings["checkpoint"])

@@ -42,12 +42,12 @@ from tqdm import tqdm
 from training_phases import PHASES, Clock, Training
 
 import stringline
-from stringline.datasets.configuration import Configuration
-from stringline.datasets.names import unknown_name
+from stringline.datasets.command.configuration import Configuration
+from stringline.datasets.contract.arguments import unknown_name
 from stringline.encoders.training.checkpoint import build
-from stringline.encoders.vit import VisionTransformer
-from stringline.policies.chunk_policy import ChunkPolicy
-from stringline.policies.load import build_policy
+from stringline.encoders.vision.vit import VisionTransformer
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.checkpoints.load import build_policy
 
 # torch.compile hands sys.path to a process of its own; files of this folder are named like packages of others.
 sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]

@@ -1,4 +1,4 @@
-"""A training step in its phases, timed: the work of `stringline.encoders.training.run`, with a clock between its parts."""
+"""A training step in its phases, timed: the work of `stringline.encoders.training.trainer`, with a clock between its parts."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -8,10 +8,10 @@ import torch
 from random_windows import RandomWindows
 from torch import Tensor
 
-from stringline.encoders.training.average import MovingAverage
-from stringline.encoders.training.loop import Trainer
-from stringline.policies.chunk_policy import ChunkPolicy
-from stringline.sim.window_batches import WindowBatches
+from stringline.encoders.training.optimisation import MovingAverage
+from stringline.encoders.training.trainer import Trainer
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.sim.training.training_data import WindowBatches
 
 PHASES = ("data", "encoder", "denoiser", "backward", "optimiser")
 

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from recorded_noise import CHUNK, FRAME_EVERY, JOINTS, STEPS
 from zarr.storage import MemoryStore
 
-from stringline.datasets.contract import Contract
+from stringline.datasets.contract.contract import Contract
 from stringline.datasets.formats.video import write_video
-from stringline.datasets.store import EpisodeStore
-from stringline.datasets.windows import Windows
-from stringline.datasets.zarr_layout import array_name, chunk_file
+from stringline.datasets.loading.windows import Windows
+from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.zarr_layout import array_name, chunk_file
 
 Arrays = dict[str, NDArray[Any]]
 Reader = Callable[[NDArray[np.int64]], Arrays]

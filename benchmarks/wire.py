@@ -41,11 +41,11 @@ def main() -> None:
     # The first one takes this folder off the path: a file in it is named like Python's own package `encodings`.
     from soak import deployment_settings
 
-    from stringline.datasets.disk import write_file
-    from stringline.datasets.exclusive import exclusive
-    from stringline.real_robot.wire_comparison import WireComparison, summary
-    from stringline.sim.evaluation import evaluation_seeds
-    from stringline.sim.machine import machine_kind, versions
+    from stringline.datasets.files.atomic import write_file
+    from stringline.datasets.files.lock import exclusive
+    from stringline.real_robot.protocol_in_the_loop.loop_comparison import WireComparison, summary
+    from stringline.sim.evaluation.runner import evaluation_seeds
+    from stringline.sim.report.system_info import machine_kind, versions
 
     given.output.mkdir(parents=True, exist_ok=True)
     with exclusive(given.output):

@@ -9,27 +9,27 @@ import sys
 from pathlib import Path
 
 import stringline
-from stringline.datasets.application import MISTAKE, run
-from stringline.datasets.configuration import Configuration
-from stringline.datasets.names import unknown_name
+from stringline.datasets.command.application import MISTAKE, run
+from stringline.datasets.command.configuration import Configuration
+from stringline.datasets.contract.arguments import unknown_name
 
 COMMAND = "stringline-data"
 TASKS = {
-    "export": "stringline.datasets.verbs.exporting:export_store",
-    "import": "stringline.datasets.verbs.importing:import_foreign",
-    "verify": "stringline.datasets.verbs.verify:verify",
-    "summary": "stringline.datasets.verbs.summary:summarise_store",
-    "trim": "stringline.datasets.verbs.edit:trim_episodes",
-    "delete": "stringline.datasets.verbs.edit:delete_episodes",
-    "split": "stringline.datasets.verbs.edit:split",
-    "merge": "stringline.datasets.verbs.edit:merge_stores",
-    "relabel": "stringline.datasets.verbs.edit:relabel_episodes",
-    "filter": "stringline.datasets.verbs.edit:filter_episodes",
-    "migrate": "stringline.datasets.verbs.migrate:migrate_store",
-    "archive": "stringline.datasets.verbs.archive:archive_store",
-    "expand": "stringline.datasets.verbs.archive:expand_archive",
-    "cache": "stringline.datasets.verbs.cache:cache_store",
-    "depth": "stringline.datasets.verbs.depth:estimate_depth_of_store",
+    "export": "stringline.datasets.commands.transfer_commands:export_store",
+    "import": "stringline.datasets.commands.transfer_commands:import_foreign",
+    "verify": "stringline.datasets.commands.check_commands:verify",
+    "summary": "stringline.datasets.commands.summary_command:summarise_store",
+    "trim": "stringline.datasets.commands.edit_commands:trim_episodes",
+    "delete": "stringline.datasets.commands.edit_commands:delete_episodes",
+    "split": "stringline.datasets.commands.edit_commands:split",
+    "merge": "stringline.datasets.commands.edit_commands:merge_stores",
+    "relabel": "stringline.datasets.commands.edit_commands:relabel_episodes",
+    "filter": "stringline.datasets.commands.edit_commands:filter_episodes",
+    "migrate": "stringline.datasets.commands.check_commands:migrate_store",
+    "archive": "stringline.datasets.commands.archive_command:archive_store",
+    "expand": "stringline.datasets.commands.archive_command:expand_archive",
+    "cache": "stringline.datasets.commands.cache_command:cache_store",
+    "depth": "stringline.datasets.commands.depth_command:estimate_depth_of_store",
 }
 
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from stringline.datasets.application import run
-from stringline.datasets.camera_check import check_cameras
-from stringline.datasets.clouds import find_episode, fused_cloud
-from stringline.datasets.disk import write_file
-from stringline.datasets.episode import StoredEpisode
-from stringline.datasets.open3d_library import write_ply
-from stringline.datasets.recording import Recorder
-from stringline.datasets.sizes import mebibytes
-from stringline.datasets.store import EpisodeStore
+from stringline.datasets.command.application import run
+from stringline.datasets.files.atomic import write_file
+from stringline.datasets.pointclouds.camera_check import check_cameras
+from stringline.datasets.pointclouds.clouds import find_episode, fused_cloud
+from stringline.datasets.pointclouds.open3d_library import write_ply
+from stringline.datasets.store.episode import StoredEpisode
+from stringline.datasets.store.sizes import mebibytes
+from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.viewing.rerun_recording import Recorder
 
 HOW_TO_OPEN = "Open it where there is a display: rerun {path} (or, in a browser: rerun --web-viewer {path})"
 

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from stringline.datasets.contract import Array
-from stringline.sim.environment import TaskEnvironment
-from stringline.sim.shifts.catalogue import NAMES
-from stringline.sim.tasks.catalogue import TASKS
+from stringline.datasets.contract.contract import Array
+from stringline.sim.environment.environment import TaskEnvironment
+from stringline.sim.shifts.shift_catalogue import NAMES
+from stringline.sim.tasks.task_catalogue import TASKS
 
 FOLDER = Path(__file__).parent
 SIZE, COLUMNS, MARGIN, BETWEEN, ABOVE = 192, 2, 10, 3, 18

@@ -21,12 +21,12 @@ from dm_control.mujoco.engine import MovableCamera
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from stringline.datasets.intervals import Rate
-from stringline.sim.environment import TaskEnvironment
+from stringline.sim.collection.demonstration import record_episode
+from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert import make_expert
-from stringline.sim.peers.gym_aloha import KINDS
-from stringline.sim.record import record_episode
-from stringline.sim.tasks.catalogue import TASKS
+from stringline.sim.statistics.intervals import Rate
+from stringline.sim.tasks.task_catalogue import TASKS
+from stringline.sim.worlds.gym_aloha import KINDS
 
 FOLDER = Path(__file__).parent
 SEEN, UNSEEN, OF_PEERS = "experts.json", "experts_unseen.json", "experts_peers.json"

@@ -2,10 +2,10 @@
 
 from omegaconf import DictConfig, OmegaConf
 
-from stringline.datasets.application import run
-from stringline.policies.chunk import Policy
-from stringline.policies.execution import BlendedPolicy, Execution
-from stringline.policies.load import checkpoint_digest, load_policy
+from stringline.datasets.command.application import run
+from stringline.policies.checkpoints.load import checkpoint_digest, load_policy
+from stringline.policies.chunks.chunk import Policy
+from stringline.policies.execution.execution import BlendedPolicy, Execution
 from stringline.policies.remote.server import serve
 
 

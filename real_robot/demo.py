@@ -2,7 +2,7 @@
 
 from omegaconf import DictConfig
 
-from stringline.datasets.application import run
+from stringline.datasets.command.application import run
 
 
 def main() -> None:
@@ -12,6 +12,6 @@ def main() -> None:
 
 def _demo(config: DictConfig) -> None:
     # Imported here: processes that are spawned to simulate import this module, and have no use for torch.
-    from stringline.real_robot.demo_chain import DemoChain
+    from stringline.real_robot.showcase.demo_chain import DemoChain
 
     DemoChain(config).run()

@@ -2,9 +2,9 @@
 
 from omegaconf import DictConfig, OmegaConf
 
-from stringline.datasets.application import run
-from stringline.real_robot.group_signals import end_as_by_ctrl_c
-from stringline.real_robot.modes import DeploymentMode
+from stringline.datasets.command.application import run
+from stringline.real_robot.deployment.modes import DeploymentMode
+from stringline.real_robot.ipc.group_signals import end_as_by_ctrl_c
 
 NOT_DONE = 3
 
@@ -24,15 +24,15 @@ def _deploy(config: DictConfig) -> None:
     if settings.get("calibration") is not None and mode is not DeploymentMode.CALIBRATE:
         raise ValueError(f"calibration=... is for mode=calibrate; the mode is {mode}.")
     if mode is DeploymentMode.TELEOP:
-        from stringline.real_robot.led_deployment import LedDeployment
+        from stringline.real_robot.deployment.teleop_deployment import LedDeployment
 
         done = LedDeployment(settings).run()
     elif mode is DeploymentMode.CALIBRATE:
-        from stringline.real_robot.calibration.deployment import CalibrationDeployment
+        from stringline.real_robot.calibration.calibration_session import CalibrationDeployment
 
         done = CalibrationDeployment(settings).run()
     else:
-        from stringline.real_robot.deployment import Deployment
+        from stringline.real_robot.deployment.policy_deployment import Deployment
 
         done = Deployment(settings).run()
     if not done:

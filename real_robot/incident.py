@@ -7,12 +7,12 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from stringline.datasets.application import run
-from stringline.real_robot.arm_kinds import arm_kind
-from stringline.real_robot.emulators.client import Emulator
-from stringline.real_robot.emulators.replay import replay
-from stringline.real_robot.incident_reader import Incident
-from stringline.real_robot.incident_table import IncidentTable
+from stringline.datasets.command.application import run
+from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.incidents.incident_reader import Incident
+from stringline.real_robot.incidents.incident_table import IncidentTable
+from stringline.real_robot.replay.dynamixel_replay import replay
+from stringline.real_robot.robots.backends import arm_kind
 
 _UNSEEN = 128  # Rows and columns of pictures that nobody looks at.
 

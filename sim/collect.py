@@ -16,19 +16,19 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from stringline.datasets.application import run
-from stringline.datasets.episode import EpisodeAttributes
-from stringline.datasets.ranges import COUNT, WHOLE
-from stringline.datasets.store import EpisodeStore
-from stringline.sim.cluster import Cluster, LocalCluster, WorkerFace
-from stringline.sim.collection import SOURCE, Collection, Outcome, Recipe
-from stringline.sim.losses import Losses
-from stringline.sim.messages import Lost, Returned
-from stringline.sim.record import NOISES_RAD, record_episode
-from stringline.sim.rollout import Simulation
-from stringline.sim.shared_folder import SharedFolder, shared
-from stringline.sim.world import World
-from stringline.sim.worlds import demand_task_settings, make_any_expert, open_any_world
+from stringline.datasets.command.application import run
+from stringline.datasets.contract.arguments import COUNT, WHOLE
+from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.store import EpisodeStore
+from stringline.sim.collection.collection_state import SOURCE, Collection, Outcome, Recipe
+from stringline.sim.collection.demonstration import NOISES_RAD, record_episode
+from stringline.sim.rollout.cluster import Cluster, LocalCluster, WorkerFace
+from stringline.sim.rollout.messages import Lost, Returned
+from stringline.sim.rollout.retries import Losses
+from stringline.sim.rollout.rollout import Simulation
+from stringline.sim.rollout.shared_folder import SharedFolder, shared
+from stringline.sim.rollout.world_interface import World
+from stringline.sim.worlds.world_registry import demand_task_settings, make_any_expert, open_world
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def collect(
     WHOLE.check(workers=workers, first_seed=first_seed)
     NOISES_RAD.check(noise_rad=recipe.noise_rad)
     make_any_expert(recipe.task, varied=recipe.varied)
-    world = open_world(recipe)  # Unknown names and values are complained about here, before anything is written.
+    world = open_recipe_world(recipe)  # Unknown names and values are complained about here, before anything is written.
     recipe = replace(recipe, cameras=tuple(camera.name for camera in world.contract.cameras))
     world.close()
     store = EpisodeStore.create(path)
@@ -92,14 +92,14 @@ def collect(
     return collection
 
 
-def open_world(recipe: Recipe) -> World:
+def open_recipe_world(recipe: Recipe) -> World:
     """Builds the world of a recipe.
 
     Raises:
         ValueError: The recipe names something unknown, or a value is out of range.
     """
     COUNT.check(image_size=recipe.image_size)  # Rows and columns alike: policies are measured on square pictures.
-    world = open_any_world(
+    world = open_world(
         recipe.task,
         cameras=recipe.cameras,
         image_size=recipe.image_size,
@@ -123,7 +123,7 @@ def open_world_beside(folder: SharedFolder, recipe: Recipe) -> World:
         ValueError: The folder is not there.
     """
     folder.require()
-    return open_world(recipe)
+    return open_recipe_world(recipe)
 
 
 @dataclass(frozen=True)

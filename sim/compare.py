@@ -11,13 +11,11 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from stringline.datasets.application import run
-from stringline.datasets.disk import write_file
-from stringline.datasets.exclusive import exclusive
+from stringline.datasets.command.application import run
+from stringline.datasets.files.atomic import write_file
+from stringline.datasets.files.lock import exclusive
 from stringline.encoders.training.checkpoint import DESCRIPTION
-from stringline.policies.load import find_checkpoint
-from stringline.sim.checkpoint_evaluation import refuse_as_trained
-from stringline.sim.comparison import Comparison
+from stringline.policies.checkpoints.load import find_checkpoint
 from stringline.sim.evaluate import (
     INCOMPLETE,
     checkpoint_evaluation,
@@ -26,8 +24,10 @@ from stringline.sim.evaluate import (
     plain_settings,
     with_suite_file,
 )
-from stringline.sim.finished import FinishedRun, is_finished, read_run
-from stringline.sim.suite_run import run_suite
+from stringline.sim.evaluation.checkpoint_evaluation import refuse_as_trained
+from stringline.sim.evaluation.comparison import Comparison
+from stringline.sim.evaluation.stored_evaluations import FinishedRun, is_finished, read_run
+from stringline.sim.evaluation.suite_run import run_suite
 
 logger = logging.getLogger(__name__)
 

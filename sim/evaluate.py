@@ -11,22 +11,22 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from stringline.datasets.application import run
-from stringline.datasets.disk import write_file
-from stringline.datasets.exclusive import exclusive
-from stringline.datasets.ranges import COUNT, WHOLE
-from stringline.policies.execution import Execution
-from stringline.policies.load import find_checkpoint, is_address
-from stringline.sim.checkpoint_evaluation import CheckpointEvaluation, refuse_as_trained
-from stringline.sim.evaluation import EVALUATION_SEED, evaluation_seeds
-from stringline.sim.evaluation_report import suite_report, task_report
-from stringline.sim.report import Report, write_report
-from stringline.sim.results import EpisodeResult, Summary
-from stringline.sim.robot_model import PRIMITIVES
-from stringline.sim.suite_run import run_suite
-from stringline.sim.suites import Suite
-from stringline.sim.tables import summaries_table
-from stringline.sim.worlds import demand_task_settings
+from stringline.datasets.command.application import run
+from stringline.datasets.contract.arguments import COUNT, WHOLE
+from stringline.datasets.files.atomic import write_file
+from stringline.datasets.files.lock import exclusive
+from stringline.policies.checkpoints.load import find_checkpoint, is_address
+from stringline.policies.execution.execution import Execution
+from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation, refuse_as_trained
+from stringline.sim.evaluation.results import EpisodeResult, Summary
+from stringline.sim.evaluation.runner import EVALUATION_SEED, evaluation_seeds
+from stringline.sim.evaluation.suite_run import run_suite
+from stringline.sim.evaluation.suites import Suite
+from stringline.sim.evaluation.text_tables import summaries_table
+from stringline.sim.report.evaluation_report import suite_report, task_report
+from stringline.sim.report.report import Report, write_report
+from stringline.sim.robots.robot_model import PRIMITIVES
+from stringline.sim.worlds.world_registry import demand_task_settings
 
 logger = logging.getLogger(__name__)
 

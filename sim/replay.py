@@ -1,71 +1,109 @@
-"""The commands that run an evaluation again, or one of its episodes."""
+"""The command `stringline-replay`: does in simulation again what a recorded episode did, and says whether the same came of it.
 
-import re
-import shlex
+The world begins at the episode's seed and gets its actions. Physics is deterministic, so what a person steered goes the same
+way to the last bit on one machine. What was executed otherwise than it was recorded does not: scripted experts' targets are
+rounded to float32 when they are stored, and under `noise_rad` the disturbed ones were executed.
+"""
+
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-_WORDS = ("null", "true", "false", "on", "off", "yes", "no", "nan", "inf", "infinity")
+import numpy as np
+from omegaconf import DictConfig
+
+from stringline.datasets.command.application import run
+from stringline.datasets.pointclouds.clouds import find_episode
+from stringline.datasets.store.episode import StoredEpisode
+from stringline.datasets.store.store import EpisodeStore
+from stringline.sim.collect import open_recipe_world
+from stringline.sim.collection.collection_state import Recipe
+from stringline.sim.robots.robot_model import PRIMITIVES
+from stringline.sim.rollout.world_interface import World
+
+STATE = "sim/state"
 
 
 @dataclass(frozen=True)
-class Replay:
-    """How to run single episodes of an evaluation.
+class EpisodeReplay:
+    """What came of an episode when it was done again.
 
     Attributes:
-        checkpoint: As its user named it.
-        task: Its settings: name, time_limit_s, frame_hz, options.
-        execute_steps: Control periods between two plans; None: whole chunks.
-        output: Folder of the evaluation; replays get folders within.
-        execution: Overrides that say how plans are executed; none for a receding horizon without delay.
+        steps: Its length.
+        difference: Largest distance of any number of the physics' state from the recorded one, at any step: m, rad, m/s, rad/s.
+        final_difference: The same at the last step.
+        success: Whether the task was done at the end.
+        stage: The furthest stage.
     """
 
-    checkpoint: str
-    task: Mapping[str, Any]
-    execute_steps: int | None
-    output: Path
-    execution: Mapping[str, object] = field(default_factory=dict)
-
-    def command(self, seed: int) -> str:
-        """Returns a line for a shell that runs one episode again, in a folder of its own."""
-        return self._line(1, seed, self.output / "replays" / str(seed))
-
-    def whole(self, seeds: int, first_seed: int) -> str:
-        """Returns a line for a shell that runs or continues all of it, in the same folder."""
-        return self._line(seeds, first_seed, self.output)
-
-    def _line(self, seeds: int, first_seed: int, output: Path) -> str:
-        """Names every setting that the outcome depends on, whatever their defaults become."""
-        options = {f"++task.options.{name}": value for name, value in self.task["options"].items()}
-        values = {
-            "checkpoint": self.checkpoint,
-            "task": self.task["name"],
-            "task.time_limit_s": self.task["time_limit_s"],
-            "task.frame_hz": self.task["frame_hz"],
-            **options,
-            "execute_steps": self.execute_steps,
-            **self.execution,
-            "seeds": seeds,
-            "first_seed": first_seed,
-            "output": str(output),
-        }
-        return eval_line(values)
+    steps: int
+    difference: float
+    final_difference: float
+    success: bool
+    stage: int
 
 
-def eval_line(settings: Mapping[str, object]) -> str:
-    """Returns a command line of `stringline-eval` for a shell, with those settings in their order."""
-    return shlex.join(["stringline-eval", *(f"{key}={hydra_value(value)}" for key, value in settings.items())])
+def recorded_world(episode: StoredEpisode) -> Recipe:
+    """Returns what an episode says about the world that it was recorded in.
+
+    Raises:
+        ValueError: It is not from one of our simulated worlds, or from that of another version.
+    """
+    recipe = episode.attributes.extra.get("recipe")
+    if not isinstance(recipe, Mapping) or STATE not in episode.arrays:
+        raise ValueError(
+            f"Episode {episode.name} (source {episode.attributes.source!r}) does not say in which simulated world it happened; "
+            "episodes of stringline-collect and stringline-teleop do."
+        )
+    known = {field.name for field in fields(Recipe)}
+    if unknown := sorted(set(recipe) - known):
+        raise ValueError(f"The world of episode {episode.name} has {', '.join(unknown)}, which this version does not know.")
+    cameras = recipe.get("cameras")
+    plain: dict[str, Any] = {**recipe, "cameras": None if cameras is None else tuple(cameras)}
+    return Recipe(**plain)
 
 
-def hydra_value(value: object) -> str:
-    """Returns a value as it is written on a command line of Hydra, in quotes where it would be read as something else."""
-    if not isinstance(value, str):
-        return "null" if value is None else str(value)
-    if re.fullmatch(r"(\.{0,2}/|[A-Za-z_])[\w./:-]*", value, re.ASCII) and value.lower() not in _WORDS:
-        return value
-    # Hydra takes a backslash for itself only before a quote, so one at the end is doubled.
-    escaped = re.sub(r"(\\*)'", r"\1\1\\'", value)
-    at_the_end = len(escaped) - len(escaped.rstrip("\\"))
-    return f"'{escaped}{escaped[len(escaped) - at_the_end :]}'"
+def replay_episode(episode: StoredEpisode) -> EpisodeReplay:
+    """Does an episode again in a world of its own, without pictures; so what the arms were drawn with is not needed.
+
+    Raises:
+        ValueError: It does not say in which world it happened.
+    """
+    recipe = recorded_world(episode)
+    world = open_recipe_world(replace(recipe, cameras=(), robot_model=PRIMITIVES))
+    try:
+        return _replay(world, episode, recipe.options)
+    finally:
+        world.close()
+
+
+def _replay(world: World, episode: StoredEpisode, options: Mapping[str, Any]) -> EpisodeReplay:
+    world.begin(episode.attributes.seed, options)
+    difference, last, success = 0.0, 0.0, False
+    for action, state in zip(episode.arrays["action"], episode.arrays[STATE], strict=True):
+        last = float(np.abs(world.physics.get_state() - state).max())
+        difference = max(difference, last)
+        success = world.advance(action).success
+    return EpisodeReplay(episode.steps, difference, last, success, world.task.stage)
+
+
+def main() -> None:
+    """The command `stringline-replay`."""
+    run("replay", _replay_stored, stopped="Stopped.")
+
+
+def _replay_stored(config: DictConfig) -> None:
+    store = EpisodeStore.open(config.store)
+    episode = store.episode(find_episode(store.names(), None if config.episode is None else str(config.episode)))
+    found = replay_episode(episode)
+    then = {True: "a success", False: "no success", None: "not judged"}[episode.attributes.success]
+    sys.stdout.write(
+        f"{episode.name}: {found.steps} steps again. The states differ by at most {found.difference:g}, by "
+        f"{found.final_difference:g} at the end. Now {'a success' if found.success else 'no success'} (stage {found.stage}), "
+        f"then {then}.\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

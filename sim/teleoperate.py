@@ -10,20 +10,20 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from stringline.datasets.application import run
-from stringline.datasets.ranges import WHOLE
-from stringline.sim.collect import open_world
-from stringline.sim.collection import Recipe
-from stringline.sim.environment import TaskEnvironment
+from stringline.datasets.command.application import run
+from stringline.datasets.contract.arguments import WHOLE
+from stringline.sim.collect import open_recipe_world
+from stringline.sim.collection.collection_state import Recipe
+from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.teleop.gamepad import Gamepad, Layout
 from stringline.sim.teleop.hands import Hands
-from stringline.sim.teleop.operation import Operation, Rules
 from stringline.sim.teleop.pace import Pace
 from stringline.sim.teleop.page import Page
-from stringline.sim.teleop.server import close_server, open_server
+from stringline.sim.teleop.page_server import close_server, open_server
 from stringline.sim.teleop.steering import Speeds
-from stringline.sim.teleop.takes import Takes
-from stringline.sim.worlds import demand_task_settings
+from stringline.sim.teleop.take_recorder import Takes
+from stringline.sim.teleop.teleop_session import Operation, Rules
+from stringline.sim.worlds.world_registry import demand_task_settings
 
 
 def main() -> None:
@@ -69,7 +69,7 @@ def _server(host: str, port: int) -> Iterator[Any]:
 def _operation(config: DictConfig, rules: Rules, speeds: Speeds) -> Iterator[Operation]:
     """Opens world and store, and at the end says what was kept and forgets what was not."""
     recipe = _recipe(config)
-    world = open_world(recipe)
+    world = open_recipe_world(recipe)
     if not isinstance(world, TaskEnvironment):
         world.close()
         raise ValueError(

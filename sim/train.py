@@ -14,30 +14,28 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from stringline.datasets.application import run
-from stringline.datasets.augment import Augmentation
-from stringline.datasets.exclusive import exclusive
-from stringline.datasets.mixture import Source
-from stringline.datasets.store import EpisodeStore
+from stringline.datasets.augmentation.augment import Augmentation
+from stringline.datasets.command.application import run
+from stringline.datasets.files.lock import exclusive
+from stringline.datasets.loading.mixture import Source
+from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.checkpoint import build
-from stringline.encoders.training.faces import Asides, Prepare, Probe, Validate
 from stringline.encoders.training.history import History
-from stringline.encoders.training.loop import Trainer
-from stringline.encoders.training.observer import LATEST
+from stringline.encoders.training.interfaces import Asides, Prepare, Probe, Validate
+from stringline.encoders.training.monitor import LATEST
 from stringline.encoders.training.process_group import process_group
 from stringline.encoders.training.stopping import Stopped
+from stringline.encoders.training.trainer import Trainer
 from stringline.encoders.training.validation import ValidationLoss
-from stringline.policies.chunk_policy import ChunkPolicy
-from stringline.policies.load import build_policy
-from stringline.policies.localisation import LocalisationProbe
-from stringline.sim.checkpoint_evaluation import refuse_as_trained
-from stringline.sim.fine_tuning import Start, start_of
-from stringline.sim.kept_checkpoints import END, KeptCheckpoints
-from stringline.sim.run_claim import claim, leads, processes
-from stringline.sim.training_data import TrainingData, sources_of
-from stringline.sim.training_evaluation import training_evaluation
-from stringline.sim.training_settings import TrainingSettings
-from stringline.sim.window_batches import HeldOutBatches, WindowBatches, tensors
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.checkpoints.load import build_policy
+from stringline.policies.probes.localisation import LocalisationProbe
+from stringline.sim.evaluation.checkpoint_evaluation import refuse_as_trained
+from stringline.sim.training.initialisation import Start, start_of
+from stringline.sim.training.run_directory import END, KeptCheckpoints, claim, leads, processes
+from stringline.sim.training.training_data import HeldOutBatches, TrainingData, WindowBatches, sources_of, tensors
+from stringline.sim.training.training_evaluation import training_evaluation
+from stringline.sim.training.training_settings import TrainingSettings
 
 logger = logging.getLogger(__name__)
 

@@ -21,16 +21,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 ONE_AFTER_THE_OTHER = (
     "tests/real_robot/",
     "tests/benchmarks/test_soak.py",
-    "tests/sim/test_ray_cluster.py",
-    "tests/sim/test_losses.py",
+    "tests/sim/rollout/test_ray_cluster.py",
+    "tests/sim/rollout/test_retries.py",
     "tests/sim/test_launchers.py",
 )
 # Long ones among these that only compute, or go in lock-step.
 BESIDE_OTHERS = (
     "tests/real_robot/test_boundaries.py",
-    "tests/real_robot/test_filter_properties.py",
-    "tests/real_robot/test_keep_clear.py",
-    "tests/real_robot/test_safety.py",
+    "tests/real_robot/safety/test_filter_properties.py",
+    "tests/real_robot/safety/test_keep_clear.py",
+    "tests/real_robot/safety/test_filter.py",
 )
 GIVES_WAY = 10
 

@@ -1,1 +1,1 @@
-"""Bodies: their joints, limits, cameras, kinematics and bare models."""
+"""Embodiments: joints, limits, cameras, kinematics and MJCF models of the robots."""

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from stringline.datasets.embodiments.embodiment import CameraMount, CapsuleMount, Chain, Embodiment, JointSpec, Link, Vector
 from stringline.datasets.embodiments.fingers import FingerTravel
-from stringline.datasets.embodiments.rigid import Matrix, inverse, pose, rotation_about
+from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
 
 ARMS = ("left", "right")
 X, Y, Z = np.eye(3)

@@ -24,7 +24,7 @@ from stringline.datasets.embodiments.mjcf_parts import (
     finger_bits,
     other_arms,
 )
-from stringline.datasets.embodiments.rigid import quaternion
+from stringline.datasets.embodiments.transforms import quaternion
 
 METAL, DARK, PAD = (0.25, 0.26, 0.28, 1.0), (0.11, 0.11, 0.12, 1.0), (0.05, 0.05, 0.06, 1.0)
 FINGER_ORIGIN = (0.0562, 0.0191, 0.0142)  # In the gripper link, at zero travel.

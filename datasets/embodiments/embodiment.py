@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.contract import ActionDimension, Camera, Contract
-from stringline.datasets.embodiments.rigid import Matrix, rotation_about
-from stringline.datasets.names import unknown_name
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.contract import ActionDimension, Camera, Contract
+from stringline.datasets.embodiments.transforms import Matrix, rotation_about
 
 Vector = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import CameraMount
 from stringline.datasets.embodiments.fingers import FingerTravel
-from stringline.datasets.embodiments.rigid import Matrix, looking_at, pose
+from stringline.datasets.embodiments.transforms import Matrix, looking_at, pose
 
 T_BASE_WORLD = pose((0.0, -0.5, 0.0))  # From gym-aloha's own frame.
 ROOTS: dict[str, Matrix] = {"left": pose((-0.469, 0.0, 0.0)), "right": pose((0.469, 0.0, 0.0), np.diag([-1.0, -1.0, 1.0]))}

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from stringline.datasets.embodiments.embodiment import CameraMount, CapsuleMount, Chain, Embodiment, JointSpec, Link, Vector
 from stringline.datasets.embodiments.fingers import FingerTravel
-from stringline.datasets.embodiments.rigid import Matrix, looking_at, pose, rotation_about
+from stringline.datasets.embodiments.transforms import Matrix, looking_at, pose, rotation_about
 
 X, Y, Z = np.eye(3)
 STRAIGHT = np.eye(3)

@@ -22,7 +22,7 @@ from stringline.datasets.embodiments.mjcf_parts import (
     finger_bits,
     other_arms,
 )
-from stringline.datasets.embodiments.rigid import Matrix, pose, quaternion
+from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion
 
 FOOT, STAND = "base_link", "stand"
 SILVER, ORANGE = (0.80, 0.81, 0.83, 1.0), (0.96, 0.44, 0.10, 1.0)

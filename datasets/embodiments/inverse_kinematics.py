@@ -10,9 +10,9 @@ import mink
 import mujoco
 import numpy as np
 
+from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.embodiments.embodiment import Chain, Embodiment, Vector
-from stringline.datasets.embodiments.rigid import Matrix, quaternion
-from stringline.datasets.names import unknown_name
+from stringline.datasets.embodiments.transforms import Matrix, quaternion
 
 # How far joints may go in one iteration, in seconds at their fastest. Undamped strides flip the wrist and get stuck.
 STRIDE_SECONDS = 0.08

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from dm_control import mjcf
 
+from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.embodiments.embodiment import CameraMount
-from stringline.datasets.embodiments.rigid import Matrix, quaternion
-from stringline.datasets.names import unknown_name
+from stringline.datasets.embodiments.transforms import Matrix, quaternion
 
 Numbers = Sequence[float]
 

@@ -1,1 +1,1 @@
-"""Other people's data sets: one file per format that is read, one per format that is written, and what they share."""
+"""Foreign data formats: one module per format with its reader and writer, and what they share."""

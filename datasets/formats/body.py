@@ -6,13 +6,13 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from stringline.datasets.contract import Array, Camera, Contract
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.formats.dimensions import Dimension, NumberVector, dimension_of, gripper_dimension, scale_of
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.grippers import gripper_convention
-from stringline.datasets.names import unknown_name
 
 AngleUnit = Literal["rad", "deg"]
 

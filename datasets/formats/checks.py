@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract import Array
+from stringline.datasets.contract.contract import Array
 from stringline.datasets.formats.foreign import ForeignDataError
 
 LARGEST_POSITION_M = 10.0

@@ -7,10 +7,10 @@ from typing import Any, get_args
 
 import numpy as np
 
-from stringline.datasets.contract import ActionDimension, ActionKind, ActionMode, Array
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.contract import ActionDimension, ActionKind, ActionMode, Array
 from stringline.datasets.formats.checks import LARGEST_ANGLE, LARGEST_POSITION_M, refuse
 from stringline.datasets.formats.grippers import HIGHEST, LOWEST, GripperConvention, gripper_convention
-from stringline.datasets.names import unknown_name
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from stringline.datasets.contract import Array, Contract
-from stringline.datasets.disk import explained_full_disk, require_space, sync, sync_tree
-from stringline.datasets.episode import StoredEpisode
-from stringline.datasets.names import unknown_name
-from stringline.datasets.store import EpisodeStore
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.contract import Array, Contract
+from stringline.datasets.files.atomic import explained_full_disk, require_space, sync, sync_tree
+from stringline.datasets.store.episode import StoredEpisode
+from stringline.datasets.store.store import EpisodeStore
 
 _log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stringline.datasets.contract import Array, Contract, EpisodeArrays
-from stringline.datasets.store import EpisodeStore
+from stringline.datasets.contract.contract import Array, Contract, EpisodeArrays
+from stringline.datasets.store.store import EpisodeStore
 
 Frames = Callable[[], Iterator[Array]]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stringline.datasets.contract import Array
+from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.aloha import FINGER_CLOSED, FINGER_OPEN, GRIPPER_SERVOS, GripperServo
 
 LOWEST, HIGHEST = -0.5, 1.5  # Openings beyond this are no overshoot; the convention is another.

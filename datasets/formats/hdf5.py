@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from stringline.datasets.contract import Array
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.contract import Array
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.libraries import optional_library
-from stringline.datasets.names import unknown_name
 
 
 @contextmanager

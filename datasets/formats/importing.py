@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from stringline.datasets.checksums import crc32
-from stringline.datasets.contract import Contract
-from stringline.datasets.disk import NoSpaceError
-from stringline.datasets.episode import EpisodeAttributes, StoredEpisode
-from stringline.datasets.episode_writer import EpisodeWriter
+from stringline.datasets.contract.contract import Contract
+from stringline.datasets.files.atomic import NoSpaceError
+from stringline.datasets.files.checksums import crc32
 from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Reader, Reference
-from stringline.datasets.store import EpisodeStore
+from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
+from stringline.datasets.store.episode_writer import EpisodeWriter
+from stringline.datasets.store.store import EpisodeStore
 
 ORIGIN = "imported_from"
 Origin = tuple[str, str, int, int]

@@ -8,15 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract import Array, DepthSource
+from stringline.datasets.contract.contract import Array, DepthSource
 from stringline.datasets.formats import parquet
 from stringline.datasets.formats.body import Body, joint_arrays
 from stringline.datasets.formats.checks import growing, numbers, picture
-from stringline.datasets.formats.depth import checked_source, counts, metres_of_codes
 from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Frames, Reference, camera_times
-from stringline.datasets.formats.lerobot_features import FeatureCamera, PictureFeature, cameras_of, names_of
-from stringline.datasets.formats.lerobot_index import Location, locations, read_info
-from stringline.datasets.formats.pictures import decoded
+from stringline.datasets.formats.image_codecs import checked_source, counts, decoded, metres_of_codes
+from stringline.datasets.formats.lerobot_tables import (
+    FeatureCamera,
+    Location,
+    PictureFeature,
+    cameras_of,
+    locations,
+    names_of,
+    read_info,
+)
 from stringline.datasets.formats.video import frames_at
 
 REWARD, SUCCESS = "next.reward", "next.success"

@@ -7,14 +7,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from stringline.datasets.contract import Camera, Contract
-from stringline.datasets.episode import StoredEpisode
-from stringline.datasets.formats import exporting, lerobot_statistics
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.contract import Camera, Contract
+from stringline.datasets.formats import exporting, lerobot_tables
+from stringline.datasets.formats.image_codecs import png
 from stringline.datasets.formats.libraries import optional_library
-from stringline.datasets.formats.pictures import png
 from stringline.datasets.formats.video import check_encoder, write_video
-from stringline.datasets.names import unknown_name
-from stringline.datasets.store import EpisodeStore
+from stringline.datasets.store.episode import StoredEpisode
+from stringline.datasets.store.store import EpisodeStore
 
 Pictures = Literal["video", "image"]
 CHUNK = 1000  # Files in a folder.
@@ -212,11 +212,11 @@ def _statistics(
     """Returns the statistics of each feature over episodes that follow one another."""
     starts = first + np.cumsum([0, *(episode.steps for episode in episodes)])
     parts = [_numbers(e, number + i, int(starts[i]), tasks.index(_task(e))) for i, e in enumerate(episodes)]
-    found = {key: lerobot_statistics.of_numbers([part[key] for part in parts]) for key in parts[0]}
+    found = {key: lerobot_tables.of_numbers([part[key] for part in parts]) for key in parts[0]}
     for key, camera in cameras.items():
         for kind, suffix, scale in _kinds(camera):
             pictures = [episode.arrays[f"{kind}/{camera.name}"] for episode in episodes]
-            found[f"{key}{suffix}"] = lerobot_statistics.of_pictures(pictures, scale)
+            found[f"{key}{suffix}"] = lerobot_tables.of_pictures(pictures, scale)
     return found
 
 

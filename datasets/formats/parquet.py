@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract import Array
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.contract import Array
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.libraries import optional_library
-from stringline.datasets.names import unknown_name
 
 
 def opened(path: Path) -> Any:

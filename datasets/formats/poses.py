@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from stringline.datasets.contract import Array
-from stringline.datasets.embodiments.rigid import rotation_about
+from stringline.datasets.contract.contract import Array
+from stringline.datasets.embodiments.transforms import rotation_about
 from stringline.datasets.formats.foreign import ForeignDataError
 
 UNIT_TOLERANCE = 1e-2

@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract import Array, Camera
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.formats import hdf5
 from stringline.datasets.formats.body import Meaning
 from stringline.datasets.formats.checks import equal_lengths, numbers, picture, positions
-from stringline.datasets.formats.depth import counts
 from stringline.datasets.formats.dimensions import Dimension, NumberVector, gripper_dimension
 from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Frames, Reference, camera_times
 from stringline.datasets.formats.grippers import gripper_convention, linear
+from stringline.datasets.formats.image_codecs import counts
 from stringline.datasets.formats.poses import pose_of_quaternions
 from stringline.datasets.formats.robosuite_controller import Controller, controller_of, named_controller
-from stringline.datasets.names import unknown_name
 
 AXES = "xyz"
 PER_ARM = 7

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stringline.datasets.contract import Array
+from stringline.datasets.contract.contract import Array
 from stringline.datasets.formats.body import Meaning
 from stringline.datasets.formats.checks import numbers
 from stringline.datasets.formats.diffusion_policy import named_rate
@@ -19,8 +19,7 @@ from stringline.datasets.formats.dimensions import Dimension, NumberVector, grip
 from stringline.datasets.formats.foreign import ForeignEpisode, Reference, camera_times
 from stringline.datasets.formats.grippers import GripperConvention, linear
 from stringline.datasets.formats.poses import pose_of_vectors
-from stringline.datasets.formats.replay_buffer import ReplayBuffer
-from stringline.datasets.formats.replay_cameras import ReplayCamera, replay_cameras, replay_pictures
+from stringline.datasets.formats.replay_buffer import ReplayBuffer, ReplayCamera, replay_cameras, replay_pictures
 
 FRAME = "map"
 AXES = "xyz"

@@ -15,7 +15,7 @@ from av.error import FFmpegError
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from stringline.datasets.contract import Array
+from stringline.datasets.contract.contract import Array
 from stringline.datasets.formats.foreign import ForeignDataError
 
 

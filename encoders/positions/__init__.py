@@ -1,1 +1,1 @@
-"""Position encodings of the STRING family: frequencies, a basis, and one rotation that serves them all."""
+"""Position encodings of the STRING family: frequencies, a basis, and one rotation for all of them."""

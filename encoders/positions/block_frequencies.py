@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from stringline.encoders.positions.fourier import sine_transform
 from stringline.encoders.positions.frequencies import Frequencies, check_block
-from stringline.encoders.positions.starts import Start, isotropic, stored_unit
+from stringline.encoders.positions.initialisation import Start, isotropic, stored_unit
 
 
 class Circulant(Frequencies):

@@ -17,7 +17,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from stringline.datasets.ranges import NOT_NEGATIVE
+from stringline.datasets.contract.arguments import NOT_NEGATIVE
 from stringline.encoders.positions.bases import Cayley
 from stringline.encoders.positions.block_frequencies import LinearlyDependent
 from stringline.encoders.positions.frequencies import Axial

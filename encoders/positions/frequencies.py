@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.positions.starts import Start, stored_unit
+from stringline.encoders.positions.initialisation import Start, stored_unit
 
 
 class Frequencies(nn.Module, ABC):

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from stringline.encoders.positions.encoding import PositionEncoding
+from stringline.encoders.positions.initialisation import Start
 from stringline.encoders.positions.places import Places, complete
 from stringline.encoders.positions.precision import at_least_float32
 from stringline.encoders.positions.rotary import NoEncoding, Rotary
-from stringline.encoders.positions.starts import Start
 
 
 class SpaceTime(Rotary):

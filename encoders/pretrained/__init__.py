@@ -1,1 +1,1 @@
-"""Vision transformers that others have trained on pictures, taken from timm and given places."""
+"""Pre-trained vision networks of timm and transformers, with 3D positions in their attention."""

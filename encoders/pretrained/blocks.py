@@ -6,8 +6,8 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.attention import PositionalAttention
 from stringline.encoders.positions.places import Places
+from stringline.encoders.vision.attention import PositionalAttention
 
 
 class TimmAttention(Protocol):

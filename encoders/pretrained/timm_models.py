@@ -9,7 +9,7 @@ from typing import Protocol, cast
 from torch import Tensor, nn
 
 from stringline.encoders.pretrained.starting_weights import fill, read_weights
-from stringline.encoders.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
 
 POOLED_HEAD = ("head.", "fc_norm.", "attn_pool.")  # What makes one vector of all tokens; it is not needed for tokens.
 

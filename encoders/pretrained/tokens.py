@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract import Camera
-from stringline.encoders.camera_views import camera_view, check_camera, presence
-from stringline.encoders.positions.coordinates import Coordinates
+from stringline.datasets.contract.contract import Camera
+from stringline.encoders.coordinates.coordinates import Coordinates
 from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTransformer
-from stringline.encoders.rgbd import Tokens, joined_presence
+from stringline.encoders.vision.camera_views import camera_view, check_camera, presence
+from stringline.encoders.vision.rgbd import Tokens, joined_presence
 
 
 class PretrainedTokens(nn.Module):

@@ -8,14 +8,14 @@ from typing import Self, cast
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.geometry import View
-from stringline.encoders.positions.coordinates import Coordinates
+from stringline.encoders.coordinates.coordinates import Coordinates
+from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.positions.encoding import EncodingRecipe, PositionEncoding
 from stringline.encoders.positions.folding import require_foldable
 from stringline.encoders.pretrained.blocks import PretrainedBlock
-from stringline.encoders.pretrained.rotary import continued, in_cells, own_frequencies
+from stringline.encoders.pretrained.pretrained_rotary import continued, in_cells, own_frequencies
 from stringline.encoders.pretrained.timm_models import TimmModel, timm_model
-from stringline.encoders.rgbd import Tokens
+from stringline.encoders.vision.rgbd import Tokens
 
 
 class PretrainedVisionTransformer(nn.Module):

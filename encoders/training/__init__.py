@@ -1,1 +1,1 @@
-"""The one training loop, what it writes, and how it goes on."""
+"""The training loop: steps, monitoring, checkpoints and resuming."""

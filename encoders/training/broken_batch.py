@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from stringline.encoders.training.faces import Batch
+from stringline.encoders.training.interfaces import Batch
 
 NAMED = 4  # Examples that the message itself names.
 

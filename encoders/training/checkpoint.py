@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from stringline.encoders.training.replaced_directory import replaced_directory
+from stringline.datasets.files.replaced_directory import replaced_directory
 
 FORMAT = 1
 WEIGHTS = "weights.safetensors"

@@ -6,9 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from stringline.datasets.ranges import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, WHOLE, Range
-from stringline.encoders.training.parameter_groups import parameter_groups
-from stringline.encoders.training.schedule import warmup_cosine
+from stringline.datasets.contract.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, WHOLE, Range
+from stringline.encoders.training.optimisation import parameter_groups, warmup_cosine
 
 # They say how often a run is looked at, and change nothing about what it learns.
 OBSERVING = ("probe_every", "save_every", "evaluate_every", "log_every")
@@ -16,7 +15,7 @@ OBSERVING = ("probe_every", "save_every", "evaluate_every", "log_every")
 
 @dataclass(kw_only=True, eq=False)
 class TrainerSettings:
-    """Numbers of a run, which stay as they are; `stringline.encoders.training.loop.Trainer` trains by them.
+    """Numbers of a run, which stay as they are; `stringline.encoders.training.trainer.Trainer` trains by them.
 
     Attributes:
         steps: Optimiser steps in all.

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.training.faces import Batch, Weigh
-from stringline.encoders.training.gradients import examples
+from stringline.encoders.training.interfaces import Batch, Weigh
+from stringline.encoders.training.optimisation import examples
 
 
 class ValidationLoss:

@@ -1,1 +1,1 @@
-"""What the numbers that a policy generates mean: actions as they are recorded, or relative to what is measured."""
+"""Action spaces: the meaning of the numbers that a policy generates."""

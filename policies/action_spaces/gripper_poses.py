@@ -8,14 +8,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stringline.datasets.contract import Contract
-from stringline.datasets.embodiments.bodies import BODIES
+from stringline.datasets.contract.arguments import COUNT, POSITIVE, unknown_name
+from stringline.datasets.contract.contract import Contract
+from stringline.datasets.embodiments.catalogue import BODIES
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
-from stringline.datasets.names import unknown_name
-from stringline.datasets.ranges import COUNT, POSITIVE
-from stringline.policies.action_spaces.kinematics import ForwardKinematics, placed, seen_from
-from stringline.policies.action_spaces.rotations import rotation_of, six_numbers
+from stringline.policies.action_spaces.kinematics import ForwardKinematics, placed, rotation_of, seen_from, six_numbers
 from stringline.policies.action_spaces.space import ActionSpace
 
 logger = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stringline.datasets.contract import Contract
-from stringline.datasets.embodiments.bodies import BODIES
-from stringline.datasets.names import unknown_name
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.contract import Contract
+from stringline.datasets.embodiments.catalogue import BODIES
 from stringline.policies.action_spaces.space import ActionSpace
 
 
@@ -17,7 +17,7 @@ class RelativeJoints(ActionSpace):
 
     All actions of a chunk are relative to the same measurement, the one that the policy has seen (as poses are in UMI, Chi et
     al., RSS 2024, arXiv 2402.10329), so errors do not add up along it. On the way back targets are kept within the limits of
-    the hinges where the body is known (`datasets/embodiments/bodies.py`).
+    the hinges where the body is known (`datasets/embodiments/catalogue.py`).
     """
 
     name = "relative_joints"

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from stringline.datasets.contract import Camera, Contract
-from stringline.datasets.episode import StoredEpisode
-from stringline.datasets.window_arrays import window_starts
+from stringline.datasets.contract.contract import Camera, Contract
+from stringline.datasets.loading.window_arrays import window_starts
+from stringline.datasets.store.episode import StoredEpisode
 from stringline.encoders.positions.precision import without_autocast
 
 

@@ -1,1 +1,1 @@
-"""Policies that run elsewhere: a server, a client without torch, and a client for openpi's servers."""
+"""Remote policies: a WebSocket server, a client without torch, and a client for openpi's servers."""

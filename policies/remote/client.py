@@ -5,9 +5,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from stringline.datasets.contract import Contract, Observation
-from stringline.policies.chunk import ActionChunk
-from stringline.policies.commitment import Commitment, cannot_commit
+from stringline.datasets.contract.contract import Contract, Observation
+from stringline.policies.chunks.chunk import ActionChunk
+from stringline.policies.chunks.prefix import Commitment, cannot_commit
 from stringline.policies.remote.connection import Connection
 from stringline.policies.remote.protocol import PROTOCOL, RemoteError, field
 
@@ -88,7 +88,7 @@ class RemoteSession:
         self.commits = self._ask({"type": "begin", "seed": int(seed)}).get("commits") is True
 
     def plan(self, observation: Observation, committed: Commitment | None = None) -> ActionChunk:
-        """Answers one observation; see `stringline.policies.commitment.CommittingSession`.
+        """Answers one observation; see `stringline.policies.chunks.prefix.CommittingSession`.
 
         Raises:
             RemoteError: The server refuses it, does not answer, or answers another one.

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.contract import Camera, Contract, Observation
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.contract import Camera, Contract, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.formats.grippers import gripper_convention
-from stringline.datasets.names import unknown_name
-from stringline.policies.chunk import ActionChunk
+from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.remote.connection import Connection
 from stringline.policies.remote.protocol import RemoteError
 

@@ -16,10 +16,9 @@ from websockets.asyncio.server import Server, ServerConnection
 from websockets.asyncio.server import serve as listen
 from websockets.exceptions import ConnectionClosed
 
-from stringline.datasets.names import unknown_name
-from stringline.datasets.ranges import COUNT, PORTS
-from stringline.policies.chunk import Policy, Session
-from stringline.policies.commitment import Commitment, can_commit, plan_with
+from stringline.datasets.contract.arguments import COUNT, PORTS, unknown_name
+from stringline.policies.chunks.chunk import Policy, Session
+from stringline.policies.chunks.prefix import Commitment, can_commit, plan_with
 from stringline.policies.remote.arrays import pack, unpack
 from stringline.policies.remote.callers_thread import CallersThread, WorkEndedError
 from stringline.policies.remote.protocol import BUSY, DEFECT, LARGEST_MESSAGE, MISTAKE, PORT, PROTOCOL, field
@@ -137,7 +136,7 @@ def serve(
     """Serves a policy until the process is interrupted. It acts in the thread that calls this, where it was loaded.
 
     Args:
-        policy: Anything with a contract and sessions, see `policies/chunk.py`.
+        policy: Anything with a contract and sessions, see `policies/chunks/chunk.py`.
         host: Address to listen at; the default is reached from this machine only.
         port: 0 for any free one.
         digest: See `PolicyServer`.

@@ -13,8 +13,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.names import unknown_name
-from stringline.real_robot.calibration.libraries import opencv
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.real_robot.calibration.opencv_library import opencv
 from stringline.real_robot.cameras.camera import Picture
 
 Floats = NDArray[np.float64]

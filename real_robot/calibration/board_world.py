@@ -11,10 +11,10 @@ from dm_control import mjcf
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.iiwa14 import ALONE
 from stringline.datasets.embodiments.mjcf_parts import DRAWN
-from stringline.datasets.embodiments.rigid import Matrix, pose, quaternion
+from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion
 from stringline.real_robot.calibration.board import Board
-from stringline.real_robot.calibration.libraries import opencv
-from stringline.sim.cells import KUKA_CELL, Cell
+from stringline.real_robot.calibration.opencv_library import opencv
+from stringline.sim.robots.workcells import KUKA_CELL, Cell
 from stringline.sim.tasks.tabletop import TabletopTask
 
 BOARD = Board()

@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from stringline.datasets.contract import Array, Contract, Observation
+from stringline.datasets.contract.contract import Array, Contract, Observation
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.real_robot.bridge import FrameSource, ObservationAssembler
-from stringline.real_robot.calibration.settings import CalibrationSettings
-from stringline.real_robot.device_process import DeviceProcess
-from stringline.real_robot.lock_step import explain_fault
-from stringline.real_robot.operator_keys import Key, Keys
-from stringline.real_robot.reasons import Mode
+from stringline.real_robot.calibration.calibration_settings import CalibrationSettings
+from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.execution.lock_step import explain_fault
+from stringline.real_robot.operator.operator_keys import Key, Keys
+from stringline.real_robot.recording.observation_bridge import FrameSource, ObservationAssembler
+from stringline.real_robot.safety.reasons import Mode
 
 _STILL = 0.005  # rad; a hand is not as still as a motor.
 _LOOK_S = 0.02

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.camera_check import size_of
-from stringline.datasets.embodiments.rigid import Matrix, inverse, pose, rotation_about
-from stringline.real_robot.calibration.averages import middle, nearest_rotation
-from stringline.real_robot.calibration.libraries import opencv, optimisation
-from stringline.real_robot.calibration.shots import Shot, locate, projected, rms
+from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
+from stringline.datasets.pointclouds.camera_check import size_of
+from stringline.real_robot.calibration.detections import Shot, locate, projected, rms
+from stringline.real_robot.calibration.opencv_library import opencv, optimisation
+from stringline.real_robot.calibration.pose_averages import middle, nearest_rotation
 
 Floats = NDArray[np.float64]
 Pair = tuple[Matrix, Matrix]

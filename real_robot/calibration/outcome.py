@@ -3,15 +3,15 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from stringline.datasets.camera_check import said
-from stringline.datasets.embodiments.rigid import Matrix, inverse
-from stringline.real_robot.calibration.clouds import CloudFit, solve_clouds
-from stringline.real_robot.calibration.gallery import Gallery, expected
+from stringline.datasets.embodiments.transforms import Matrix, inverse
+from stringline.datasets.pointclouds.camera_check import said
+from stringline.real_robot.calibration.calibration_page import CameraSummary, bars_of
+from stringline.real_robot.calibration.calibration_settings import Method
+from stringline.real_robot.calibration.capture_set import Gallery, expected
+from stringline.real_robot.calibration.cloud_alignment import CloudFit, solve_clouds
 from stringline.real_robot.calibration.hand_eye import Fit, solve
-from stringline.real_robot.calibration.settings import Method
-from stringline.real_robot.calibration.summary import CameraSummary, bars_of
-from stringline.real_robot.calibration.variety import demand_varied
-from stringline.real_robot.cameras.calibration import CalibratedCamera, Calibration
+from stringline.real_robot.calibration.pose_variety import demand_varied
+from stringline.real_robot.cameras.calibration_file import CalibratedCamera, Calibration
 from stringline.real_robot.cameras.camera import CameraError, Identity
 
 SCALE_OFF = 0.02  # A board that is so much larger or smaller than it is said to be is another one.

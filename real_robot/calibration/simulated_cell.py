@@ -7,13 +7,13 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.contract import Array, Camera, Contract
+from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
-from stringline.datasets.embodiments.rigid import Matrix, pose, quaternion
-from stringline.real_robot.calibration.shots import carried
-from stringline.sim.cameras import Cameras
-from stringline.sim.evaluation import open_world
-from stringline.sim.segments import segments
+from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion
+from stringline.real_robot.calibration.detections import carried
+from stringline.sim.environment.factory import make_environment
+from stringline.sim.environment.segments import segments
+from stringline.sim.environment.world_cameras import Cameras
 
 _TO_CONTRACT = np.diag([1.0, -1.0, -1.0, 1.0])  # MuJoCo's cameras look along -z with y up.
 
@@ -39,7 +39,7 @@ class SimulatedCell:
         joint_noise_rad: float = 0.0,
     ) -> None:
         self._names, self._noise, self._joint_noise = tuple(cameras), picture_noise, joint_noise_rad
-        self._world = open_world(task, cameras=(), image_size=16)
+        self._world = make_environment(task, cameras=(), image_size=16)
         made = self._world.task
         self.body: Embodiment = made.embodiment
         parts = segments(made, self._world.physics)

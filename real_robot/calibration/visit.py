@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stringline.datasets.contract import Observation
+from stringline.datasets.contract.contract import Observation
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
-from stringline.policies.chunk import ActionChunk
-from stringline.real_robot.calibration.settings import CalibrationSettings
-from stringline.real_robot.clearance import Clearance
-from stringline.real_robot.limits import SafetyLimits
+from stringline.policies.chunks.chunk import ActionChunk
+from stringline.real_robot.calibration.calibration_settings import CalibrationSettings
+from stringline.real_robot.safety.clearance import Clearance
+from stringline.real_robot.safety.limits import SafetyLimits
 
 ASK_S = 0.2  # Between two plans.
 _AHEAD_S = 2.0  # Of a plan.

@@ -1,1 +1,1 @@
-"""Cameras: a process for each, rings of pictures in shared memory, and who looks after them."""
+"""Cameras: one process each, rings of images in shared memory, and checks."""

@@ -11,10 +11,10 @@ from typing import Self
 
 import numpy as np
 
-from stringline.datasets.contract import Array
-from stringline.real_robot.cameras.handle import CameraHandle
-from stringline.real_robot.cameras.liveliness import Count, Liveliness
-from stringline.real_robot.cameras.settings import CameraSettings
+from stringline.datasets.contract.contract import Array
+from stringline.real_robot.cameras.camera_handle import CameraHandle
+from stringline.real_robot.cameras.camera_settings import CameraSettings
+from stringline.real_robot.ipc.camera_liveness import Count, Liveliness
 
 log = logging.getLogger(__name__)
 

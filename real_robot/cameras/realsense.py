@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from stringline.real_robot.cameras.camera import CameraError, Depth, Frame, Identity, Matrix
+from stringline.real_robot.cameras.camera_settings import CameraSettings
 from stringline.real_robot.cameras.device_clock import DeviceClock
 from stringline.real_robot.cameras.librealsense import librealsense
-from stringline.real_robot.cameras.settings import CameraSettings
 
 _FIRST_S, _NEXT_S = 5.0, 2.0
 _UNIT_M = 0.001

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stringline.datasets.contract import Camera
-from stringline.real_robot.cameras.settings import CameraDriver, CameraSettings, read_cameras
+from stringline.datasets.contract.contract import Camera
+from stringline.real_robot.cameras.camera_settings import CameraDriver, CameraSettings, read_cameras
 
 _EMULATED_SIZE = (128, 128)
 

@@ -1,1 +1,1 @@
-"""Hardware as seen from the wire: the far ends of the drivers, for tests and for evaluation without a robot."""
+"""Emulated hardware that speaks the real protocols, for tests and for evaluation without a robot."""

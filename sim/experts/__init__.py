@@ -1,1 +1,1 @@
-"""Scripted experts: they see the true poses and command joints."""
+"""Scripted experts: they read the true poses and command joints."""

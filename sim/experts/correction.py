@@ -3,7 +3,7 @@
 import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.embodiments.rigid import Matrix, pose, rotation_about
+from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 
 GAIN = 0.05  # Of what is measured to be missing, per control period.
 NEAR = (0.012, 0.15)  # Metres and radians beyond which nothing is corrected, because the arm is still on its way.

@@ -7,9 +7,9 @@ from numpy.typing import ArrayLike
 
 from stringline.datasets.embodiments.aloha import FINGER_CLOSED, FINGER_OPEN
 from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.embodiments.rigid import Matrix, pose
+from stringline.datasets.embodiments.transforms import Matrix, pose
 from stringline.sim.experts.grasps import UP, gripper_pose
-from stringline.sim.tasks.gathering_task import Solid
+from stringline.sim.tasks.gathering_tasks import Solid
 
 GRIP_M = 0.02  # The drive is commanded that much closer than a thing is thick: it pushes with 20 N.
 GAP_M = 2 * (FINGER_OPEN - FINGER_CLOSED)

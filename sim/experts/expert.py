@@ -5,45 +5,32 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.names import unknown_name
-from stringline.sim.environment import TaskEnvironment
-from stringline.sim.experts.bowl_on_rack import BowlOnRackExpert
-from stringline.sim.experts.double_insertion import DoubleInsertionExpert
-from stringline.sim.experts.fmb_1 import Fmb1Expert
-from stringline.sim.experts.fmb_2 import Fmb2Expert
-from stringline.sim.experts.fruit_bowl import FruitBowlExpert
-from stringline.sim.experts.glass_on_rack import GlassOnRackExpert
-from stringline.sim.experts.hand_over_banana import HandOverBananaExpert
-from stringline.sim.experts.hand_over_pen import HandOverPenExpert
-from stringline.sim.experts.kuka_bimanual import KukaBimanualPickExpert, KukaBimanualPlaceExpert
-from stringline.sim.experts.kuka_hand_over import KukaHandOverExpert
-from stringline.sim.experts.kuka_pick import KukaPickExpert
-from stringline.sim.experts.kuka_place import KukaPlaceExpert
-from stringline.sim.experts.mug_on_plate import MugOnPlateExpert
-from stringline.sim.experts.plate_on_rack import PlateOnRackExpert
-from stringline.sim.experts.single_insertion import SingleInsertionExpert
-from stringline.sim.experts.storage_bin import StorageBinExpert
-from stringline.sim.experts.varied_hand_over_banana import VariedHandOverBananaExpert
-from stringline.sim.tasks.bowl_on_rack import BowlOnRack
-from stringline.sim.tasks.double_insertion import DoubleInsertion
-from stringline.sim.tasks.fmb_1 import Fmb1
-from stringline.sim.tasks.fmb_2 import Fmb2
-from stringline.sim.tasks.fruit_bowl import FruitBowl
-from stringline.sim.tasks.glass_on_rack import GlassOnRack
-from stringline.sim.tasks.hand_over_banana import HandOverBanana
-from stringline.sim.tasks.hand_over_pen import HandOverPen
+from stringline.sim.environment.environment import TaskEnvironment
+from stringline.sim.experts.dish_experts import BowlOnRackExpert, GlassOnRackExpert
+from stringline.sim.experts.gathering_experts import FruitBowlExpert, StorageBinExpert
+from stringline.sim.experts.hand_over_experts import HandOverBananaExpert, HandOverPenExpert, VariedHandOverBananaExpert
+from stringline.sim.experts.insertion_experts import DoubleInsertionExpert, SingleInsertionExpert
+from stringline.sim.experts.kuka_experts import (
+    KukaBimanualPickExpert,
+    KukaBimanualPlaceExpert,
+    KukaHandOverExpert,
+    KukaPickExpert,
+    KukaPlaceExpert,
+)
+from stringline.sim.experts.mug_expert import MugOnPlateExpert
+from stringline.sim.experts.plate_expert import PlateOnRackExpert
+from stringline.sim.experts.recess_experts import Fmb1Expert, Fmb2Expert
+from stringline.sim.rollout.world_interface import World
+from stringline.sim.tasks.dish_tasks import BowlOnRack, GlassOnRack, PlateOnRack
+from stringline.sim.tasks.gathering_tasks import FruitBowl, StorageBin
+from stringline.sim.tasks.hand_over_tasks import HandOverBanana, HandOverPen
 from stringline.sim.tasks.imported import import_task, is_imported
-from stringline.sim.tasks.kuka_bimanual_pick import KukaBimanualPick
-from stringline.sim.tasks.kuka_bimanual_place import KukaBimanualPlace
-from stringline.sim.tasks.kuka_hand_over import KukaHandOver
-from stringline.sim.tasks.kuka_pick import KukaPick
-from stringline.sim.tasks.kuka_place import KukaPlace
-from stringline.sim.tasks.mug_on_plate import MugOnPlate
-from stringline.sim.tasks.plate_on_rack import PlateOnRack
-from stringline.sim.tasks.single_insertion import SingleInsertion
-from stringline.sim.tasks.storage_bin import StorageBin
-from stringline.sim.world import World
+from stringline.sim.tasks.insertion_tasks import DoubleInsertion, SingleInsertion
+from stringline.sim.tasks.kuka_tasks import KukaBimanualPick, KukaBimanualPlace, KukaHandOver, KukaPick, KukaPlace
+from stringline.sim.tasks.mug_task import MugOnPlate
+from stringline.sim.tasks.recess_tasks import Fmb1, Fmb2
 
 WorldT = TypeVar("WorldT", bound=World, contravariant=True)
 

@@ -7,11 +7,11 @@ from numpy.typing import ArrayLike
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.embodiments.rigid import Matrix, inverse
+from stringline.datasets.embodiments.transforms import Matrix, inverse
 from stringline.sim.experts.motion import Move
 from stringline.sim.experts.skills import SETTLING, Skills
-from stringline.sim.props.peg import Peg
-from stringline.sim.tasks.judgement import in_frame
+from stringline.sim.props.insertion_parts import Peg
+from stringline.sim.tasks.success import in_frame
 
 ARM = "right"
 CORRECTIONS = 6

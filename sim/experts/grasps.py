@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stringline.datasets.embodiments.rigid import Matrix, pose
+from stringline.datasets.embodiments.transforms import Matrix, pose
 
 FORWARDS, UP = np.array([1.0, 0.0, 0.0]), np.array([0.0, 0.0, 1.0])
 OPEN = 1.0

@@ -7,7 +7,7 @@ import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
-from stringline.datasets.embodiments.rigid import Matrix, pose, rotation_about
+from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 
 Target = Callable[[], Matrix]
 RETARGET = 5e-4  # Metres or radians that a target must move before the joints are computed again.

@@ -1,8 +1,8 @@
 """What a scripted expert sees of the world: true poses, and what its grippers hold."""
 
 from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.embodiments.rigid import Matrix, inverse
-from stringline.sim.environment import TaskEnvironment
+from stringline.datasets.embodiments.transforms import Matrix, inverse
+from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.tabletop import TabletopTask
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
-from stringline.sim.environment import TaskEnvironment
+from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.motion import Motion
 from stringline.sim.experts.scene import Scene
 from stringline.sim.experts.skills import Skills

@@ -6,7 +6,7 @@ import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics, OutOfReachError
-from stringline.datasets.embodiments.rigid import Matrix, inverse
+from stringline.datasets.embodiments.transforms import Matrix, inverse
 from stringline.sim.experts.grasps import Grasp, backed, raised
 from stringline.sim.experts.motion import TOLERANCE, Motion, Move
 from stringline.sim.experts.scene import Scene

@@ -8,11 +8,11 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.iiwa14 import FINGERS
 from stringline.datasets.embodiments.iiwa14_mjcf import PAD_HALF
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
-from stringline.datasets.embodiments.rigid import Matrix, inverse
+from stringline.datasets.embodiments.transforms import Matrix, inverse
 from stringline.sim.experts.drops import downwards
 from stringline.sim.experts.grasps import Grasp
 from stringline.sim.experts.skills import Skills
-from stringline.sim.props.thing import Thing
+from stringline.sim.props.objects import Thing
 
 LEANS_DEG = (-14.0, 0.0, 14.0)
 LEVEL = 0.3  # Largest slope of the direction in which the pads close.

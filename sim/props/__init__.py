@@ -1,1 +1,1 @@
-"""Things to handle, as parametric models."""
+"""Props: parametric models of the objects on the table."""

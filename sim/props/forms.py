@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.embodiments.rigid import Matrix, rotation_about
+from stringline.datasets.embodiments.transforms import Matrix, rotation_about
 
 X, Y, Z = np.eye(3)
 UPRIGHT = np.eye(3)

@@ -4,7 +4,7 @@ import numpy as np
 from dm_control import mjcf
 
 from stringline.datasets.embodiments.mjcf_parts import DRAWN, HIDDEN
-from stringline.datasets.embodiments.rigid import quaternion
+from stringline.datasets.embodiments.transforms import quaternion
 from stringline.sim.props.prop import CONTACT
 
 Colour = tuple[float, float, float, float]

@@ -1,1 +1,1 @@
-"""Distribution shifts: ways in which an episode can differ from those that a policy was trained on."""
+"""Distribution shifts: ways in which an episode differs from the demonstrations."""

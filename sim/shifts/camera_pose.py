@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.mjcf_parts import CAMERA_FLIP
-from stringline.datasets.embodiments.rigid import Matrix, inverse, pose, rotation_about
+from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
 from stringline.sim.shifts.shift import Scene, Shift, Start
 
 FARTHEST_M, LARGEST_DEG = 0.05, 5.0

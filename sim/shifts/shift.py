@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.embodiments.rigid import Matrix
+from stringline.datasets.embodiments.transforms import Matrix
 
 
 @dataclass(frozen=True)

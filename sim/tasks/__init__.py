@@ -1,1 +1,1 @@
-"""Tasks: what is on the table and what counts as success."""
+"""Tasks: the objects on the table, their initial distribution and the success criterion."""

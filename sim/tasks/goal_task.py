@@ -6,7 +6,7 @@ import numpy as np
 from dm_control import mjcf
 
 from stringline.sim.props.prop import Prop
-from stringline.sim.tasks.judgement import Lasting, Touching
+from stringline.sim.tasks.success import Lasting, Touching
 from stringline.sim.tasks.tabletop import TabletopTask
 
 

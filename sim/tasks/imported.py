@@ -2,7 +2,7 @@
 
 from importlib import import_module, util
 
-from stringline.datasets.names import unknown_name
+from stringline.datasets.contract.arguments import unknown_name
 from stringline.sim.tasks.tabletop import TabletopTask
 
 

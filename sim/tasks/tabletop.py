@@ -7,19 +7,17 @@ from typing import ClassVar
 import numpy as np
 from dm_control import composer, mjcf
 
+from stringline.datasets.contract.arguments import POSITIVE, unknown_name
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.mjcf_parts import DRAWN, HIDDEN, SCENERY
-from stringline.datasets.embodiments.rigid import Matrix, pose, quaternion
-from stringline.datasets.names import unknown_name
-from stringline.datasets.ranges import POSITIVE
-from stringline.sim.cells import ALOHA_CELL, Cell
-from stringline.sim.contacts import Contacts
+from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion
 from stringline.sim.props.prop import Prop
-from stringline.sim.rendering import set_flat_rendering
-from stringline.sim.shifts.catalogue import NAMES, Shifts, number, strength
+from stringline.sim.rendering.rendering import set_flat_rendering
+from stringline.sim.robots.workcells import ALOHA_CELL, Cell
 from stringline.sim.shifts.distractors import Distractors
 from stringline.sim.shifts.shift import Scene, Start
-from stringline.sim.tasks.judgement import REST_SPEED, Touching
+from stringline.sim.shifts.shift_catalogue import NAMES, Shifts, number, strength
+from stringline.sim.tasks.success import REST_SPEED, Contacts, Touching
 
 PHYSICS_SECONDS = 0.002
 TABLE_COLOUR = (0.13, 0.15, 0.19, 1.0)

@@ -1,1 +1,1 @@
-"""Steering the arms of a simulated world by hand, from a web page or a gamepad, and recording it."""
+"""Teleoperation in simulation: a page in the browser, a gamepad, and the recording of takes."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.embodiments.rigid import Matrix, quaternion
+from stringline.datasets.embodiments.transforms import Matrix, quaternion
 from stringline.sim.teleop.poses import angles_of_pose, apart, pose_of_angles, pose_of_quaternion
 from stringline.sim.teleop.steering import Steering
 

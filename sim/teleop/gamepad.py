@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from stringline.datasets.contract.arguments import SHARE, WHOLE
 from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.ranges import SHARE, WHOLE
 
 EVENT = struct.Struct("<IhBB")
 BUTTON, AXIS, INITIAL = 0x01, 0x02, 0x80

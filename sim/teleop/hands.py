@@ -2,7 +2,7 @@
 
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.sim.teleop.gamepad import Wish
-from stringline.sim.teleop.operation import Operation
+from stringline.sim.teleop.teleop_session import Operation
 
 
 class Hands:

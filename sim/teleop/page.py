@@ -1,22 +1,71 @@
-"""The page: buttons, numbers, handles and pictures, kept in step with an operation in both directions.
+"""The page of the teleoperation: buttons, numbers, handles, images and status, in step with the session.
 
 What visitors do arrives in threads of the server and is put into a line; `poll` does it in the thread that owns the world.
 """
 
+import html
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stringline.sim.teleop.arm_controls import ArmControls
 from stringline.sim.teleop.gamepad import Wish, still
 from stringline.sim.teleop.hands import Hands
-from stringline.sim.teleop.mosaic import mosaic
-from stringline.sim.teleop.operation import Operation
-from stringline.sim.teleop.scene import Scene
-from stringline.sim.teleop.status import status_html
+from stringline.sim.teleop.scene_view import Scene
+from stringline.sim.teleop.teleop_session import Operation, Phase
+
+
+def mosaic(pictures: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """Returns pictures (H, W, 3) of one size side by side, two in a row, from the left and the top; gaps are black."""
+    first = pictures[0]
+    columns = min(len(pictures), 2)
+    rows = -(-len(pictures) // columns)
+    height, width = first.shape[:2]
+    whole = np.zeros((rows * height, columns * width, 3), dtype=np.uint8)
+    for number, picture in enumerate(pictures):
+        row, column = divmod(number, columns)
+        whole[row * height : (row + 1) * height, column * width : (column + 1) * width] = picture
+    return whole
+
+
+RED, AMBER, GREEN = "#ff6b6b", "#ffb74d", "#69db7c"
+
+
+def status_html(operation: Operation, speed: float, notes: Sequence[str]) -> str:
+    """Says what is to be done, how far it is, what is recorded, and what is wrong.
+
+    Args:
+        operation: What goes on.
+        speed: Of the world, as a share of real time.
+        notes: What is wrong, or special, in words; empty ones are left out.
+    """
+    task, result = operation.world.task, operation.result
+    lines = [
+        f"<b>{html.escape(task.instruction)}</b>",
+        _recording(operation),
+        f"stage {result.stage} of {len(task.stages) - 1}: {html.escape(task.stages[result.stage])}; success: "
+        + (_coloured("yes", GREEN) if result.success else "no"),
+        f"{result.time:.1f} s, {100 * speed:.0f} % of real time",
+        *(_coloured(note, AMBER) for note in notes if note),
+        html.escape(operation.notice),
+    ]
+    return f'<div style="padding: 0 1em; line-height: 1.5">{"<br>".join(line for line in lines if line)}</div>'
+
+
+def _recording(operation: Operation) -> str:
+    takes = operation.takes
+    phase = str(operation.phase) if operation.phase is Phase.FREE else _coloured(str(operation.phase), RED)
+    seconds = f", {takes.steps / operation.world.contract.control_hz:.1f} s" if takes.open else ""
+    return f"{phase}{seconds}; seed {operation.seed}; {len(takes.kept)} kept"
+
+
+def _coloured(text: str, colour: str) -> str:
+    return f'<span style="color: {colour}">{html.escape(text)}</span>'
+
 
 Deed = Callable[[], object]
 EYE_M, LOOK_AT_M = (0.0, -0.85, 0.72), (0.0, 0.05, 0.1)

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.embodiments.rigid import Matrix, pose, quaternion, rotation_about
+from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion, rotation_about
 
 X, Y, Z = np.eye(3)
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
-from stringline.datasets.embodiments.rigid import Matrix, pose
-from stringline.datasets.names import unknown_name
+from stringline.datasets.embodiments.transforms import Matrix, pose
 from stringline.sim.teleop.poses import apart, between, turned
 
 ARRIVED = 1e-4  # Metres or radians; nearer, an arm rests, so that it does not creep while nobody moves it.

@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from stringline.datasets.intervals import Rate
+from stringline.sim.statistics.intervals import Rate
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "experts.py"
 SETTINGS = {"first_seed": 0, "options": {"table_height": 0.1}}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stringline.datasets.paired import Pairs
+from stringline.sim.statistics.paired import Pairs
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "paired_intervals.py"

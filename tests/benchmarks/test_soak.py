@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stringline.real_robot.deployment_recorder import Recorded
+from stringline.real_robot.recording.deployment_recorder import Recorded
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = ["device process", "incident recorder", "episode recorder", "supervisor, policy", "emulator"]

@@ -8,7 +8,7 @@ import pytest
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-from stringline.datasets.configuration import Configuration
+from stringline.datasets.command.configuration import Configuration
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 COMMANDS = sorted(path.stem for path in CONFIGS.glob("*.yaml"))

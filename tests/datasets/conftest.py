@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 from numpy.typing import NDArray
 
-from stringline.datasets.contract import ActionDimension, Camera, Contract
+from stringline.datasets.contract.contract import ActionDimension, Camera, Contract
 
 # Shared machines stall now and then; an example may take its time.
 settings.register_profile("patient", deadline=None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stringline.datasets.data import TASKS, main, overview
-from stringline.datasets.store import EpisodeStore
+from stringline.datasets.store.store import EpisodeStore
 
 
 def test_the_overview_has_a_line_for_each_verb() -> None:

@@ -21,7 +21,7 @@ TIMEOUT_S = 120
 # Run inside the empty environment; its arguments are the data files of the package.
 USE = """
 import pathlib, sys
-import stringline, stringline.datasets.contract
+import stringline, stringline.datasets.contract.contract
 package = pathlib.Path(stringline.__file__).parent
 assert pathlib.Path(sys.prefix) in package.parents, package
 missing = [name for name in sys.argv[1:] if not (package / name).is_file()]

@@ -57,7 +57,7 @@ def test_each_folder_below_is_a_package_without_re_exports(folder: str) -> None:
 
 
 def test_hugging_face_datasets_is_not_hidden_by_our_folder() -> None:
-    code = "import datasets, stringline.datasets.contract; print(datasets.load_dataset.__module__)"
+    code = "import datasets, stringline.datasets.contract.contract; print(datasets.load_dataset.__module__)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env={"PYTHONPATH": ".src"}, capture_output=True, text=True, check=True
     )
@@ -77,7 +77,7 @@ for packages in ([sys.argv[1]], []):
     sys.path += packages
     import datasets
     import accelerate
-    import stringline.encoders.torchvision_operators as operators
+    import stringline.encoders.pretrained.torchvision_operators as operators
     operators.declare_torchvision_operators()  # So that it imports, which the next two need.
     import timm
     from diffusers.schedulers.scheduling_ddim import DDIMScheduler
@@ -107,7 +107,7 @@ def test_other_libraries_import_in_the_root_with_and_without_hugging_face_datase
 
 def test_the_lack_of_a_screen_is_no_news() -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "MUJOCO_GL")}
-    command = [sys.executable, "-c", "import stringline.datasets.contract, dm_control.mjcf"]
+    command = [sys.executable, "-c", "import stringline.datasets.contract.contract, dm_control.mjcf"]
     done = subprocess.run(
         command, env=environment | {"PYTHONPATH": ".src"}, cwd=ROOT, capture_output=True, text=True, check=True
     )

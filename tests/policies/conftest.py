@@ -9,12 +9,12 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from tests.policies.demonstrations import CONTRACT, make_store
 
-from stringline.datasets.contract import Array, Camera, Contract
+from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.statistics import Statistics, statistics_of
-from stringline.datasets.store import EpisodeStore
-from stringline.policies.chunk_policy import ChunkPolicy
-from stringline.policies.load import build_policy
+from stringline.datasets.loading.statistics import Statistics, statistics_of
+from stringline.datasets.store.store import EpisodeStore
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.checkpoints.load import build_policy
 
 SMALL = (
     "policy.dim=32",

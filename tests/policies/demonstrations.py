@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from stringline.datasets.contract import Array, Camera
+from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.episode import EpisodeAttributes
-from stringline.datasets.store import EpisodeStore
+from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.store import EpisodeStore
 
 CAMERAS = ("overhead", "wrist_left", "wrist_right", "table")
 CONTRACT = ALOHA.contract([Camera(name, 32, 32, "simulated") for name in CAMERAS], 50.0)

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.contract import ActionDimension, Array, Contract, Observation
-from stringline.policies.chunk import ActionChunk, Session
-from stringline.policies.commitment import Commitment
+from stringline.datasets.contract.contract import ActionDimension, Array, Contract, Observation
+from stringline.policies.chunks.chunk import ActionChunk, Session
+from stringline.policies.chunks.prefix import Commitment
 
 HZ = 10.0
 CONTRACT = Contract("point", "line", HZ, (), ("x",), (), (ActionDimension("x", "one", "joint"),))

@@ -9,14 +9,14 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from stringline.datasets.contract import Contract
-from stringline.datasets.statistics import Statistics
-from stringline.policies.act import ActPolicy
-from stringline.policies.chunk_policy import ChunkPolicy
-from stringline.policies.diffusion import DiffusionPolicy
-from stringline.policies.load import build_policy
-from stringline.policies.memory import ObservationMemory
-from stringline.policies.unet import UnetDenoiser
+from stringline.datasets.contract.contract import Contract
+from stringline.datasets.loading.statistics import Statistics
+from stringline.policies.algorithms.act import ActPolicy
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.diffusion import DiffusionPolicy
+from stringline.policies.checkpoints.load import build_policy
+from stringline.policies.networks.unet import UnetDenoiser
+from stringline.policies.observation.observation_encoder import ObservationMemory
 
 ROOT = Path(__file__).parents[2]
 MEMORIES = sorted(file.stem for file in (ROOT / "configs" / "policy" / "memory").glob("*.yaml"))
@@ -93,7 +93,7 @@ def test_kinds_are_what_their_names_say(build: Build) -> None:
         (
             "+policy=flow",
             "policy/memory=resnet18_keypoints",
-            "+policy.denoiser={_target_: stringline.policies.unet.UnetDenoiser, _partial_: true, down_dims: [16, 32]}",
+            "+policy.denoiser={_target_: stringline.policies.networks.unet.UnetDenoiser, _partial_: true, down_dims: [16, 32]}",
         ),
     ],
     ids=["noise", "flow"],

@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from stringline.datasets.contract import Contract
-from stringline.datasets.statistics import Statistics
-from stringline.encoders.depth_inputs import Colours
-from stringline.encoders.positions.coordinates import MetricPlaces
+from stringline.datasets.contract.contract import Contract
+from stringline.datasets.loading.statistics import Statistics
+from stringline.encoders.coordinates.coordinates import MetricPlaces
 from stringline.encoders.positions.presets import CayleyString
-from stringline.policies.chunk_policy import ChunkPolicy
-from stringline.policies.diffusion import DiffusionPolicy, DiffusionSettings
-from stringline.policies.load import build_policy
-from stringline.policies.memory import ObservationMemory
-from stringline.policies.memory_settings import ObservationSettings
+from stringline.encoders.vision.depth_inputs import Colours
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.diffusion import DiffusionPolicy, DiffusionSettings
+from stringline.policies.checkpoints.load import build_policy
+from stringline.policies.observation.observation_encoder import ObservationMemory
+from stringline.policies.observation.observation_settings import ObservationSettings
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,7 +52,7 @@ def test_every_encoder_with_every_kind_of_place(
 def test_every_use_of_depth_with_every_kind_of_place(
     make_policy: Callable[..., ChunkPolicy], make_batch: Callable[[int], dict[str, Tensor]], depth: str, coordinates: str
 ) -> None:
-    stem = "+policy.memory.embedding={_target_: stringline.encoders.patches.PatchProjection, _partial_: true, patch: 8}"
+    stem = "+policy.memory.embedding={_target_: stringline.encoders.vision.patches.PatchProjection, _partial_: true, patch: 8}"
     policy = make_policy(f"+coordinates={coordinates}", f"+depth={depth}", stem).train()
     batch = make_batch(2)
     policy.loss(batch).backward()  # type: ignore[no-untyped-call]

@@ -13,28 +13,28 @@ from tests.policies.demonstrations import CONTRACT
 from tests.policies.scripted import Scripted
 
 import stringline.policies
-from stringline.datasets.statistics import statistics_of
-from stringline.encoders.depth_inputs import Normals
+from stringline.datasets.loading.statistics import statistics_of
+from stringline.encoders.coordinates.canonical import CylindricalPlaces, SphericalPlaces
+from stringline.encoders.coordinates.coordinates import GridPlaces, MetricPlaces, PatchDepthPlaces
 from stringline.encoders.positions import presets
 from stringline.encoders.positions.absolute import LearnedEncoding, SinusoidalEncoding
 from stringline.encoders.positions.block_frequencies import Circulant, LinearlyDependent
-from stringline.encoders.positions.canonical import CylindricalPlaces, SphericalPlaces
 from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
-from stringline.encoders.positions.coordinates import GridPlaces, MetricPlaces, PatchDepthPlaces
 from stringline.encoders.positions.frequencies import Axial, Mixed
+from stringline.encoders.positions.initialisation import Start
 from stringline.encoders.positions.lie import LieRE
-from stringline.encoders.positions.starts import Start
 from stringline.encoders.positions.tensor_product import TensorProductString
 from stringline.encoders.training.settings import TrainerSettings
-from stringline.encoders.vit import VisionTransformer
+from stringline.encoders.vision.depth_inputs import Normals
+from stringline.encoders.vision.vit import VisionTransformer
 from stringline.policies.action_spaces.gripper_poses import GripperPoses
-from stringline.policies.execution import Execution
-from stringline.policies.history import History
-from stringline.policies.memory_settings import MemorySettings
-from stringline.policies.normaliser import MeanStdNormaliser, MinMaxNormaliser, QuantileNormaliser
-from stringline.policies.policy_settings import PolicySettings
-from stringline.policies.temporal_ensemble import TemporalEnsemble
-from stringline.policies.unet import UnetSettings
+from stringline.policies.algorithms.policy_settings import PolicySettings
+from stringline.policies.execution.execution import Execution
+from stringline.policies.execution.temporal_ensemble import TemporalEnsemble
+from stringline.policies.networks.unet import UnetSettings
+from stringline.policies.observation.history import History
+from stringline.policies.observation.normaliser import MeanStdNormaliser, MinMaxNormaliser, QuantileNormaliser
+from stringline.policies.observation.observation_settings import MemorySettings
 
 ONE = (float, float | None, float | str, float | Sequence[float])
 SEVERAL = (tuple[float, float], tuple[float, float] | None, Sequence[float])

@@ -10,11 +10,11 @@ from tests.real_robot.device_rig import PERIOD, DeviceRig
 
 from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER
 from stringline.real_robot.drivers.dynamixel import control_table as table
-from stringline.real_robot.drivers.dynamixel.aloha import AlohaDriver
+from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Parser
-from stringline.real_robot.emulators.client import Emulator
-from stringline.real_robot.limits import SafetyLimits
-from stringline.real_robot.reasons import Mode
+from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.reasons import Mode
 
 Vector = NDArray[np.float64]
 

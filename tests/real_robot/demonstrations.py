@@ -3,11 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.contract import Observation
-from stringline.policies.chunk import ActionChunk
-from stringline.policies.commitment import Commitment
-from stringline.sim.environment import TaskEnvironment
-from stringline.sim.evaluation import open_world
+from stringline.datasets.contract.contract import Observation
+from stringline.policies.chunks.chunk import ActionChunk
+from stringline.policies.chunks.prefix import Commitment
+from stringline.sim.environment.environment import TaskEnvironment
+from stringline.sim.environment.factory import make_environment
 from stringline.sim.experts.expert import Expert
 
 CONTROL_HZ = 50.0
@@ -35,7 +35,7 @@ class Replay:
 
 def demonstrate(task: str, expert: Expert[TaskEnvironment], seed: int) -> tuple[NDArray[np.float32], list[NDArray[np.float64]]]:
     """Returns the actions (T, A) of an expert that succeeds, and the joints before each of them in the simulation."""
-    world = open_world(task, cameras=())
+    world = make_environment(task, cameras=())
     world.begin(seed)
     expert.reset(world, np.random.default_rng(seed))
     actions, joints = [], []

@@ -7,15 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.policies.chunk import ActionChunk
-from stringline.real_robot.device_loop import DeviceLoop
-from stringline.real_robot.device_state import DeviceState, chunk_layout, chunk_record, state_layout
-from stringline.real_robot.drivers.driver import ArmDriver
-from stringline.real_robot.emulators.client import Emulator
-from stringline.real_robot.incident_log import IncidentLog
-from stringline.real_robot.limits import SafetyLimits
-from stringline.real_robot.mailbox import Mailbox, shared_memory
-from stringline.real_robot.reasons import describe
+from stringline.policies.chunks.chunk import ActionChunk
+from stringline.real_robot.device.device_loop import DeviceLoop
+from stringline.real_robot.device.device_state import DeviceState, chunk_layout, chunk_record, state_layout
+from stringline.real_robot.driver_interface.driver import ArmDriver
+from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.incidents.incident_log import IncidentLog
+from stringline.real_robot.ipc.mailbox import Mailbox, shared_memory
+from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.reasons import describe
 
 Vector = NDArray[np.float64]
 

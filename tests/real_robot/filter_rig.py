@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.policies.chunk import ActionChunk
-from stringline.real_robot.drivers.driver import ArmState
-from stringline.real_robot.limits import SafetyLimits
-from stringline.real_robot.safety import SafetyFilter
-from stringline.real_robot.stages.cycle import Signs
+from stringline.policies.chunks.chunk import ActionChunk
+from stringline.real_robot.driver_interface.driver import ArmState
+from stringline.real_robot.safety.filter import SafetyFilter
+from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.stage_cycle import Signs
 
 Vector = NDArray[np.float64]
 

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from stringline.real_robot.drivers.fri.arm import FriArm
-from stringline.real_robot.drivers.fri.driver import FriDriver
-from stringline.real_robot.drivers.fri.gripper import OutputGripper
+from stringline.real_robot.drivers.fri.fri_arm import FriArm
+from stringline.real_robot.drivers.fri.fri_driver import FriDriver
+from stringline.real_robot.drivers.fri.output_gripper import OutputGripper
 from stringline.real_robot.drivers.grippers import wsg
-from stringline.real_robot.drivers.grippers.wsg import SchunkWsg
-from stringline.real_robot.drivers.lcm.arm import LcmArm
-from stringline.real_robot.drivers.lcm.driver import LcmDriver
-from stringline.real_robot.drivers.lcm.program import DrakeProgram
+from stringline.real_robot.drivers.lcm.driver_messages import DrakeProgram
+from stringline.real_robot.drivers.lcm.lcm_arm import LcmArm
+from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
 from stringline.real_robot.drivers.lcm.status import ArmReport
+from stringline.real_robot.drivers.lcm.wsg import SchunkWsg
 
 Guard = tuple[Any, str, Any]  # Whose it is, its name, and what comes in its place.
 

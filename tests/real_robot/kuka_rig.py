@@ -3,12 +3,12 @@
 from tests.real_robot.device_rig import DeviceRig
 
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.real_robot.drivers.driver import ArmDriver
-from stringline.real_robot.emulators.fri.client import FriEmulator
-from stringline.real_robot.emulators.lcm.client import LcmEmulator
-from stringline.real_robot.incident_log import IncidentLog
-from stringline.real_robot.limits import SafetyLimits
-from stringline.real_robot.reasons import Mode
+from stringline.real_robot.driver_interface.driver import ArmDriver
+from stringline.real_robot.emulators.fri.fri_client import FriEmulator
+from stringline.real_robot.emulators.lcm.lcm_client import LcmEmulator
+from stringline.real_robot.incidents.incident_log import IncidentLog
+from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.reasons import Mode
 
 # Whatever is told was told before the emulator said that it went on, but a busy kernel may deliver it some milliseconds later.
 ANSWER_TIMEOUT_S = 0.05

@@ -8,11 +8,11 @@ from tests.real_robot.device_rig import PERIOD
 from tests.real_robot.kuka_rig import ANSWER_TIMEOUT_S, KukaRig
 
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.real_robot.drivers.lcm.driver import LcmDriver
-from stringline.real_robot.emulators.lcm.client import LcmEmulator
-from stringline.real_robot.emulators.lcm.line import commands_in
-from stringline.real_robot.emulators.lcm.names import USUAL
-from stringline.real_robot.limits import SafetyLimits
+from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
+from stringline.real_robot.emulators.lcm.channel_names import USUAL
+from stringline.real_robot.emulators.lcm.command_check import commands_in
+from stringline.real_robot.emulators.lcm.lcm_client import LcmEmulator
+from stringline.real_robot.safety.limits import SafetyLimits
 
 Vector = NDArray[np.float64]
 

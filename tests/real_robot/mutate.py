@@ -21,25 +21,25 @@ from numpy.typing import NDArray
 from tests.real_robot.kuka_mutants import FRI_GUARDS, GRIPPER_GUARDS, LCM_GUARDS
 from tests.real_robot.servo_mutants import servo_mutants
 
-from stringline.real_robot import safety
-from stringline.real_robot.drivers.bars import FIRST_STOP, Bar
 from stringline.real_robot.drivers.fri import arm, driver, inbox, session
 from stringline.real_robot.drivers.fri.answers import Answers
-from stringline.real_robot.drivers.fri.arm import FriArm
-from stringline.real_robot.drivers.fri.link import FriLink
+from stringline.real_robot.drivers.fri.fri_arm import FriArm
+from stringline.real_robot.drivers.fri.fri_link import FriLink
 from stringline.real_robot.drivers.fri.playback import Playback
+from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, Bar
 from stringline.real_robot.drivers.lcm import arm as lcm_arm
 from stringline.real_robot.drivers.lcm import driver as lcm_driver
 from stringline.real_robot.drivers.lcm import program, status
-from stringline.real_robot.drivers.lcm.arm import LcmArm
-from stringline.real_robot.drivers.lcm.inbox import StatusInbox
-from stringline.real_robot.drivers.lcm.program import DrakeProgram
+from stringline.real_robot.drivers.lcm.driver_messages import DrakeProgram
+from stringline.real_robot.drivers.lcm.lcm_arm import LcmArm
+from stringline.real_robot.drivers.lcm.lcm_inbox import StatusInbox
 from stringline.real_robot.drivers.lcm.status import ArmReport
-from stringline.real_robot.limiter import MotionLimiter
-from stringline.real_robot.stages import surroundings
-from stringline.real_robot.stages.cycle import Cycle, SettledStage
-from stringline.real_robot.stages.keep_clear import KeepClear
-from stringline.real_robot.stages.motion import MotionLimits
+from stringline.real_robot.safety import filter as safety
+from stringline.real_robot.safety import surroundings
+from stringline.real_robot.safety.keep_clear import KeepClear
+from stringline.real_robot.safety.limiter import MotionLimiter
+from stringline.real_robot.safety.motion_stages import MotionLimits
+from stringline.real_robot.safety.stage_cycle import Cycle, SettledStage
 
 ROOT = Path(__file__).parents[2]
 SERVOS, FRI, LCM, GRIPPER = "servos: ", "FRI ", "LCM ", "gripper: "

@@ -128,9 +128,9 @@ def test_only_links_and_their_far_ends_speak_udp() -> None:
         "emulators/free_ports.py",
         "emulators/fri/server.py",
     }
-    users = uses(ROOM, lambda node: imports(node, "stringline.real_robot.drivers.fri.link"))
+    users = uses(ROOM, lambda node: imports(node, "stringline.real_robot.drivers.fri.fri_link"))
     assert users == {"drivers/fri/arm.py", "drivers/fri/driver.py", "emulators/fri/replay.py"}
-    users = uses(ROOM, lambda node: imports(node, "stringline.real_robot.drivers.lcm.link"))
+    users = uses(ROOM, lambda node: imports(node, "stringline.real_robot.drivers.lcm.lcm_link"))
     assert all(name.startswith(("drivers/lcm/", "drivers/grippers/", "emulators/")) for name in users)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_module
 
-from stringline.real_robot.demo_chain import DemoChain
-from stringline.real_robot.journal import Journal
+from stringline.real_robot.showcase.demo_chain import DemoChain
+from stringline.real_robot.showcase.stopwatch import Journal
 
 ROOT = Path(__file__).parents[2]
 SMALL = [

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from stringline.policies.attention_map import AttentionMap
-from stringline.sim.scene_cloud import SceneCloud
+from stringline.policies.probes.attention_map import AttentionMap
+from stringline.sim.report.scene_cloud import SceneCloud
 
 
 def cloud(first_arm: str = "left") -> SceneCloud:

@@ -5,13 +5,11 @@ import numpy as np
 from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
-from stringline.datasets.embodiments.rigid import Matrix, pose, rotation_about
-from stringline.sim.environment import StepResult, TaskEnvironment
+from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
+from stringline.sim.environment.environment import StepResult, TaskEnvironment
 from stringline.sim.experts.drops import downwards
 from stringline.sim.props.prop import Prop
-from stringline.sim.tasks.fruit_bowl import FruitBowl
-from stringline.sim.tasks.gathering_task import GatheringTask
-from stringline.sim.tasks.storage_bin import StorageBin
+from stringline.sim.tasks.gathering_tasks import FruitBowl, GatheringTask, StorageBin
 
 X, Y, Z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
 

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.embodiments.rigid import Matrix, pose, rotation_about
-from stringline.sim.environment import StepResult, TaskEnvironment
+from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
+from stringline.sim.collection.demonstration import record_episode
+from stringline.sim.environment.environment import StepResult, TaskEnvironment
 from stringline.sim.experts.expert import Expert
-from stringline.sim.record import record_episode
-from stringline.sim.tasks.hand_over_task import HandOverTask
+from stringline.sim.tasks.hand_over_tasks import HandOverTask
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from stringline.sim.messages import Command, Failed, MakeWorld, Message, RemoteTracebackError
-from stringline.sim.world_host import WorldHost
+from stringline.sim.rollout.messages import Command, Failed, MakeWorld, Message, RemoteTracebackError
+from stringline.sim.rollout.world_host import WorldHost
 
 
 class InProcess:

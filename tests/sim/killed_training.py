@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from tests.sim.points import AUGMENTATION, MODEL
 
-from stringline.datasets.store import EpisodeStore
-from stringline.encoders.training import run
-from stringline.encoders.training.loop import Trainer
+from stringline.datasets.store.store import EpisodeStore
+from stringline.encoders.training import trainer as run
+from stringline.encoders.training.trainer import Trainer
 from stringline.sim.train import train_policy
-from stringline.sim.training_settings import TrainingSettings
+from stringline.sim.training.training_settings import TrainingSettings
 
 
 def killing(kill: str) -> None:

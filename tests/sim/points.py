@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract import ActionDimension, Camera, Contract
-from stringline.datasets.episode import EpisodeAttributes
-from stringline.datasets.store import EpisodeStore
+from stringline.datasets.contract.contract import ActionDimension, Camera, Contract
+from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.store import EpisodeStore
 
 CAMERA = Camera("overhead", 32, 32, "simulated")
 CONTRACT = Contract(
@@ -19,14 +19,14 @@ CONTRACT = Contract(
     action=(ActionDimension("post/hinge", "post", "joint"),),
 )
 MODEL: dict[str, Any] = {
-    "_target_": "stringline.policies.diffusion.DiffusionPolicy",
+    "_target_": "stringline.policies.algorithms.diffusion.DiffusionPolicy",
     "chunk": 4,
     "dim": 32,
     "depth": 1,
     "heads": 2,
     "sampling_steps": 4,
     "memory": {
-        "_target_": "stringline.policies.memory.ObservationMemory",
+        "_target_": "stringline.policies.observation.observation_encoder.ObservationMemory",
         "_partial_": True,
         "dim": 32,
         "depth": 1,
@@ -36,14 +36,14 @@ MODEL: dict[str, Any] = {
             "_partial_": True,
             "wavelengths": [0.04, 2.0],
         },
-        "coordinates": {"_target_": "stringline.encoders.positions.coordinates.MetricPlaces"},
+        "coordinates": {"_target_": "stringline.encoders.coordinates.coordinates.MetricPlaces"},
     },
 }
 AUGMENTATION: dict[str, Any] = {
-    "_target_": "stringline.datasets.augment.Augmentation",
+    "_target_": "stringline.datasets.augmentation.augment.Augmentation",
     "transforms": [
-        {"_target_": "stringline.datasets.augment_crop.CropAndResize", "scale": [0.5, 0.9]},
-        {"_target_": "stringline.datasets.augment_depth.StereoDepth"},
+        {"_target_": "stringline.datasets.augmentation.crop_augmentation.CropAndResize", "scale": [0.5, 0.9]},
+        {"_target_": "stringline.datasets.augmentation.depth_augmentation.StereoDepth"},
     ],
 }
 

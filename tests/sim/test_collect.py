@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from tests.sim.in_process import InProcess
 
+from stringline.datasets.contract.validation import validate_episode
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.store import EpisodeStore
-from stringline.datasets.validation import validate_episode
-from stringline.sim.collect import collect, open_world
-from stringline.sim.collection import COLLECTION_FILE, Collection, Outcome, Recipe
-from stringline.sim.environment import TaskEnvironment
-from stringline.sim.messages import Ready, Returned
-from stringline.sim.record import ornstein_uhlenbeck, record_episode
-from stringline.sim.rollout import Simulation
-from stringline.sim.workers import Workers
-from stringline.sim.worlds import make_any_expert
+from stringline.datasets.store.store import EpisodeStore
+from stringline.sim.collect import collect, open_recipe_world
+from stringline.sim.collection.collection_state import COLLECTION_FILE, Collection, Outcome, Recipe
+from stringline.sim.collection.demonstration import ornstein_uhlenbeck, record_episode
+from stringline.sim.environment.environment import TaskEnvironment
+from stringline.sim.rollout.messages import Ready, Returned
+from stringline.sim.rollout.rollout import Simulation
+from stringline.sim.rollout.workers import Workers
+from stringline.sim.worlds.world_registry import make_any_expert
 
 SMALL = Recipe(varied=False, cameras=("overhead", "wrist_left"), image_size=16, frame_hz=5.0, noise_rad=0.02)
 BRIEF = replace(SMALL, time_limit_s=2.0, keep_failures=True)
@@ -38,7 +38,7 @@ class LoadedModules:
 
 
 def test_workers_import_no_torch() -> None:
-    with Workers(partial(open_world, SMALL), 1) as workers:
+    with Workers(partial(open_recipe_world, SMALL), 1) as workers:
         for worker, message in workers.messages():
             if isinstance(message, Ready):
                 worker.send(LoadedModules())
@@ -58,7 +58,7 @@ def test_a_store_holds_what_a_single_process_records_however_it_was_collected(tm
     store = EpisodeStore.open(tmp_path)
     assert store.names()[:1] == before
     assert [outcome.seed for outcome in collection.outcomes] == [0, 1, 2]
-    world, expert = open_world(BRIEF), make_any_expert(BRIEF.task, varied=False)
+    world, expert = open_recipe_world(BRIEF), make_any_expert(BRIEF.task, varied=False)
     for episode in reversed(store.episodes()):
         arrays = record_episode(world, expert, episode.attributes.seed, noise_rad=BRIEF.noise_rad).arrays
         assert set(episode.arrays) == set(arrays)
@@ -96,7 +96,7 @@ def test_attempts_are_those_up_to_the_last_one_needed(tmp_path: Path) -> None:
 
 
 def test_a_recording_is_an_episode_with_what_the_expert_wanted() -> None:
-    world, expert = open_world(SMALL), make_any_expert(SMALL.task, varied=False)
+    world, expert = open_recipe_world(SMALL), make_any_expert(SMALL.task, varied=False)
     plain = record_episode(world, expert, 2)
     assert isinstance(world, TaskEnvironment)
     world.time_limit_s = 4.0  # By then something is held.

@@ -24,16 +24,16 @@ from omegaconf import OmegaConf
 from tests.sim.in_process import InProcess
 from tests.sim.menagerie_files import write_aloha
 
-import stringline.sim.results
-from stringline.datasets.application import MISTAKE
-from stringline.datasets.contract import Camera
+import stringline.sim.evaluation.results
+from stringline.datasets.command.application import MISTAKE
+from stringline.datasets.contract.contract import Camera
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.statistics import Statistics, statistics_of
-from stringline.policies.load import build_policy, checkpoint_digest, save_policy
+from stringline.datasets.loading.statistics import Statistics, statistics_of
+from stringline.policies.checkpoints.load import build_policy, checkpoint_digest, save_policy
 from stringline.sim import compare, evaluate
-from stringline.sim.checkpoint_evaluation import CheckpointEvaluation
-from stringline.sim.cluster import LocalCluster
 from stringline.sim.evaluate import evaluate_checkpoint
+from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation
+from stringline.sim.rollout.cluster import LocalCluster
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["policy.dim=32", "policy.depth=1", "policy.memory.dim=32", "policy.memory.depth=1", "policy.chunk=8", "policy.draws=1"]
@@ -189,7 +189,7 @@ def test_a_suite(checkpoint: Path, tmp_path: Path, attempt: Attempt, monkeypatch
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(stringline.sim.results, "write_all", write_once)
+        patch.setattr(stringline.sim.evaluation.results, "write_all", write_once)
         code, _, errors = attempt(evaluate.main, *arguments)
     assert code == MISTAKE
     assert "The disk is full" in errors
@@ -214,7 +214,7 @@ def test_a_suite(checkpoint: Path, tmp_path: Path, attempt: Attempt, monkeypatch
 
     before = {path: path.read_bytes() for path in (plain, raised)}
     with monkeypatch.context() as patch:
-        patch.setattr("stringline.sim.cluster.LocalCluster.open", None)  # No world is wanted.
+        patch.setattr("stringline.sim.rollout.cluster.LocalCluster.open", None)  # No world is wanted.
         assert attempt(evaluate.main, *arguments)[1] == table
     assert {path: path.read_bytes() for path in before} == before
     code, _, errors = attempt(evaluate.main, *[*arguments[:3], "execute_steps=4"])

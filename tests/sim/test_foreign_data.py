@@ -13,7 +13,7 @@ from tests.sim.in_process import InProcess
 from stringline.datasets import data
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.sim import evaluate, train
-from stringline.sim.cluster import LocalCluster
+from stringline.sim.rollout.cluster import LocalCluster
 
 SMALL = (
     "policy.dim=32",

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.sim.points import fill
 
-from stringline.datasets.store import EpisodeStore
+from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.history import History
-from stringline.encoders.training.progress import FILE
+from stringline.encoders.training.run_state import FILE
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).parent / "killed_training.py"

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from stringline.datasets.store import EpisodeStore
+from stringline.datasets.store.store import EpisodeStore
 
 ROOT = Path(__file__).parents[2]
 

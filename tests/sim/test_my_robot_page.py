@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from stringline.datasets.store import EpisodeStore
+from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.experts.expert import make_expert
-from stringline.sim.tasks.catalogue import make_task
+from stringline.sim.tasks.task_catalogue import make_task
 
 PAGE = Path(__file__).parents[2] / "docs" / "my-robot.md"
 BLOCK = re.compile(r"```(python|yaml|sh)\n(.*?)```", re.DOTALL)
@@ -73,7 +73,7 @@ def test_files_and_commands_of_the_page_lead_to_an_evaluated_policy(folder: Path
     assert (folder / "runs/eval/report.html").exists()
 
 
-TASK = "from stringline.sim.tasks.hand_over_banana import HandOverBanana\nclass Mine(HandOverBanana):\n    "
+TASK = "from stringline.sim.tasks.hand_over_tasks import HandOverBanana\nclass Mine(HandOverBanana):\n    "
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ from tests.sim.points import CONTRACT, MODEL, fill
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from stringline.datasets.statistics import Statistics
-from stringline.datasets.store import EpisodeStore
-from stringline.datasets.windows import Windows
-from stringline.encoders.training.faces import Batch, Weigh
-from stringline.encoders.training.gradients import LossModule, accumulate, examples, split
-from stringline.policies.load import build_policy
+from stringline.datasets.loading.statistics import Statistics
+from stringline.datasets.loading.windows import Windows
+from stringline.datasets.store.store import EpisodeStore
+from stringline.encoders.training.interfaces import Batch, Weigh
+from stringline.encoders.training.optimisation import LossModule, accumulate, examples, split
+from stringline.policies.checkpoints.load import build_policy
 from stringline.sim.train import actions_within
-from stringline.sim.window_batches import tensors
+from stringline.sim.training.training_data import tensors
 
 MEMORY = MODEL["memory"] | {"joint_dropout": 0.3}
 DENOISING = {key: MODEL[key] for key in ("chunk", "dim", "depth", "heads", "sampling_steps")} | {"memory": MEMORY}

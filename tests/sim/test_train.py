@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from tests.sim.points import AUGMENTATION, CAMERA, CONTRACT, MODEL, fill
 
-from stringline.datasets.episode import EpisodeAttributes
-from stringline.datasets.store import EpisodeStore
-from stringline.encoders.training.loop import Trainer
-from stringline.policies.load import load_policy
+from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.store import EpisodeStore
+from stringline.encoders.training.trainer import Trainer
+from stringline.policies.checkpoints.load import load_policy
 from stringline.sim.train import train_policy
-from stringline.sim.training_data import sources_of
-from stringline.sim.training_settings import TrainingSettings
+from stringline.sim.training.training_data import sources_of
+from stringline.sim.training.training_settings import TrainingSettings
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_augmentation_is_a_choice_of_the_run(store: EpisodeStore, tmp_path: Path
     with pytest.raises(ValueError, match=r"other settings \(augmentation\)"):
         losses("plain", augmentation)
     with pytest.raises(ValueError, match=r"augmentation is a Colours; allowed: Augmentation"):
-        losses("no", {"_target_": "stringline.encoders.depth_inputs.Colours"})
+        losses("no", {"_target_": "stringline.encoders.vision.depth_inputs.Colours"})
 
 
 def test_a_mixture_of_stores_with_different_cameras_trains_and_continues(store: EpisodeStore, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.sim.points import fill
 
-from stringline.datasets.store import EpisodeStore
+from stringline.datasets.store.store import EpisodeStore
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-c", "from stringline.sim.train import main; main()"]

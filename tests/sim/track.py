@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tests.policies.scripted import CONTRACT, seen
 from tests.sim.deaths import Deaths
 
-from stringline.datasets.contract import Array
+from stringline.datasets.contract.contract import Array
 
 
 @dataclass

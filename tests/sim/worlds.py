@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tests.sim.deaths import Deaths
 
-from stringline.sim.environment import TaskEnvironment
-from stringline.sim.evaluation import open_world
-from stringline.sim.tasks.catalogue import make_task
+from stringline.sim.environment.environment import TaskEnvironment
+from stringline.sim.environment.factory import make_environment
+from stringline.sim.tasks.task_catalogue import make_task
 
 
 class MortalWorld(TaskEnvironment):
@@ -32,7 +32,7 @@ def mortal_world(deaths: Deaths) -> MortalWorld:
 
 def world_after_meeting(folder: Path, count: int) -> TaskEnvironment:
     """Waits for others that are being built, so that all of them have work to do."""
-    world = open_world("hand_over_banana", cameras=("overhead",), image_size=32, time_limit_s=0.6)
+    world = make_environment("hand_over_banana", cameras=("overhead",), image_size=32, time_limit_s=0.6)
     (folder / f"met-{os.getpid()}").touch()
     end = time.monotonic() + 60
     while len(list(folder.glob("met-*"))) < count and time.monotonic() < end:

@@ -1,1 +1,1 @@
-"""Dynamixel servos over protocol 2.0, and the ALOHA arms made of them."""
+"""Dynamixel servos over protocol 2.0, and the ALOHA arms built from them."""

@@ -1,1 +1,1 @@
-"""KUKA's Fast Robot Interface (FRI): joint positions of an LBR arm over UDP, in the controller's own beat."""
+"""KUKA's Fast Robot Interface (FRI): joint positions of an LBR arm over UDP, clocked by the controller."""

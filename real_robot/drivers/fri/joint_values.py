@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Sequence
 
-from stringline.real_robot.drivers.fri.schema import DOUBLE, Field, Kind, Message
+from stringline.real_robot.drivers.fri.fri_schema import DOUBLE, Field, Kind, Message
 from stringline.real_robot.drivers.fri.wire import BYTES, FIXED64
 
 JOINTS = 7

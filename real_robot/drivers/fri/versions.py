@@ -5,10 +5,10 @@
 
 from dataclasses import dataclass
 
-from stringline.datasets.names import unknown_name
+from stringline.datasets.contract.arguments import unknown_name
 from stringline.real_robot.drivers.fri import enums
+from stringline.real_robot.drivers.fri.fri_schema import DOUBLE, INT32, TEXT, UINT32, UINT64, Field, Message, enumerated, nested
 from stringline.real_robot.drivers.fri.joint_values import JOINT_VALUES, JOINTS
-from stringline.real_robot.drivers.fri.schema import DOUBLE, INT32, TEXT, UINT32, UINT64, Field, Message, enumerated, nested
 
 MOST_TRANSFORMATIONS, MOST_IO = 5, 10
 

@@ -1,1 +1,1 @@
-"""Grippers beside arms: one face for those at the outputs of an arm's controller and for those with a wire of their own."""
+"""Grippers by configuration, at a controller's outputs or on a wire of their own."""

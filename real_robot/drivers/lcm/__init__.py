@@ -1,1 +1,1 @@
-"""Messages of LCM as drake-iiwa-driver and its gripper driver speak them, read and written without the library."""
+"""LCM as drake-iiwa-driver and drake-schunk-driver speak it, read and written without the library."""

@@ -7,7 +7,7 @@ Reading is total: any bytes are a datagram or an error.
 import struct
 from typing import NamedTuple
 
-from stringline.real_robot.drivers.lcm.schema import LcmDecodeError
+from stringline.real_robot.drivers.lcm.lcm_schema import LcmDecodeError
 
 LONGEST_CHANNEL = 63
 LONGEST_DATAGRAM = 65_507  # What UDP carries over IPv4.

@@ -1,6 +1,6 @@
 """Types of drake-iiwa-driver and of the driver for Schunk's WSG gripper: radians, Nm, millimetres, N, times in microseconds."""
 
-from stringline.real_robot.drivers.lcm.schema import LcmType, Member
+from stringline.real_robot.drivers.lcm.lcm_schema import LcmType, Member
 
 _TIME = Member("utime", "int64_t")
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.real_robot.drivers.lcm.drake_types import IIWA_STATUS
-from stringline.real_robot.drivers.lcm.schema import LcmDecodeError
+from stringline.real_robot.drivers.lcm.lcm_schema import LcmDecodeError
 
 Vector = NDArray[np.float64]
 

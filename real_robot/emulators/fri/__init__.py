@@ -1,1 +1,1 @@
-"""The controller's side of FRI: sessions, checks and faults, over any world that the servos' emulator knows too."""
+"""The controller's side of FRI: sessions, checks and faults."""

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION, VERSIONS, version_of
-from stringline.real_robot.emulators.control import announce, local_sockets
-from stringline.real_robot.emulators.free_ports import free_udp_ports
-from stringline.real_robot.emulators.fri.cell import EmulatedCell
-from stringline.real_robot.emulators.fri.quality import QualityRule
-from stringline.real_robot.emulators.fri.server import FriServer
-from stringline.real_robot.emulators.grippers.arguments import add_gripper_arguments, bench_of
-from stringline.real_robot.emulators.kuka_world import add_world_arguments, kuka_world
+from stringline.real_robot.emulators.fri.connection_quality import QualityRule
+from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
+from stringline.real_robot.emulators.fri.fri_server import FriServer
+from stringline.real_robot.emulators.grippers.gripper_arguments import add_gripper_arguments, bench_of
+from stringline.real_robot.emulators.plants.kuka_world import add_world_arguments, kuka_world
+from stringline.real_robot.emulators.program.control import announce, local_sockets
+from stringline.real_robot.emulators.program.free_ports import free_udp_ports
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

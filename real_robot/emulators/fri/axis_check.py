@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.real_robot.drivers.fri.command import Command
+from stringline.real_robot.drivers.fri.fri_command import Command
 from stringline.real_robot.drivers.fri.joint_values import JOINTS
 from stringline.real_robot.drivers.fri.playback import CHANGE_SHARE, SPEED_SHARE
 from stringline.real_robot.drivers.fri.versions import FriVersion
-from stringline.real_robot.emulators.arm_check import ArmCheck
-from stringline.real_robot.emulators.fri.captured import Captured, captured_in
-from stringline.real_robot.limits import SafetyLimits
+from stringline.real_robot.emulators.fri.captured_datagrams import Captured, captured_in
+from stringline.real_robot.emulators.program.arm_check import ArmCheck
+from stringline.real_robot.safety.limits import SafetyLimits
 
 
 class FriLine:

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.names import unknown_name
-from stringline.real_robot.drivers.fri.command import Command
+from stringline.datasets.contract.arguments import unknown_name
 from stringline.real_robot.drivers.fri.enums import (
     CommandMode,
     ControlMode,
@@ -16,16 +15,17 @@ from stringline.real_robot.drivers.fri.enums import (
     SafetyState,
     SessionState,
 )
-from stringline.real_robot.drivers.fri.inbox import usable
+from stringline.real_robot.drivers.fri.fri_command import Command
+from stringline.real_robot.drivers.fri.fri_inbox import usable
 from stringline.real_robot.drivers.fri.joint_values import JOINTS
 from stringline.real_robot.drivers.fri.monitoring import Monitoring
 from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.drivers.fri.wire import FriDecodeError
-from stringline.real_robot.emulators.fri.network import KINDS, Road
-from stringline.real_robot.emulators.fri.outputs import NEUTRAL, UNTOLD, bits_of, opening_of, told_of
-from stringline.real_robot.emulators.fri.quality import QualityMeter, QualityRule
-from stringline.real_robot.emulators.fri.session import EmulatedSession
-from stringline.real_robot.emulators.messages import Json
+from stringline.real_robot.emulators.fri.connection_quality import QualityMeter, QualityRule
+from stringline.real_robot.emulators.fri.emulated_outputs import NEUTRAL, UNTOLD, bits_of, opening_of, told_of
+from stringline.real_robot.emulators.fri.emulated_session import EmulatedSession
+from stringline.real_robot.emulators.program.faulty_network import KINDS, Road
+from stringline.real_robot.ipc.array_messages import Json
 
 Vector = NDArray[np.float64]
 

@@ -1,1 +1,1 @@
-"""Grippers with a wire of their own, without the hardware: the fingers of an emulated cell are what they move."""
+"""Emulated grippers with a wire of their own."""

@@ -12,17 +12,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from stringline.real_robot.drivers.grippers.choice import WSG_LCM
-from stringline.real_robot.drivers.lcm.link import DEFAULT_ADDRESS, group_of
-from stringline.real_robot.emulators.control import announce, local_sockets
-from stringline.real_robot.emulators.free_ports import free_udp_ports
-from stringline.real_robot.emulators.fri.cell import EmulatedCell
-from stringline.real_robot.emulators.grippers.arguments import add_gripper_arguments, bench_of
-from stringline.real_robot.emulators.kuka_world import add_world_arguments, kuka_world
-from stringline.real_robot.emulators.lcm.names import USUAL, channels_of
-from stringline.real_robot.emulators.lcm.program import VERSION, ProgramSettings
-from stringline.real_robot.emulators.lcm.server import LcmServer
-from stringline.real_robot.emulators.lcm.station import Place, Station
+from stringline.real_robot.drivers.grippers.gripper_choice import WSG_LCM
+from stringline.real_robot.drivers.lcm.lcm_link import DEFAULT_ADDRESS, group_of
+from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
+from stringline.real_robot.emulators.grippers.gripper_arguments import add_gripper_arguments, bench_of
+from stringline.real_robot.emulators.lcm.channel_names import USUAL, channels_of
+from stringline.real_robot.emulators.lcm.driver_program import Place, Station
+from stringline.real_robot.emulators.lcm.emulated_program import VERSION, ProgramSettings
+from stringline.real_robot.emulators.lcm.lcm_server import LcmServer
+from stringline.real_robot.emulators.plants.kuka_world import add_world_arguments, kuka_world
+from stringline.real_robot.emulators.program.control import announce, local_sockets
+from stringline.real_robot.emulators.program.free_ports import free_udp_ports
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -46,7 +46,7 @@ def check_import(folder: Path, python: str) -> None:
     from stringline.datasets.formats.body import AlohaBody
     from stringline.datasets.formats.importing import import_data
     from stringline.datasets.formats.lerobot import LeRobot
-    from stringline.datasets.store import EpisodeStore
+    from stringline.datasets.store.store import EpisodeStore
 
     elsewhere(python, "write", folder / "theirs", folder)
     store = EpisodeStore.create(folder / "imported")
@@ -69,11 +69,11 @@ def check_import(folder: Path, python: str) -> None:
 
 
 def check_export(folder: Path, python: str, pictures: str) -> None:
-    from stringline.datasets.contract import Camera
+    from stringline.datasets.contract.contract import Camera
     from stringline.datasets.embodiments.aloha import ALOHA
-    from stringline.datasets.episode import EpisodeAttributes
     from stringline.datasets.formats.lerobot_writer import LeRobotWriter
-    from stringline.datasets.store import EpisodeStore
+    from stringline.datasets.store.episode import EpisodeAttributes
+    from stringline.datasets.store.store import EpisodeStore
 
     store = EpisodeStore.create(folder / f"ours {pictures}")
     contract = ALOHA.contract([Camera("overhead", *SHAPE[:2], has_geometry=False, depth="simulated")], HZ)
@@ -149,7 +149,7 @@ def read(path: Path, result: Path) -> None:
 
 def lerobot() -> Any:
     """Imports lerobot, and gives it a decoder that runs."""
-    from stringline.encoders.torchvision_operators import declare_torchvision_operators
+    from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
 
     declare_torchvision_operators()
     module = importlib.import_module("lerobot.datasets.lerobot_dataset")

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stringline.datasets.contract import Camera
+from stringline.datasets.contract.contract import Camera
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.episode import EpisodeAttributes
 from stringline.datasets.formats.foreign import Reader
 from stringline.datasets.formats.importing import Outcome, import_data
-from stringline.datasets.store import EpisodeStore
+from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.store import EpisodeStore
 
 Arrays = dict[str, NDArray[Any]]
 HEIGHT, WIDTH = 16, 24

@@ -16,9 +16,9 @@ from stringline.datasets.embodiments.aloha import ALOHA, GRIPPER_SERVOS
 from stringline.datasets.formats.act_hdf5 import ActHdf5
 from stringline.datasets.formats.body import AlohaBody
 from stringline.datasets.formats.importing import Outcome
-from stringline.datasets.statistics import Statistics
-from stringline.datasets.store import EpisodeStore
-from stringline.datasets.windows import Windows
+from stringline.datasets.loading.statistics import Statistics
+from stringline.datasets.loading.windows import Windows
+from stringline.datasets.store.store import EpisodeStore
 
 OPENINGS = AlohaBody("opening", "opening")
 CAMERAS = ("cam_high", "cam_left_wrist")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stringline.datasets.data import main
-from stringline.datasets.store import EpisodeStore
+from stringline.datasets.store.store import EpisodeStore
 
 Command = Callable[..., tuple[int, str, str]]
 OPENINGS = ["body.state_gripper=opening", "body.action_gripper=opening"]

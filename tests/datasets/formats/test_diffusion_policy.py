@@ -19,8 +19,8 @@ from stringline.datasets.formats.diffusion_policy import DiffusionPolicy
 from stringline.datasets.formats.foreign import Reader
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.umi import Umi
-from stringline.datasets.store import EpisodeStore
-from stringline.datasets.windows import Windows
+from stringline.datasets.loading.windows import Windows
+from stringline.datasets.store.store import EpisodeStore
 
 LENGTHS = (5, 8, 4)
 OPENINGS = AlohaBody("opening", "opening")

@@ -14,20 +14,18 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from stringline.datasets.disk import NoSpaceError
 from stringline.datasets.embodiments.aloha import GRIPPER_SERVOS
-from stringline.datasets.episode import EpisodeAttributes
+from stringline.datasets.files.atomic import NoSpaceError
 from stringline.datasets.formats import exporting, importing
-from stringline.datasets.formats.act_hdf5 import ActHdf5
-from stringline.datasets.formats.act_hdf5_writer import ActHdf5Writer
+from stringline.datasets.formats.act_hdf5 import ActHdf5, ActHdf5Writer
 from stringline.datasets.formats.body import AlohaBody
-from stringline.datasets.formats.diffusion_policy import DiffusionPolicy
-from stringline.datasets.formats.diffusion_policy_writer import DiffusionPolicyWriter
+from stringline.datasets.formats.diffusion_policy import DiffusionPolicy, DiffusionPolicyWriter
 from stringline.datasets.formats.foreign import Reader, Writer
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.lerobot import LeRobot
 from stringline.datasets.formats.lerobot_writer import LeRobotWriter
-from stringline.datasets.store import EpisodeStore
+from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.store import EpisodeStore
 
 Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
 OPENINGS = AlohaBody("opening", "opening")

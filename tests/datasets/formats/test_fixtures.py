@@ -15,7 +15,7 @@ from stringline.datasets.formats.foreign import Reader
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.lerobot import LeRobot
 from stringline.datasets.formats.umi import Umi
-from stringline.datasets.store import EpisodeStore
+from stringline.datasets.store.store import EpisodeStore
 
 FIXTURES = Path(__file__).parent / "fixtures"
 MADE: dict[str, Any] = runpy.run_path(str(FIXTURES.with_name("write_fixtures.py")))

@@ -20,8 +20,8 @@ from stringline.datasets.formats.body import AlohaBody, NamedBody
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.lerobot import LeRobot
 from stringline.datasets.formats.video import write_video
-from stringline.datasets.store import EpisodeStore
-from stringline.datasets.windows import Windows
+from stringline.datasets.loading.windows import Windows
+from stringline.datasets.store.store import EpisodeStore
 
 OPENINGS = AlohaBody("opening", "opening")
 CAMERA = "observation.images.cam_high"

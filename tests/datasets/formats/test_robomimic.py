@@ -14,8 +14,8 @@ from scipy.spatial.transform import Rotation
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.robomimic import Robomimic
 from stringline.datasets.formats.robosuite_controller import Controller, controller_of
-from stringline.datasets.store import EpisodeStore
-from stringline.datasets.windows import Windows
+from stringline.datasets.loading.windows import Windows
+from stringline.datasets.store.store import EpisodeStore
 
 Import = Callable[[Robomimic, Path], tuple[EpisodeStore, Outcome]]
 Record = Callable[..., Path]

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stringline.datasets.episode import EpisodeAttributes, StoredEpisode
-from stringline.datasets.store import EpisodeStore
-from stringline.sim.environment import TaskEnvironment
+from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
+from stringline.datasets.store.store import EpisodeStore
+from stringline.sim.collection.demonstration import record_episode
+from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert import make_expert
-from stringline.sim.record import record_episode
-from stringline.sim.tasks.catalogue import make_task
+from stringline.sim.tasks.task_catalogue import make_task
 
 TASK = "hand_over_banana"
 Knock = Callable[[str, NDArray[np.float64]], StoredEpisode]

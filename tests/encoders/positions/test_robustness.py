@@ -9,15 +9,15 @@ from safetensors.torch import load_file, save_file
 from tests.encoders.conftest import KINDS, make
 from torch import Tensor
 
-from stringline.encoders.attention import PositionalAttention
 from stringline.encoders.positions.bases import Cayley
 from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
 from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.places import centroid
 from stringline.encoders.positions.presets import CayleyString, RopeMixed
 from stringline.encoders.positions.rotary import Rotary
-from stringline.encoders.training.loop import Trainer
-from stringline.encoders.vit import VisionTransformer
+from stringline.encoders.training.trainer import Trainer
+from stringline.encoders.vision.attention import PositionalAttention
+from stringline.encoders.vision.vit import VisionTransformer
 
 Draw = Callable[..., Tensor]
 

@@ -12,7 +12,7 @@ from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.presets import CayleyString, CirculantString, Rope, RopeMixed
 from stringline.encoders.positions.rotary import NoEncoding, Rotary
 from stringline.encoders.positions.space_time import SpaceTime, with_time
-from stringline.encoders.vit import VisionTransformer
+from stringline.encoders.vision.vit import VisionTransformer
 
 SPACE: dict[str, Callable[[], Rotary]] = {
     "cayley": lambda: CayleyString(2, 16, 3, wavelengths=(0.04, 2.0)),

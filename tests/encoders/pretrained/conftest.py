@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from stringline.encoders.positions.presets import CayleyString
-from stringline.encoders.pretrained.places import FilledDepthPlaces
+from stringline.encoders.pretrained.patch_places import FilledDepthPlaces
 from stringline.encoders.pretrained.timm_models import TimmModel, timm_model
 from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTransformer
 

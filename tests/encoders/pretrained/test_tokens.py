@@ -5,15 +5,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from stringline.datasets.contract import Camera
-from stringline.encoders.geometry import View
-from stringline.encoders.positions.coordinates import GridPlaces, MetricPlaces
+from stringline.datasets.contract.contract import Camera
+from stringline.encoders.coordinates.coordinates import GridPlaces, MetricPlaces
+from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.positions.presets import CayleyString
-from stringline.encoders.pretrained.places import FilledDepthPlaces
+from stringline.encoders.pretrained.patch_places import FilledDepthPlaces
 from stringline.encoders.pretrained.timm_models import TimmModel
 from stringline.encoders.pretrained.tokens import PretrainedTokens
 from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTransformer
-from stringline.encoders.vit import VisionTransformer
+from stringline.encoders.vision.vit import VisionTransformer
 
 Make = Callable[[str], TimmModel]
 CAYLEY = partial(CayleyString, wavelengths=(0.1, 2.0))

@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.geometry import View
+from stringline.encoders.coordinates.coordinates import GridPlaces, MetricPlaces
+from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.positions.absolute import LearnedEncoding
-from stringline.encoders.positions.coordinates import GridPlaces, MetricPlaces
 from stringline.encoders.positions.encoding import EncodingRecipe
 from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.presets import CayleyString, CirculantString, RopeMixed
 from stringline.encoders.positions.rotary import NoEncoding, Rotary
 from stringline.encoders.positions.tensor_product import TensorProductString
-from stringline.encoders.pretrained.places import FilledDepthPlaces
+from stringline.encoders.pretrained.patch_places import FilledDepthPlaces
 from stringline.encoders.pretrained.timm_models import TimmModel, timm_model
 from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTransformer
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.training.faces import Asides, Batch
 from stringline.encoders.training.history import History
-from stringline.encoders.training.loop import Trainer
+from stringline.encoders.training.interfaces import Asides, Batch
+from stringline.encoders.training.trainer import Trainer
 
 
 class Line(nn.Module):

@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from stringline.encoders.training.faces import Asides, Batch
-from stringline.encoders.training.loop import Trainer
+from stringline.encoders.training.interfaces import Asides, Batch
 from stringline.encoders.training.process_group import process_group
+from stringline.encoders.training.trainer import Trainer
 
 
 class Line(nn.Module):

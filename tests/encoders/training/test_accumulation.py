@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from tests.encoders.training import parallel_training
 from torch import Tensor, nn
 
-from stringline.encoders.training.faces import Asides, Batch
-from stringline.encoders.training.gradients import split
 from stringline.encoders.training.history import History
-from stringline.encoders.training.loop import Trainer
+from stringline.encoders.training.interfaces import Asides, Batch
+from stringline.encoders.training.optimisation import split
+from stringline.encoders.training.trainer import Trainer
 
 SOURCE = Path(__file__).parents[3] / ".src"
 SCRIPT = Path(parallel_training.__file__)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from stringline.encoders.torchvision_operators import declare_torchvision_operators
-from stringline.encoders.training.average import MovingAverage
+from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.training.optimisation import MovingAverage
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.3, 0.9999])

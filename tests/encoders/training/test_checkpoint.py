@@ -7,8 +7,8 @@ import torch
 import yaml
 from torch import nn
 
+from stringline.datasets.files.replaced_directory import replaced_directory
 from stringline.encoders.training.checkpoint import build, load_description, load_weights, save_checkpoint
-from stringline.encoders.training.replaced_directory import replaced_directory
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -39,11 +39,11 @@ def test_a_failed_write_leaves_the_old_checkpoint(tmp_path: Path) -> None:
     "target",
     [
         "os.system",
-        "stringline.datasets.store.os.remove",
-        "stringline.datasets.names.difflib",
+        "stringline.datasets.store.store.os.remove",
+        "stringline.datasets.contract.arguments.difflib",
         "subprocess.Popen",
         "stringline..x",
-        "stringline.encoders.training.loop.nn.Linear",
+        "stringline.encoders.training.trainer.nn.Linear",
     ],
 )
 def test_foreign_targets_are_refused(target: str) -> None:
@@ -53,11 +53,13 @@ def test_foreign_targets_are_refused(target: str) -> None:
 
 def test_arguments_that_do_not_fit_are_named() -> None:
     with pytest.raises(ValueError, match=r"unexpected keyword argument 'stesp'.*Its arguments: steps, batch_size"):
-        build({"_target_": "stringline.encoders.training.loop.Trainer", "steps": 1, "batch_size": 1, "stesp": 3})
+        build({"_target_": "stringline.encoders.training.trainer.Trainer", "steps": 1, "batch_size": 1, "stesp": 3})
 
 
 def test_nested_configurations_are_built() -> None:
-    built = build({"a": [{"_target_": "stringline.encoders.training.loop.Trainer", "steps": 2, "batch_size": 1}], "b": "text"})
+    built = build(
+        {"a": [{"_target_": "stringline.encoders.training.trainer.Trainer", "steps": 2, "batch_size": 1}], "b": "text"}
+    )
     assert built["a"][0].steps == 2
     assert built["b"] == "text"
 
@@ -91,7 +93,7 @@ def test_a_description_cannot_run_a_command(tmp_path: Path) -> None:
     """Nothing but our own classes is built, wherever in the description it stands."""
     witness = tmp_path / "witness"
     foreign = {"_target_": "os.system", "command": f"touch {witness}"}
-    for configuration in (foreign, {"_target_": "stringline.encoders.training.loop.Trainer", "steps": foreign}, [foreign]):
+    for configuration in (foreign, {"_target_": "stringline.encoders.training.trainer.Trainer", "steps": foreign}, [foreign]):
         with pytest.raises(ValueError, match=r"may only build classes of stringline; it asks for 'os.system'"):
             build(configuration)
     (tmp_path / "checkpoint.yaml").write_text(f"format: 1\nmodel: !!python/object/apply:os.system ['touch {witness}']\n")

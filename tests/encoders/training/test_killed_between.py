@@ -11,11 +11,11 @@ from safetensors.torch import load_file
 from tests.encoders.training.noisy_line import run
 from torch import Tensor, nn
 
-from stringline.encoders.training import run as run_module
+from stringline.encoders.training import trainer as run_module
 from stringline.encoders.training.checkpoint import DESCRIPTION, WEIGHTS, load_description, save_checkpoint
-from stringline.encoders.training.faces import Asides
 from stringline.encoders.training.history import History
-from stringline.encoders.training.progress import save_state
+from stringline.encoders.training.interfaces import Asides
+from stringline.encoders.training.run_state import save_state
 
 # By steps done. The best is 4, which is no step of `save_every`; where there are trials it is 6. Neither is the last.
 LOSSES = {2: 3.0, 3: 2.5, 4: 1.0, 6: 2.0, 7: 1.5}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from websockets.sync.server import Server, ServerConnection, serve
 
-from stringline.datasets.contract import Array
+from stringline.datasets.contract.contract import Array
 from stringline.policies.remote.openpi import OpenpiPolicy
 from stringline.policies.remote.protocol import RemoteError
 

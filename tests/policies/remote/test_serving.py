@@ -18,11 +18,11 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from stringline.datasets.contract import Array, Camera, Contract, Observation
+from stringline.datasets.contract.contract import Array, Camera, Contract, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.chunk import ActionChunk, Policy
-from stringline.policies.commitment import Commitment
-from stringline.policies.execution import Execution
+from stringline.policies.chunks.chunk import ActionChunk, Policy
+from stringline.policies.chunks.prefix import Commitment
+from stringline.policies.execution.execution import Execution
 from stringline.policies.remote.arrays import pack, unpack
 from stringline.policies.remote.client import RemotePolicy
 from stringline.policies.remote.protocol import RemoteError
@@ -339,8 +339,8 @@ def test_the_client_needs_no_torch() -> None:
 
 def test_the_command_serves_the_shipped_checkpoint(tmp_path: Path) -> None:
     """A process of its own, a real policy, and Ctrl-C in the end."""
-    from stringline.policies.load import checkpoint_digest, load_policy
-    from stringline.sim.evaluation import open_world
+    from stringline.policies.checkpoints.load import checkpoint_digest, load_policy
+    from stringline.sim.environment.factory import make_environment
 
     code = "from stringline.policies.serve import main; main()"
     server = subprocess.Popen([sys.executable, "-c", code, "port=0"], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
@@ -350,7 +350,7 @@ def test_the_command_serves_the_shipped_checkpoint(tmp_path: Path) -> None:
         remote, policy = RemotePolicy(address), load_policy("hand_over_banana")
         assert remote.digest == checkpoint_digest("hand_over_banana")
         assert json.dumps(remote.contract.to_dict()) == json.dumps(policy.contract.to_dict())
-        world = open_world("hand_over_banana")
+        world = make_environment("hand_over_banana")
         world.begin(1_000_000)
         seen = world.observe()
         world.close()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from stringline.datasets.embodiments.rigid import pose
+from stringline.datasets.embodiments.transforms import pose
 from stringline.sim.teleop.arm_controls import three_numbers
 from stringline.sim.teleop.poses import (
     angles_of_pose,

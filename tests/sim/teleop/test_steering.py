@@ -5,7 +5,7 @@ import pytest
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
-from stringline.datasets.embodiments.rigid import Matrix, pose
+from stringline.datasets.embodiments.transforms import Matrix, pose
 from stringline.sim.teleop.poses import apart, turned
 from stringline.sim.teleop.steering import ARRIVED, LEASH_M, METRES_PER_RADIAN, Speeds, Steering
 

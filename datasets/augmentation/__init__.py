@@ -1,0 +1,1 @@
+"""Augmentation of training batches: crops, light and depth noise."""

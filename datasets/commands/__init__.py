@@ -1,0 +1,1 @@
+"""The verbs of `stringline-data`: functions that take a configuration."""

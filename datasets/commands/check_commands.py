@@ -1,0 +1,47 @@
+"""`stringline-data verify` and `stringline-data migrate`."""
+
+import sys
+
+from omegaconf import DictConfig
+
+from stringline.datasets.editing.edit import delete
+from stringline.datasets.store.migration import migrate
+from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.transactions import trash_of
+from stringline.datasets.store.verification import describe_leftover, verify_store
+from stringline.datasets.store.versions import FORMAT_VERSION
+
+
+def migrate_store(config: DictConfig) -> None:
+    """Brings a store to the present version of the format."""
+    store = EpisodeStore.open(config.store)
+    rewritten = migrate(store)
+    sys.stdout.write(f"{store.path}: {len(rewritten)} of {len(store)} episodes brought to format version {FORMAT_VERSION}.\n")
+
+
+def verify(config: DictConfig) -> None:
+    """Says what is damaged in a store, and sets it aside where that is asked for.
+
+    Raises:
+        ValueError: Something is.
+    """
+    store = EpisodeStore.open(config.store)
+    damage = verify_store(store)
+    for sentence in (sentence for sentences in damage.values() for sentence in sentences):
+        sys.stdout.write(f"{sentence}\n")
+    for left in store.leftovers():
+        sys.stdout.write(f"{describe_leftover(left)} The next recording clears it away.\n")
+    if damage and config.set_aside:
+        delete(store, list(damage))
+        raise ValueError(f"{len(damage)} damaged episodes moved to {trash_of(store.path)}; {len(store)} whole ones are left.")
+    if damage:
+        advice = f"Set them aside: stringline-data verify store={store.path} set_aside=true"
+        raise ValueError(
+            f"{len(damage)} of {len(store)} episodes in {store.path} are damaged; the others can be used. {advice}"
+        )
+    old = sum(episode.version < FORMAT_VERSION for episode in store.episodes())
+    sys.stdout.write(f"All {len(store)} episodes in {store.path} are as they were written.\n")
+    if old or store.version < FORMAT_VERSION:
+        sys.stdout.write(
+            f"{old} of them are of an older format without checksums of metadata: stringline-data migrate store={store.path}\n"
+        )

@@ -1,0 +1,41 @@
+"""`stringline-data import` and `stringline-data export`."""
+
+import sys
+from pathlib import Path
+
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from stringline.datasets.formats.importing import import_data
+from stringline.datasets.store.store import EpisodeStore
+
+
+def export_store(config: DictConfig) -> None:
+    """Writes the episodes of a store in a foreign format.
+
+    Raises:
+        ValueError: The format cannot hold them, or there is something at the path.
+        NoSpaceError: The disk is full.
+    """
+    store = EpisodeStore.open(config.store)
+    instantiate(config.target, _convert_="all").write(store, Path(config.path))
+    sys.stdout.write(f"{len(store)} episodes exported to {config.path}.\n")
+
+
+def import_foreign(config: DictConfig) -> None:
+    """Takes a foreign data set over into a store and says what became of its episodes.
+
+    Raises:
+        ValueError: Some were left out; the others are in the store.
+    """
+    reader = instantiate(config.format, _convert_="all")
+    path = Path(config.path)
+    if not path.exists():
+        raise ValueError(f"There is no data set at {path}.")
+    outcome = import_data(reader, path, EpisodeStore.create(config.store), task=config.task_name or "")
+    sys.stdout.write(f"{len(outcome.imported)} episodes imported, {outcome.present} were in {config.store} already.\n")
+    for name, reason in outcome.refused.items():
+        sys.stdout.write(f"Left out: {name}: {reason}\n")
+    if outcome.refused:
+        total = len(outcome.imported) + outcome.present + len(outcome.refused)
+        raise ValueError(f"{len(outcome.refused)} of {total} episodes were left out; the others are in {config.store}.")

@@ -1,0 +1,205 @@
+"""What an observation, an action and an episode are: keys, shapes, units and frames. `validation.py` checks them.
+
+Simulation, teleoperation, importers and the hardware bridge all produce these keys, and policies consume them.
+An observation is a flat mapping from key to array, an episode the same with time as the leading axis:
+
+    key                          one observation      an episode          unit, frame
+    rgb/<camera>                 (H, W, 3) uint8      (F, H, W, 3)        sRGB, at the camera's own rate
+    depth/<camera>               (H, W) uint16        (F, H, W)           `depth_unit_m`, along the optical axis; 0 = no return
+    frame/<camera>               -                    (T,) int32          which of the F frames step t saw
+    time/<camera>                () float64           (F,)                s, capture times
+    intrinsics/<camera>          (3, 3) float32       (3, 3)              pixels of the stored resolution
+    T_base_camera/<camera>       (4, 4) float32       (4, 4) or (F, 4, 4) camera (x right, y down, z forward) to base
+    joints/position              (J,) float32         (T, J)              rad; grippers 0 (closed) to 1 (open)
+    joints/velocity              (J,) float32         (T, J)              rad/s; grippers 1/s
+    joints/effort                (J,) float32         (T, J)              Nm; grippers N
+    T_base_gripper/<arm>         (4, 4) float32       (T, 4, 4)           gripper (TCP) to base
+    action                       -                    (T, A) float32      each dimension described by the contract
+    time                         () float64           (T,)                s, one monotonic clock
+    reward, stage, sim/state     -                    (T, ...)            optional
+    instruction                  (L,) uint8           an attribute        what is asked for, UTF-8; optional
+
+Pixel (0, 0) is the upper left one and its centre lies at (0.5, 0.5). `T_ab` takes coordinates in b to a.
+This module imports without torch and without MuJoCo.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+from numpy.typing import NDArray
+
+from stringline.datasets.contract.arguments import unknown_name
+
+Array = NDArray[Any]
+Observation = Mapping[str, Array]
+EpisodeArrays = Mapping[str, Array]
+
+ActionKind = Literal["joint", "gripper", "position", "rotation"]
+ActionMode = Literal["absolute", "relative"]
+DepthSource = Literal["measured", "simulated", "estimated"]
+
+
+@dataclass(frozen=True)
+class Camera:
+    """One camera of the contract.
+
+    Attributes:
+        name: The part of the key after `rgb/`.
+        height: Rows of the stored pictures.
+        width: Columns of the stored pictures.
+        depth: Where its depth comes from, or None when it has none.
+        depth_unit_m: Metres per count of the stored depth, 0.001 or finer.
+        has_geometry: Whether intrinsics and `T_base_camera` are known.
+        distortion_model: `none`, or the name of the model that `distortion` belongs to.
+        distortion: Coefficients of that model.
+    """
+
+    name: str
+    height: int
+    width: int
+    depth: DepthSource | None = None
+    depth_unit_m: float = 0.001
+    has_geometry: bool = True
+    distortion_model: str = "none"
+    distortion: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuses what no reader could interpret."""
+        if self.height < 1 or self.width < 1:
+            raise ValueError(f"Camera {self.name!r} has size {self.height}x{self.width}; both must be positive.")
+        if self.depth is not None and not 0 < self.depth_unit_m <= 0.001:
+            raise ValueError(
+                f"Camera {self.name!r}: depth_unit_m is {self.depth_unit_m}; allowed: above 0 and at most 0.001 m."
+            )
+
+
+@dataclass(frozen=True)
+class ActionDimension:
+    """One number of an action.
+
+    Attributes:
+        name: Unique, such as `left/waist`.
+        arm: The arm it moves.
+        kind: What it commands.
+        mode: Absolute target, or relative to the measured state.
+        unit: `rad`, `m`, `opening` (gripper, 0 closed to 1 open).
+        frame: `joint`, or the frame that a Cartesian dimension is expressed in.
+    """
+
+    name: str
+    arm: str
+    kind: ActionKind
+    mode: ActionMode = "absolute"
+    unit: str = "rad"
+    frame: str = "joint"
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What every observation and action of a data set, task or robot looks like.
+
+    Attributes:
+        embodiment: Name of the body, such as `aloha`.
+        base_frame: The frame that every `T_base_*` refers to, in words.
+        control_hz: Actions per second.
+        cameras: Cameras in a fixed order.
+        joints: Names of the entries of `joints/*`; empty when the data has no joint state.
+        arms: Names of the arms that have a `T_base_gripper/<arm>`.
+        action: One entry per dimension of `action`.
+    """
+
+    embodiment: str
+    base_frame: str
+    control_hz: float
+    cameras: tuple[Camera, ...]
+    joints: tuple[str, ...]
+    arms: tuple[str, ...]
+    action: tuple[ActionDimension, ...]
+
+    def __post_init__(self) -> None:
+        """Refuses contracts that describe nothing or say one thing twice."""
+        if not self.control_hz > 0:
+            raise ValueError(f"control_hz is {self.control_hz}; it must be positive.")
+        if not self.action:
+            raise ValueError("A contract needs at least one action dimension.")
+        if not self.cameras and not self.joints:
+            raise ValueError("A contract needs at least one camera or a joint state.")
+        for kind, names in (
+            ("camera", [camera.name for camera in self.cameras]),
+            ("joint", list(self.joints)),
+            ("arm", list(self.arms)),
+            ("action dimension", [dimension.name for dimension in self.action]),
+        ):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"The {kind} {twice[0]!r} occurs more than once in the contract.")
+
+    def camera(self, name: str) -> Camera:
+        """Returns the camera of that name.
+
+        Raises:
+            ValueError: It does not exist; the message names the nearest ones.
+        """
+        for camera in self.cameras:
+            if camera.name == name:
+                return camera
+        raise unknown_name("camera", name, [camera.name for camera in self.cameras])
+
+    def with_cameras(self, *cameras: Camera) -> Self:
+        """Returns the same contract over other cameras."""
+        return type(self)(self.embodiment, self.base_frame, self.control_hz, cameras, self.joints, self.arms, self.action)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain lists, strings and numbers, fit for JSON and YAML."""
+        plain = asdict(self)
+        plain["cameras"] = [dict(camera, distortion=list(camera["distortion"])) for camera in plain["cameras"]]
+        return plain | {key: list(plain[key]) for key in ("joints", "arms", "action")}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Self:
+        """Builds the contract that `to_dict` wrote.
+
+        Raises:
+            ValueError: A field is missing or unknown.
+        """
+        try:
+            cameras = tuple(
+                Camera(**{**camera, "distortion": tuple(camera.get("distortion", ()))}) for camera in plain["cameras"]
+            )
+            action = tuple(ActionDimension(**dimension) for dimension in plain["action"])
+            rest = {key: value for key, value in plain.items() if key not in ("cameras", "action")}
+            rest |= {key: tuple(rest[key]) for key in ("joints", "arms")}
+            return cls(cameras=cameras, action=action, **rest)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"This is no contract: {error}.") from error
+
+    def misfits(self, offered: "Contract") -> list[str]:
+        """Says why something that was made for this contract cannot run on what `offered` describes.
+
+        Cameras beyond those asked for are welcome; everything else must agree.
+
+        Returns:
+            One sentence per disagreement, none when it fits.
+        """
+        found = []
+        for field in ("embodiment", "base_frame", "control_hz", "joints", "arms", "action"):
+            asked, got = getattr(self, field), getattr(offered, field)
+            if asked != got:
+                found.append(f"{field}: {_brief(asked)} is asked for, {_brief(got)} is offered.")
+        available = {camera.name: camera for camera in offered.cameras}
+        for camera in self.cameras:
+            if camera.name not in available:
+                found.append(str(unknown_name("camera", camera.name, available)))
+            elif (camera.depth is not None) and available[camera.name].depth is None:
+                found.append(f"camera {camera.name!r}: depth is asked for, none is offered.")
+            elif camera.has_geometry and not available[camera.name].has_geometry:
+                found.append(f"camera {camera.name!r}: its geometry is asked for, none is offered.")
+        return found
+
+
+def _brief(value: object) -> str:
+    if isinstance(value, tuple):
+        names = [getattr(entry, "name", entry) for entry in value]
+        return f"{len(names)} ({', '.join(map(str, names[:4]))}{', ...' if len(names) > 4 else ''})"
+    return repr(value)

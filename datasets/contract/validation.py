@@ -1,0 +1,130 @@
+"""Checks at the border: does this observation, action or episode fit its contract?
+
+Imports without torch and without MuJoCo.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.contract import Array, Camera, Contract, EpisodeArrays, Observation
+
+OPTIONAL_STEP_KEYS = ("reward", "stage", "sim/state")
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """Shape (None: any length) and type of one array."""
+
+    key: str
+    shape: tuple[int | None, ...]
+    dtype: str
+    required: bool = True
+
+
+def _camera_arrays(camera: Camera) -> Iterator[_Expected]:
+    size = (camera.height, camera.width)
+    yield _Expected(f"rgb/{camera.name}", (*size, 3), "uint8")
+    yield _Expected(f"depth/{camera.name}", size, "uint16", required=camera.depth is not None)
+    yield _Expected(f"time/{camera.name}", (), "float64")
+    yield _Expected(f"intrinsics/{camera.name}", (3, 3), "float32", required=camera.has_geometry)
+    yield _Expected(f"T_base_camera/{camera.name}", (4, 4), "float32", required=camera.has_geometry)
+
+
+def _state_arrays(contract: Contract) -> Iterator[_Expected]:
+    joints = (len(contract.joints),)
+    yield _Expected("time", (), "float64")
+    yield _Expected("joints/position", joints, "float32", required=bool(contract.joints))
+    yield _Expected("joints/velocity", joints, "float32", required=False)
+    yield _Expected("joints/effort", joints, "float32", required=False)
+    for arm in contract.arms:
+        yield _Expected(f"T_base_gripper/{arm}", (4, 4), "float32")
+
+
+def validate_observation(observation: Observation, contract: Contract, *, cameras: bool = True) -> None:
+    """Checks one observation against the contract.
+
+    Args:
+        observation: Arrays by key, without a time axis.
+        contract: What they must fit.
+        cameras: False where only the state is looked at.
+
+    Raises:
+        ValueError: A key is missing, or has another shape or type, or is not finite.
+    """
+    expected = list(_state_arrays(contract))
+    if cameras:
+        expected += [entry for camera in contract.cameras for entry in _camera_arrays(camera)]
+    for entry in expected:
+        if entry.key in observation:
+            _check(entry.key, observation[entry.key], entry.shape, entry.dtype)
+        elif entry.required:
+            raise unknown_name("observation key", entry.key, observation)
+
+
+def validate_action(action: Array, contract: Contract) -> None:
+    """Checks one action or a sequence of them, (..., A), against the contract.
+
+    Raises:
+        ValueError: The last axis has another length, or a value is not finite.
+    """
+    if action.ndim < 1 or action.shape[-1] != len(contract.action):
+        raise ValueError(f"An action has {len(contract.action)} dimensions (last axis); got shape {action.shape}.")
+    if not np.isfinite(action).all():
+        bad = contract.action[int(np.argwhere(~np.isfinite(action))[0][-1])].name
+        raise ValueError(f"The action is not finite at {bad!r}.")
+
+
+def validate_episode(arrays: EpisodeArrays, contract: Contract) -> None:
+    """Checks a whole episode against the contract.
+
+    Raises:
+        ValueError: With the key, what was got and what is allowed.
+    """
+    if "time" not in arrays or arrays["time"].ndim != 1 or not len(arrays["time"]):
+        raise ValueError("An episode needs `time` of shape (T,) with at least one step.")
+    steps = len(arrays["time"])
+    for entry in _state_arrays(contract):
+        _check_series(arrays, entry, (steps,))
+    _check_series(arrays, _Expected("action", (len(contract.action),), "float32"), (steps,))
+    for camera in contract.cameras:
+        _validate_camera_series(arrays, camera, steps)
+    for key in OPTIONAL_STEP_KEYS:
+        if key in arrays and len(arrays[key]) != steps:
+            raise ValueError(f"{key} has {len(arrays[key])} steps, time has {steps}.")
+    if (np.diff(arrays["time"]) <= 0).any():
+        raise ValueError(f"time does not grow at step {int(np.argmax(np.diff(arrays['time']) <= 0)) + 1}.")
+
+
+def _validate_camera_series(arrays: EpisodeArrays, camera: Camera, steps: int) -> None:
+    frames = len(arrays.get(f"rgb/{camera.name}", ()))
+    if not frames:
+        raise unknown_name("episode key", f"rgb/{camera.name}", arrays)
+    for entry in _camera_arrays(camera):
+        fixed = entry.key.startswith("intrinsics/") or (
+            entry.key.startswith("T_base_camera/") and entry.key in arrays and arrays[entry.key].ndim == 2
+        )
+        _check_series(arrays, entry, () if fixed else (frames,))
+    key = f"frame/{camera.name}"
+    _check_series(arrays, _Expected(key, (), "int32"), (steps,))
+    if arrays[key].min() < 0 or arrays[key].max() >= frames:
+        raise ValueError(f"{key} points at frames {arrays[key].min()} to {arrays[key].max()}; there are {frames}.")
+
+
+def _check_series(arrays: EpisodeArrays, entry: _Expected, leading: tuple[int, ...]) -> None:
+    if entry.key in arrays:
+        _check(entry.key, arrays[entry.key], (*leading, *entry.shape), entry.dtype)
+    elif entry.required:
+        raise unknown_name("episode key", entry.key, arrays)
+
+
+def _check(key: str, array: Array, shape: tuple[int | None, ...], dtype: str) -> None:
+    if array.dtype != np.dtype(dtype):
+        raise ValueError(f"{key} has type {array.dtype}; allowed: {dtype}.")
+    if len(array.shape) != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True)):
+        raise ValueError(f"{key} has shape {tuple(array.shape)}; allowed: {shape}.")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        where = tuple(int(index) for index in np.argwhere(~np.isfinite(array))[0])
+        raise ValueError(f"{key} is not finite at index {where}.")

@@ -1,0 +1,1 @@
+"""Editing: changes to a store, and new stores made from others."""

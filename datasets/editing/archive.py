@@ -1,0 +1,189 @@
+"""Archives: compressed copies of a store for keeping, on a disk or in object storage, and their way back.
+
+An archive is a folder of files `<episode>.zarr.zip`, one per episode (`packing.py`). Each appears when it is complete: on a
+disk by renaming, in object storage because an upload does. So both directions go on where they were stopped.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+import fsspec
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from stringline.datasets.editing.packing import open_packed, pack, packed_attributes, packed_size, unpack
+from stringline.datasets.files.atomic import NoSpaceError, explained_full_disk, require_space, sync
+from stringline.datasets.files.lock import exclusive
+from stringline.datasets.store.episode_pool import for_each_episode
+from stringline.datasets.store.episode_writer import EpisodeWriter
+from stringline.datasets.store.store import EpisodeStore
+
+logger = logging.getLogger(__name__)
+
+SUFFIX = ".zarr.zip"
+_FETCHED = ".fetch-"
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A folder that fsspec can reach.
+
+    Attributes:
+        url: As the user wrote it, such as `s3://bucket/bananas`, or a path.
+        files: Its file system.
+        path: The folder within it.
+    """
+
+    url: str
+    files: fsspec.AbstractFileSystem = field(repr=False)
+    path: str
+
+    @classmethod
+    def at(cls, url: str) -> "Remote":
+        """Resolves an address.
+
+        Raises:
+            ValueError: Nothing that is installed can reach it.
+        """
+        try:
+            files, path = url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise ValueError(
+                f'{url} cannot be reached: {error}. For s3:// addresses: pip install "stringline[remote]".'
+            ) from error
+        return cls(url, files, path)
+
+    @property
+    def local(self) -> Path | None:
+        """The folder on this machine's disks, if it is there."""
+        return Path(self.path) if isinstance(self.files, LocalFileSystem) else None
+
+    def sizes(self) -> dict[str, int]:
+        """Returns the bytes of each archived episode by name, in order; none where nothing is."""
+        with _explained(self.url):
+            self.files.invalidate_cache()
+            try:
+                found = self.files.ls(self.path, detail=True)
+            except FileNotFoundError:
+                return {}
+        names = {PurePosixPath(entry["name"]).name: int(entry["size"] or 0) for entry in found if entry["type"] == "file"}
+        return {name.removesuffix(SUFFIX): names[name] for name in sorted(names) if name.endswith(SUFFIX) and name[0] != "."}
+
+    def put(self, file: Path, name: str) -> None:
+        """Stores a complete file; it appears when all of it is there."""
+        with _explained(self.url):
+            self.files.put_file(str(file), f"{self.path}/{name}{SUFFIX}")
+
+    def get(self, name: str, file: Path) -> None:
+        """Fetches a file."""
+        with _explained(self.url), explained_full_disk(file):
+            self.files.get_file(f"{self.path}/{name}{SUFFIX}", str(file))
+
+
+@contextlib.contextmanager
+def _explained(url: str) -> Iterator[None]:
+    """Says which address failed; the libraries below name a bucket at best."""
+    try:
+        yield
+    except NoSpaceError:
+        raise
+    except Exception as error:  # Each protocol has errors of its own, and few of them are OSErrors.
+        raise OSError(f"{url}: {type(error).__name__}: {error}") from error
+
+
+def estimated_size(store: EpisodeStore) -> int:
+    """Returns about how many bytes the archive of a store will take, from its first and its middle episode."""
+    episodes = store.episodes()
+    sample = [episodes[index] for index in sorted({0, len(episodes) // 2})] if episodes else []
+    share = sum(packed_size(episode) for episode in sample) / max(1, sum(episode.nbytes for episode in sample))
+    return round(share * sum(episode.nbytes for episode in episodes))
+
+
+def archive(store: EpisodeStore, url: str, *, workers: int = 2) -> list[str]:
+    """Copies the episodes that an archive lacks into it.
+
+    Args:
+        store: The data.
+        url: A folder, or an address that fsspec knows; it is made where it does not exist.
+        workers: Episodes that are compressed at a time.
+
+    Returns:
+        The episodes that were added.
+
+    Raises:
+        ValueError: An episode is damaged (all others are archived), or nothing can reach the address.
+        OSError: It refuses.
+    """
+    remote = Remote.at(url)
+    if remote.local is not None:
+        remote.local.mkdir(parents=True, exist_ok=True)
+    present = remote.sizes()
+    missing = [name for name in store.names() if name not in present]
+
+    def copy(name: str) -> None:
+        # On a disk the file is written beside its place and renamed; elsewhere it is made here and uploaded.
+        with tempfile.TemporaryDirectory(prefix=".archive-", dir=remote.local) as folder, explained_full_disk(Path(folder)):
+            file = Path(folder) / f"{name}{SUFFIX}"
+            with file.open("wb") as opened:
+                pack(store.episode(name), opened)
+            if remote.local is None:
+                remote.put(file, name)
+                return
+            sync(file)
+            os.replace(file, remote.local / file.name)
+            sync(remote.local)
+
+    for_each_episode(copy, missing, workers, "archive")
+    return missing
+
+
+def expand(url: str, path: Path, *, workers: int = 2) -> EpisodeStore:
+    """Makes a store from an archive, or completes it; episodes that are there are not fetched again.
+
+    Args:
+        url: Of the archive.
+        path: Of the store.
+        workers: Episodes that are fetched at a time.
+
+    Returns:
+        The store, with all episodes of the archive.
+
+    Raises:
+        ValueError: There is no archive, or an episode of it is damaged; the others are there.
+        NoSpaceError: The disk is too full.
+    """
+    remote = Remote.at(url)
+    if not (present := remote.sizes()):
+        raise ValueError(f"There is no archive at {url}: no file there ends in {SUFFIX}.")
+    store = EpisodeStore.create(path)
+    with exclusive(store.path):
+        store.remove_leftovers()
+        for left in store.path.glob(f"{_FETCHED}*"):
+            shutil.rmtree(left)
+        there = set(store.names())
+        missing = [name for name in present if name not in there]
+        require_space(store.path, sum(present[name] for name in missing))
+        for_each_episode(lambda name: _expand_one(remote, name, store.path), missing, workers, "expand")
+    return store
+
+
+def _expand_one(remote: Remote, name: str, root: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=_FETCHED, dir=root) as folder:
+        file = Path(folder) / "episode.zip"
+        if remote.local is None:
+            remote.get(name, file)
+        else:
+            file = remote.local / f"{name}{SUFFIX}"
+        with open_packed(file) as packed:
+            attributes, entries = packed_attributes(packed, name)
+            size = sum(entry.nbytes for entry in entries.values())
+            with EpisodeWriter(root, name, attributes, expected_bytes=size) as writer:
+                for key, array in unpack(packed, name, entries):
+                    writer.put(key, array)
+                writer.commit()

@@ -1,0 +1,188 @@
+"""Changes to the episodes of a store: trim, split, relabel, delete.
+
+No byte of an episode is changed in place. What an edit makes is a new episode; arrays that stay the same are not copied but get
+a second name on the disk. Episodes that are replaced or deleted go to the folder `<store>.trash` (see `journal.py`).
+"""
+
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.contract import Array
+from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
+from stringline.datasets.store.episode_writer import EpisodeWriter
+from stringline.datasets.store.store import EpisodeStore, episode_name
+from stringline.datasets.store.transactions import changing
+
+_OF_CAMERA = ("rgb", "depth", "time", "T_base_camera", "intrinsics")
+
+
+def select(store: EpisodeStore, patterns: Iterable[str]) -> list[str]:
+    """Returns episodes by name; `*` stands for anything.
+
+    Raises:
+        ValueError: A pattern fits no episode.
+    """
+    names, chosen = store.names(), set[str]()
+    for pattern in patterns:
+        found = fnmatch.filter(names, pattern)
+        if not found:
+            raise unknown_name("episode", pattern, names[:20])
+        chosen |= set(found)
+    return [name for name in names if name in chosen]
+
+
+def delete(store: EpisodeStore, names: Sequence[str]) -> None:
+    """Moves episodes to the trash, all at one moment."""
+    with changing(store.path, [], names):
+        pass
+
+
+def trim(store: EpisodeStore, names: Sequence[str], *, from_s: float = 0.0, to_s: float | None = None) -> list[str]:
+    """Replaces episodes by the part of them between two times.
+
+    Args:
+        store: The data.
+        names: The episodes.
+        from_s: Seconds from the beginning of each episode.
+        to_s: Seconds from its beginning, or, where negative, from its end; None keeps the end.
+
+    Returns:
+        The names of the new episodes.
+
+    Raises:
+        ValueError: Nothing is left of an episode, or one is damaged; nothing is changed.
+    """
+    parts = {name: [_steps_between(store.episode(name), from_s, to_s)] for name in names}
+    return _replace_by_parts(store, parts)
+
+
+def split_episode(store: EpisodeStore, name: str, at_s: Sequence[float]) -> list[str]:
+    """Replaces an episode by several, divided at some times.
+
+    Args:
+        store: The data.
+        name: The episode.
+        at_s: Seconds from its beginning, where a new part begins.
+
+    Returns:
+        The names of the new episodes.
+
+    Raises:
+        ValueError: A part would be empty, or the episode is damaged; nothing is changed.
+    """
+    if not at_s:
+        raise ValueError("Say where the episode is to be divided, in seconds from its beginning.")
+    episode = store.episode(name)
+    places = [0.0, *sorted(at_s)]
+    # A part ends just before the next begins.
+    first = [_steps_between(episode, place, None)[0] for place in places]
+    stops = [*first[1:], episode.steps]
+    if any(start >= stop for start, stop in zip(first, stops, strict=True)):
+        raise ValueError(f"Episode {name} lasts {duration_s(episode):.2f} s; divided at {list(at_s)} a part would be empty.")
+    return _replace_by_parts(store, {name: list(zip(first, stops, strict=True))})
+
+
+def relabel(
+    store: EpisodeStore,
+    names: Sequence[str],
+    *,
+    success: bool | None = None,
+    instruction: str | None = None,
+    task: str | None = None,
+    source: str | None = None,
+) -> list[str]:
+    """Replaces what episodes say about themselves; what is None stays.
+
+    Returns:
+        The names of the new episodes.
+
+    Raises:
+        ValueError: Nothing is to be changed.
+    """
+    asked = {"success": success, "instruction": instruction, "task": task, "source": source}
+    labels: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
+    if not labels:
+        raise ValueError(f"Nothing to change: give one of {', '.join(asked)}.")
+    episodes = [store.episode(name) for name in names]
+    # The new name is made first: `changing` needs it, and an unknown label would be refused here.
+    new = [replace(episode.attributes, **labels, extra=_edited(episode, {"relabel": labels})) for episode in episodes]
+    new_names = [episode_name(attributes.task, attributes.seed) for attributes in new]
+    with changing(store.path, new_names, names):
+        for name, attributes, episode in zip(new_names, new, episodes, strict=True):
+            take_over(episode, store.path, name, attributes)
+    return new_names
+
+
+def part_of(episode: StoredEpisode, start: int, stop: int) -> dict[str, Array]:
+    """Returns the arrays of steps `start` to `stop`, that one left out, with the pictures that they saw."""
+    arrays, cameras = episode.arrays, {camera.name for camera in episode.attributes.contract.cameras}
+    frames = {}
+    for camera in cameras:
+        seen = arrays[f"frame/{camera}"][start:stop]
+        frames[camera] = int(seen.min()), int(seen.max()) + 1
+    part: dict[str, Array] = {}
+    for key in arrays:
+        kind, _, name = key.partition("/")
+        array = arrays[key]
+        if kind == "frame" and name in cameras:
+            part[key] = array[start:stop] - np.int32(frames[name][0])
+        elif kind in _OF_CAMERA and name in cameras:
+            fixed = kind == "intrinsics" or (kind == "T_base_camera" and array.ndim == 2)
+            part[key] = array if fixed else array[slice(*frames[name])]
+        else:
+            part[key] = array[start:stop] if array.ndim and len(array) == episode.steps else array
+    return part
+
+
+def duration_s(episode: StoredEpisode) -> float:
+    """Returns the seconds from the first step to the last."""
+    time = episode.arrays["time"]
+    return float(time[-1] - time[0])
+
+
+def _steps_between(episode: StoredEpisode, from_s: float, to_s: float | None) -> tuple[int, int]:
+    time = episode.arrays["time"] - episode.arrays["time"][0]
+    end = time[-1] if to_s is None else to_s if to_s >= 0 else time[-1] + to_s
+    # Half a microsecond of grace: 0.3 s should include the step that a clock calls 0.30000000000000004.
+    start, stop = np.searchsorted(time, [from_s - 5e-7, end + 5e-7])
+    if from_s < 0 or start >= stop:
+        raise ValueError(f"Episode {episode.name} lasts {time[-1]:.2f} s; nothing is left from {from_s} s to {end:.2f} s.")
+    return int(start), int(stop)
+
+
+def _replace_by_parts(store: EpisodeStore, parts: Mapping[str, Sequence[tuple[int, int]]]) -> list[str]:
+    episodes = {name: store.episode(name) for name in parts}
+    for episode in episodes.values():
+        episode.require_whole()
+    jobs = [(episodes[name], steps) for name, ranges in parts.items() for steps in ranges]
+    new_names = [episode_name(episode.attributes.task, episode.attributes.seed) for episode, _ in jobs]
+    with changing(store.path, new_names, list(parts)):
+        for name, (episode, steps) in zip(new_names, jobs, strict=True):
+            attributes = replace(episode.attributes, extra=_edited(episode, {"steps": list(steps)}))
+            arrays = part_of(episode, *steps)
+            with EpisodeWriter(
+                store.path, name, attributes, expected_bytes=sum(array.nbytes for array in arrays.values())
+            ) as writer:
+                for key, array in arrays.items():
+                    writer.put(key, array)
+                writer.commit()
+    return new_names
+
+
+def _edited(episode: StoredEpisode, what: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an episode's `extra` with a note of where it came from."""
+    extra = dict(episode.attributes.extra)
+    return extra | {"edits": [*extra.get("edits", []), {"of": episode.name, **what}]}
+
+
+def take_over(episode: StoredEpisode, root: Path, name: str, attributes: EpisodeAttributes) -> None:
+    """Gives an episode a second place, in the store at `root`, with what is said there about it."""
+    with EpisodeWriter(root, name, attributes) as writer:
+        writer.take_over(episode, episode.entries)
+        writer.commit()

@@ -1,0 +1,1 @@
+"""Files: atomic writes, locks, checksums and directories that are replaced as a whole."""

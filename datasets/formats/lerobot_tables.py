@@ -1,0 +1,261 @@
+"""The tables of a LeRobotDataset: its features, the location of each episode, and its statistics."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.contract import Array, Camera, DepthSource
+from stringline.datasets.formats import parquet
+from stringline.datasets.formats.foreign import ForeignDataError
+from stringline.datasets.loading.statistics import KeyStatistics, statistics_of
+
+SUPPORTED = "v2.0, v2.1 and v3.0"
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where one episode lies.
+
+    Attributes:
+        number: Its `episode_index`.
+        length: How many rows it has.
+        tasks: What was asked for.
+        data: Its parquet file.
+        videos: For each video feature the file, and where in it the episode begins, in s.
+    """
+
+    number: int
+    length: int
+    tasks: tuple[str, ...]
+    data: Path
+    videos: Mapping[str, tuple[Path, float]]
+
+
+def read_info(root: Path) -> dict[str, Any]:
+    """Reads `meta/info.json`.
+
+    Raises:
+        ValueError: It is missing or damaged, or the version is not supported.
+    """
+    try:
+        info: dict[str, Any] = json.loads((root / "meta" / "info.json").read_bytes())
+        version, _ = str(info["codebase_version"]), (info["features"], info["fps"], info["data_path"])
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ValueError(f"{root} is no LeRobotDataset: it has no meta/info.json.") from error
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{root}/meta/info.json is damaged: {error!r}.") from error
+    if not version.startswith(("v2.", "v3.")):
+        raise ValueError(f"{root} is a LeRobotDataset {version}; allowed: {SUPPORTED}.")
+    return info
+
+
+def locations(root: Path, info: Mapping[str, Any]) -> Iterator[Location]:
+    """Yields all episodes in order.
+
+    Raises:
+        ForeignDataError: The list of episodes is damaged.
+    """
+    videos = [key for key, feature in info["features"].items() if feature["dtype"] == "video"]
+    return (_v3 if str(info["codebase_version"]).startswith("v3") else _v2)(root, info, videos)
+
+
+def _v2(root: Path, info: Mapping[str, Any], videos: list[str]) -> Iterator[Location]:
+    for line, text in enumerate(_lines(root / "meta" / "episodes.jsonl"), 1):
+        try:
+            entry = json.loads(text)
+            number, length, tasks = int(entry["episode_index"]), int(entry["length"]), tuple(entry.get("tasks", ()))
+        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+            raise ForeignDataError(f"meta/episodes.jsonl is damaged in line {line}: {error!r}.") from error
+        place = {"episode_index": number, "episode_chunk": number // int(info.get("chunks_size", 1000))}
+        files = {key: (root / info["video_path"].format(video_key=key, **place), 0.0) for key in videos}
+        yield Location(number, length, tasks, root / info["data_path"].format(**place), files)
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        return [line for line in path.read_bytes().splitlines() if line.strip()]
+    except FileNotFoundError as error:
+        raise ForeignDataError(f"There is no {path.name} in {path.parent}.") from error
+
+
+def _v3(root: Path, info: Mapping[str, Any], videos: list[str]) -> Iterator[Location]:
+    files = sorted((root / "meta" / "episodes").glob("*/*.parquet"))
+    if not files:
+        raise ForeignDataError(f"There is no list of episodes in {root / 'meta' / 'episodes'}.")
+    columns = ["episode_index", "length", "tasks", "data/chunk_index", "data/file_index"]
+    columns += [f"videos/{key}/{field}" for key in videos for field in ("chunk_index", "file_index", "from_timestamp")]
+    for file in files:
+        for row in parquet.table(file, columns).to_pylist():
+            yield Location(
+                row["episode_index"],
+                row["length"],
+                tuple(row["tasks"] or ()),
+                root / info["data_path"].format(chunk_index=row["data/chunk_index"], file_index=row["data/file_index"]),
+                {key: _video(root, info, key, row) for key in videos},
+            )
+
+
+def _video(root: Path, info: Mapping[str, Any], key: str, row: Mapping[str, Any]) -> tuple[Path, float]:
+    chunk, file, start = (row[f"videos/{key}/{field}"] for field in ("chunk_index", "file_index", "from_timestamp"))
+    return root / info["video_path"].format(video_key=key, chunk_index=chunk, file_index=file), float(start)
+
+
+Features = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class PictureFeature:
+    """A feature that holds pictures.
+
+    Attributes:
+        key: Of the feature.
+        video: Whether they are frames of a video, else single pictures in the parquet file.
+        height: Rows.
+        width: Columns.
+        depth: Whether they are depth.
+        info: What `info.json` says of the video.
+    """
+
+    key: str
+    video: bool
+    height: int
+    width: int
+    depth: bool
+    info: Mapping[str, Any]
+
+    @property
+    def short(self) -> str:
+        """Its name without the prefix that all have."""
+        return self.key.removeprefix("observation.images.").removeprefix("observation.")
+
+
+@dataclass(frozen=True)
+class FeatureCamera:
+    """A camera of the contract and the features that feed it."""
+
+    camera: Camera
+    colour: PictureFeature
+    depth: PictureFeature | None
+
+
+def picture_features(features: Features) -> Iterator[PictureFeature]:
+    """Yields the features that hold pictures.
+
+    Raises:
+        ValueError: One has a shape that no picture has.
+    """
+    for key, feature in features.items():
+        if feature["dtype"] not in ("video", "image"):
+            continue
+        shape, names = list(feature["shape"]), feature.get("names") or ()
+        if len(shape) != 3:
+            raise ValueError(f"The feature {key!r} holds pictures of shape {shape}; allowed: (H, W, C).")
+        first = names[0] in ("channel", "channels") if names else shape[0] in (1, 3)
+        height, width, channels = (*shape[1:], shape[0]) if first else shape
+        info = feature.get("info") or feature.get("video_info") or {}
+        is_depth = bool(info.get("is_depth_map", info.get("video.is_depth_map", False))) or channels == 1
+        yield PictureFeature(key, feature["dtype"] == "video", height, width, is_depth, info)
+
+
+def cameras_of(
+    features: Features, chosen: Mapping[str, str] | None, depth: Mapping[str, str] | None, source: DepthSource
+) -> list[FeatureCamera]:
+    """Returns the cameras of a data set.
+
+    Args:
+        features: Of `info.json`.
+        chosen: Features to take, whole or without `observation.images.`, each with the camera's name; None takes all.
+        depth: The feature of a camera's depth by the feature of its colours; None pairs `<name>_depth` with `<name>`.
+        source: Where depth comes from.
+
+    Raises:
+        ValueError: A feature does not exist, or depth belongs to no camera.
+    """
+    pictures = list(picture_features(features))
+    by_name = {name: feature for feature in pictures for name in (feature.key, feature.short)}
+    for name in (*(chosen or ()), *(depth or ()), *(depth or {}).values()):
+        if name not in by_name:
+            raise unknown_name("feature with pictures", name, [feature.key for feature in pictures])
+    wanted = chosen or {feature.short: feature.short for feature in pictures if not feature.depth}
+    named = {by_name[name].key: behind for name, behind in (depth or {}).items()}
+    found = []
+    for name, new in wanted.items():
+        colour = by_name[name]
+        paired = named.get(colour.key, f"{colour.short}_depth")
+        behind = by_name.get(paired)
+        if behind is not None and (behind.height, behind.width) != (colour.height, colour.width):
+            raise ValueError(f"{behind.key} and {colour.key} differ in size; a camera has one.")
+        camera = Camera(new, colour.height, colour.width, source if behind else None, has_geometry=False)
+        found.append(FeatureCamera(camera, colour, behind))
+    used = {entry.depth.key for entry in found if entry.depth}
+    lost = [feature.key for feature in pictures if feature.depth and feature.key not in used]
+    if chosen is None and lost:
+        raise ValueError(f"The depth of {lost[0]!r} belongs to no camera; name it, format.depth={{COLOUR: {lost[0]}}}.")
+    return found
+
+
+def names_of(features: Features, key: str) -> list[str]:
+    """Returns what the numbers of a vector are called, `<key>_<place>` where the data set does not say.
+
+    Raises:
+        ForeignDataError: There is no such feature.
+    """
+    if key not in features:
+        raise ForeignDataError(str(unknown_name("feature", key, features)))
+    width = int(features[key]["shape"][0])
+    names = features[key].get("names")
+    while isinstance(names, Mapping):  # As in {"motors": [...]}.
+        names = next(iter(names.values()), None)
+    if not isinstance(names, list) or len(names) != width:
+        return [f"{key}_{place}" for place in range(width)]
+    return [str(name) for name in names]
+
+
+LARGEST_SAMPLE = 100  # Pictures of an episode that are looked at.
+LONGEST_SIDE = 64  # Rows and columns of a picture that are looked at.
+QUANTILE_NAMES = ("q01", "q10", "q50", "q90", "q99")
+
+
+def of_numbers(parts: list[Array]) -> dict[str, Any]:
+    """Returns the statistics of series (T, D) or (T,), over all parts, as lists of D numbers."""
+    found = statistics_of(lambda: (part.reshape(len(part), -1) for part in parts))
+    return _plain(found, found.count, lambda values: values.tolist())
+
+
+def of_pictures(parts: list[Array], scale: float) -> dict[str, Any]:
+    """Returns the statistics of pictures (T, H, W) or (T, H, W, C) over a sample of their pixels.
+
+    Args:
+        parts: Of each episode; they may be mapped.
+        scale: What values are multiplied by: 1/255 for colours, as LeRobot has it.
+
+    Returns:
+        Lists of C lists of one list of one number, as LeRobot shapes them; the count is that of the pictures looked at.
+    """
+    channels = parts[0].shape[3] if parts[0].ndim == 4 else 1
+    found = statistics_of(partial(_pixels, parts, channels, scale))
+    looked = sum(len(part[:: _every(len(part), LARGEST_SAMPLE)]) for part in parts)
+    return _plain(found, looked, lambda values: values.reshape(-1, 1, 1).tolist())
+
+
+def _pixels(parts: list[Array], channels: int, scale: float) -> Iterator[Array]:
+    for part in parts:
+        rows, columns = (_every(length, LONGEST_SIDE) for length in part.shape[1:3])
+        for picture in part[:: _every(len(part), LARGEST_SAMPLE)]:
+            yield picture[::rows, ::columns].reshape(-1, channels) * scale
+
+
+def _every(length: int, most: int) -> int:
+    return -(-length // most)
+
+
+def _plain(found: KeyStatistics, count: int, shaped: Any) -> dict[str, Any]:
+    values: Mapping[str, Array] = {"min": found.min, "max": found.max, "mean": found.mean, "std": found.std}
+    values = {**values, **dict(zip(QUANTILE_NAMES, found.quantiles, strict=True))}
+    return {**{name: shaped(np.asarray(value)) for name, value in values.items()}, "count": [count]}

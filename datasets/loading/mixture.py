@@ -1,0 +1,246 @@
+"""Several stores as one: each with its share of the draws, and with the cameras that it has, in slots common to all."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.contract import Camera, Contract
+from stringline.datasets.loading.windows import Batch, Windows
+from stringline.datasets.store.store import EpisodeStore
+
+Array = NDArray[Any]
+_MATRICES = {"intrinsics": 3, "T_base_camera": 4}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A store of a mixture.
+
+    Attributes:
+        path: Where it lies.
+        weight: Its share of the draws, relative to those of the others; above 0.
+        cameras: Slot by slot, the camera of this store that fills it; empty: each camera fills the slot of its own name.
+    """
+
+    path: Path
+    weight: float = 1.0
+    cameras: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuses weights that mean nothing and cameras that are used twice.
+
+        Raises:
+            ValueError: The message names the store.
+        """
+        if not (self.weight > 0 and np.isfinite(self.weight)):
+            raise ValueError(f"The weight of {self.path} is {self.weight}; it must be positive and finite.")
+        if len(set(self.cameras.values())) < len(self.cameras):
+            raise ValueError(f"A camera of {self.path} fills two slots: {dict(self.cameras)}.")
+
+    def slots(self, contract: Contract) -> dict[str, str]:
+        """Returns the camera of each slot.
+
+        Raises:
+            ValueError: The store has no such camera.
+        """
+        names = [camera.name for camera in contract.cameras]
+        for name in self.cameras.values():
+            if name not in names:
+                raise ValueError(f"{self.path}: {unknown_name('camera', name, names)}")
+        return dict(self.cameras) or {name: name for name in names}
+
+
+def mixed_contract(sources: Sequence[Source], contracts: Sequence[Contract]) -> Contract:
+    """Returns the contract of a mixture: a camera for each slot of any store, in the order in which they come up.
+
+    A slot has depth and geometry if a store fills it with a camera that has.
+
+    Args:
+        sources: The stores.
+        contracts: Of each of them.
+
+    Raises:
+        ValueError: Two stores differ in body, joints, actions or rate, or in the size or depth unit of a slot's pictures. The
+            message names both.
+    """
+    slots: dict[str, tuple[Camera, Source]] = {}
+    first = contracts[0]
+    for source, contract in zip(sources, contracts, strict=True):
+        if why := first.with_cameras(*contract.cameras).misfits(contract):
+            raise ValueError(f"{sources[0].path} and {source.path} cannot be mixed. {' '.join(why)}")
+        for slot, name in source.slots(contract).items():
+            camera = replace(contract.camera(name), name=slot)
+            known, owner = slots.get(slot, (camera, source))
+            slots[slot] = (_common(known, camera, f"{owner.path} and {source.path}"), owner)
+    return first.with_cameras(*(camera for camera, _ in slots.values()))
+
+
+class MixedWindows:
+    """Windows of several stores, with the face of `Windows`.
+
+    An example has the keys of all slots, and `present/<slot>` bool for each. Where its store does not fill a slot the picture
+    is zero, depth says that nothing returned, intrinsics and `T_base_camera` are identities, and the picture's time is that of
+    the window. State that not every store has is left out.
+
+    Attributes:
+        contract: See `mixed_contract`, restricted to the chosen slots.
+        chunk: Number of actions in a window.
+        episode: (N,) index into `names` of each window.
+        step: (N,) step within the episode of each window.
+        names: The episodes of all stores, one store after the other.
+        source: (N,) number of the store of each window.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        stores: Sequence[EpisodeStore],
+        *,
+        chunk: int = 48,
+        cameras: Sequence[str] | None = None,
+        names: Sequence[Sequence[str]] | None = None,
+        every_step: bool = False,
+        past: Sequence[int] = (),
+        past_pictures: bool = True,
+    ) -> None:
+        """Reads everything but the pictures.
+
+        Args:
+            sources: What each store brings, at least one.
+            stores: The same, opened.
+            chunk: Number of actions in a window.
+            cameras: Names of the slots to read, by default all.
+            names: Episodes of each store to use, by default all.
+            every_step: See `Windows`.
+            past: See `Windows`.
+            past_pictures: See `Windows`.
+
+        Raises:
+            ValueError: There is no store, they cannot be mixed, a slot does not exist, or a store fills none of the chosen.
+        """
+        if not sources:
+            raise ValueError("A mixture needs at least one store.")
+        chosen = [None] * len(stores) if names is None else names
+        contracts = [_contract(store, episodes) for store, episodes in zip(stores, chosen, strict=True)]
+        mixed = mixed_contract(sources, contracts)
+        slots = [camera.name for camera in mixed.cameras] if cameras is None else list(cameras)
+        self.contract = mixed.with_cameras(*(mixed.camera(slot) for slot in slots))
+        self.chunk = chunk
+        self._cameras, self._parts = [], []
+        for source, store, contract, episodes in zip(sources, stores, contracts, chosen, strict=True):
+            filled = {slot: name for slot, name in source.slots(contract).items() if slot in slots}
+            if slots and not filled:
+                raise ValueError(f"{source.path} fills none of the slots {slots}; it has {source.slots(contract)}.")
+            self._cameras.append({name: slot for slot, name in filled.items()})
+            self._parts.append(
+                Windows(
+                    store,
+                    chunk=chunk,
+                    cameras=list(filled.values()),
+                    names=episodes,
+                    every_step=every_step,
+                    past=past,
+                    past_pictures=past_pictures,
+                )
+            )
+        self._weights = np.array([source.weight for source in sources])
+        self.names = tuple(name for part in self._parts for name in part.names)
+        self.past = self._parts[0].past
+        self._seen_at = [("", ())] + ([("past/", (len(self.past),))] if self.past and past_pictures else [])
+        self._first = np.cumsum([0, *(len(part) for part in self._parts)])
+        earlier = np.cumsum([0, *(len(part.names) for part in self._parts)])
+        self.source = np.repeat(np.arange(len(sources)), np.diff(self._first))
+        self.step = np.concatenate([part.step for part in self._parts])
+        self.episode = np.concatenate([part.episode + before for part, before in zip(self._parts, earlier, strict=False)])
+        samples = [self._read(number, self._first[number : number + 1]) for number in range(len(self._parts))]
+        self._keys = [key for key in samples[0] if all(key in sample for sample in samples)]
+
+    def __len__(self) -> int:
+        """Returns the number of windows."""
+        return len(self.step)
+
+    def balanced(self, weights: ArrayLike) -> NDArray[np.float64]:
+        """Returns weights (N,) of windows, scaled so that those of each store add up to the weight of the store."""
+        given = np.asarray(weights, np.float64)
+        totals = np.bincount(self.source, given, len(self._parts))
+        return np.asarray(given * (self._weights / totals)[self.source])
+
+    def batch(self, indices: ArrayLike) -> Batch:
+        """Reads windows; see `Windows.batch`.
+
+        Raises:
+            IndexError: There is no such window.
+        """
+        chosen = np.asarray(indices, np.int64)
+        if chosen.ndim != 1 or (chosen.size and not 0 <= chosen.min() <= chosen.max() < len(self)):
+            raise IndexError(f"There are windows 0 to {len(self) - 1}; asked for {chosen}.")
+        rows = [np.flatnonzero(self.source[chosen] == number) for number in range(len(self._parts))]
+        read = [(each, self._read(number, chosen[each])) for number, each in enumerate(rows) if len(each)]
+        batch = {}
+        for key in self._keys if read else ():
+            example = read[0][1][key]
+            batch[key] = np.empty((len(chosen), *example.shape[1:]), example.dtype)
+            for each, part in read:
+                batch[key][each] = part[key]
+        batch["episode"] = self.episode[chosen]
+        return batch
+
+    def _read(self, number: int, chosen: Array) -> Batch:
+        """Reads windows of one store, with the keys of all slots."""
+        part, slot_of = self._parts[number], self._cameras[number]
+        batch = {_renamed(key, slot_of): value for key, value in part.batch(chosen - self._first[number]).items()}
+        for camera in self.contract.cameras:
+            batch[f"present/{camera.name}"] = np.full(len(chosen), camera.name in slot_of.values())
+            for prefix, times in self._seen_at:
+                nothing = _nothing(camera, prefix, (len(chosen), *times), batch[f"{prefix}time"])
+                batch |= {key: value for key, value in nothing.items() if key not in batch}
+        return batch
+
+
+def _contract(store: EpisodeStore, names: Sequence[str] | None) -> Contract:
+    known = store.names() if names is None else names
+    if not known:
+        raise ValueError(f"There are no episodes to train from in {store.path}. Record some with stringline-collect.")
+    return store.episode(known[0]).attributes.contract
+
+
+def _common(known: Camera, camera: Camera, where: str) -> Camera:
+    """Returns a camera with what either of two has."""
+    sizes = [(one.height, one.width) for one in (known, camera)]
+    if sizes[0] != sizes[1]:
+        got = " and ".join(f"{height}x{width}" for height, width in sizes)
+        raise ValueError(
+            f"{where} fill slot {camera.name!r} with {got} pixels; make copies of one size by stringline-data cache."
+        )
+    for field_name in ("distortion_model", "distortion", "depth_unit_m"):
+        one, other = getattr(known, field_name), getattr(camera, field_name)
+        matters = known.depth is not None and camera.depth is not None if field_name == "depth_unit_m" else True
+        if matters and one != other:
+            raise ValueError(f"{where} fill slot {camera.name!r} with cameras whose {field_name} differs: {one} and {other}.")
+    with_depth = known if known.depth is not None or camera.depth is None else camera
+    return replace(with_depth, has_geometry=known.has_geometry or camera.has_geometry)
+
+
+def _renamed(key: str, slot_of: Mapping[str, str]) -> str:
+    """Returns a key of the contract with the camera's slot in place of its name."""
+    prefix = "past/" if key.startswith("past/") else ""
+    kind, _, name = key.removeprefix(prefix).partition("/")
+    if kind in ("rgb", "depth", "intrinsics", "T_base_camera", "time") and name in slot_of:
+        return f"{prefix}{kind}/{slot_of[name]}"
+    return key
+
+
+def _nothing(camera: Camera, prefix: str, shape: tuple[int, ...], time: Array) -> Batch:
+    """Returns what stands for a camera that is not there, or for depth and geometry that it lacks."""
+    size = (camera.height, camera.width)
+    found: Batch = {"rgb": np.zeros((*shape, *size, 3), np.uint8), "time": time}
+    if camera.depth is not None:
+        found["depth"] = np.zeros((*shape, *size), np.uint16)
+    if camera.has_geometry:
+        found |= {kind: np.broadcast_to(np.eye(n, dtype=np.float32), (*shape, n, n)) for kind, n in _MATRICES.items()}
+    return {f"{prefix}{kind}/{camera.name}": value for kind, value in found.items()}

@@ -1,0 +1,63 @@
+"""A bounded set of arrays mapped into memory, the longest unused one given up first."""
+
+import resource
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from stringline.datasets.store.episode import StoredEpisode
+
+Array = NDArray[Any]
+FILES_FOR_OTHERS = 256
+
+
+class MapCache:
+    """Maps arrays of many episodes and keeps the most recently used ones; safe to use from several threads.
+
+    Every map holds one open file. Where the soft limit of the process on open files is below the capacity, it is raised as far
+    as the hard limit allows, and the capacity follows it.
+    """
+
+    def __init__(self, episodes: Sequence[StoredEpisode], capacity: int = 4096) -> None:
+        """Maps nothing yet.
+
+        Args:
+            episodes: What `array` indexes.
+            capacity: How many maps are kept at most.
+        """
+        self._episodes = episodes
+        self.capacity = max(1, min(capacity, _allowed_files(capacity)))
+        self._maps: OrderedDict[tuple[int, str], Array] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """Returns how many maps are held."""
+        return len(self._maps)
+
+    def array(self, episode: int, key: str) -> Array:
+        """Returns an array of an episode, mapped before or now.
+
+        Raises:
+            KeyError: The episode has no such array.
+            ValueError: Its file is damaged.
+        """
+        with self._lock:
+            if (found := self._maps.get((episode, key))) is not None:
+                self._maps.move_to_end((episode, key))
+                return found
+            mapped = self._maps[episode, key] = self._episodes[episode].arrays[key]
+            if len(self._maps) > self.capacity:
+                self._maps.popitem(last=False)
+            return mapped
+
+
+def _allowed_files(wanted: int) -> int:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    if soft != unlimited and soft < wanted + FILES_FOR_OTHERS:
+        soft = wanted + FILES_FOR_OTHERS if hard == unlimited else min(hard, wanted + FILES_FOR_OTHERS)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return wanted if soft == unlimited else soft - FILES_FOR_OTHERS

@@ -1,0 +1,189 @@
+"""Where the pixels of an episode's depth stand: the cloud of one camera, and that of all cameras in the robot's base frame.
+
+Everything here is numpy, in float64; `encoders/coordinates/geometry.py` does the same for batches of patches in torch.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.datasets.contract.contract import Array, Camera, Contract
+from stringline.datasets.store.episode import StoredEpisode
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Points with colours.
+
+    Attributes:
+        points: (N, 3) metres, in the base frame unless said otherwise.
+        colours: (N, 3) uint8, sRGB.
+    """
+
+    points: Floats
+    colours: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        """Returns the number of points."""
+        return len(self.points)
+
+
+@dataclass(frozen=True)
+class DepthView:
+    """What one camera saw at one step.
+
+    Attributes:
+        camera: Its description.
+        depth: (H, W) uint16, in its `depth_unit_m` along the optical axis; 0 = no return.
+        colours: (H, W, 3) uint8.
+        intrinsics: (3, 3) pixels; pixel (0, 0) has its centre at (0.5, 0.5).
+        T_base_camera: (4, 4) camera (x right, y down, z forward) to base, metres.
+    """
+
+    camera: Camera
+    depth: Array
+    colours: Array
+    intrinsics: Floats
+    T_base_camera: Floats
+
+    @property
+    def metres(self) -> Floats:
+        """Depth (H, W) in metres."""
+        return np.asarray(self.depth.astype(np.float64) * self.camera.depth_unit_m)
+
+    def cloud(self) -> Cloud:
+        """Returns the pixels with depth, row by row, in the base frame."""
+        seen = self.depth > 0
+        points = transformed(self.T_base_camera, back_projected(self.metres, self.intrinsics)[seen])
+        return Cloud(points, np.ascontiguousarray(self.colours[seen]))
+
+
+def back_projected(depth_m: Floats, intrinsics: ArrayLike) -> Floats:
+    """Returns the point that each pixel shows (pinhole model), in the camera frame.
+
+    Args:
+        depth_m: (H, W) metres along the optical axis.
+        intrinsics: (3, 3) pixels, without distortion.
+
+    Returns:
+        (H, W, 3) metres; the origin where depth is 0.
+    """
+    height, width = depth_m.shape
+    u, v = np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5)
+    rays = np.stack((u, v, np.ones_like(u)), axis=-1) @ np.linalg.inv(np.asarray(intrinsics, np.float64)).T
+    return np.asarray(rays * depth_m[..., None])
+
+
+def transformed(T_ab: Floats, points: Floats) -> Floats:
+    """Returns points (..., 3) of frame b in frame a."""
+    return np.asarray(points @ T_ab[:3, :3].T + T_ab[:3, 3])
+
+
+def without_cloud(camera: Camera) -> str | None:
+    """Says why a camera gives no cloud, or None when it gives one."""
+    if camera.depth is None:
+        return "it has no depth"
+    if not camera.has_geometry:
+        return "its intrinsics and its place are not known"
+    if camera.distortion_model != "none":
+        return f"its pictures are distorted ({camera.distortion_model!r}); undistort them before they are stored"
+    return None
+
+
+def cloud_cameras(contract: Contract, asked: Iterable[str] | None = None) -> list[str]:
+    """Returns the cameras that give a cloud.
+
+    Args:
+        contract: Of the episode.
+        asked: Which are wanted; None takes all that give one.
+
+    Raises:
+        ValueError: One that is asked for does not exist or gives none, or no camera gives one.
+    """
+    cameras = contract.cameras if asked is None else [contract.camera(name) for name in asked]
+    reasons = {camera.name: without_cloud(camera) for camera in cameras}
+    found = [name for name, reason in reasons.items() if reason is None]
+    if not found or (asked is not None and len(found) < len(reasons)):
+        said = "; ".join(f"camera {name!r}: {reason}" for name, reason in reasons.items() if reason is not None)
+        raise ValueError(f"There is no cloud: {said or 'there is no camera'}.")
+    return found
+
+
+def look(episode: StoredEpisode, camera: str, step: int) -> DepthView:
+    """Returns what a camera saw at a step.
+
+    Args:
+        episode: The episode.
+        camera: One with depth and geometry.
+        step: From 0; negative ones count from the end.
+
+    Raises:
+        ValueError: The camera does not exist or gives no cloud, or the episode has fewer steps.
+    """
+    (name,) = cloud_cameras(episode.attributes.contract, [camera])
+    frame = int(episode.arrays[f"frame/{name}"][valid_step(episode, step)])
+    T = np.asarray(episode.arrays[f"T_base_camera/{name}"], np.float64)
+    return DepthView(
+        episode.attributes.contract.camera(name),
+        episode.arrays[f"depth/{name}"][frame],
+        episode.arrays[f"rgb/{name}"][frame],
+        np.asarray(episode.arrays[f"intrinsics/{name}"], np.float64),
+        T if T.ndim == 2 else T[frame],
+    )
+
+
+def valid_step(episode: StoredEpisode, step: int) -> int:
+    """Returns a step counted from 0.
+
+    Raises:
+        ValueError: The episode has fewer steps.
+    """
+    if not -episode.steps <= step < episode.steps:
+        raise ValueError(f"Episode {episode.name} has {episode.steps} steps; got step {step}.")
+    return step % episode.steps
+
+
+def fused_cloud(episode: StoredEpisode, step: int, cameras: Sequence[str] | None = None) -> Cloud:
+    """Returns the clouds of several cameras at a step as one, in the base frame.
+
+    Args:
+        episode: The episode.
+        step: From 0; negative ones count from the end.
+        cameras: Which; None takes all that have depth and geometry.
+
+    Raises:
+        ValueError: A camera does not exist or gives no cloud, none does, or the episode has fewer steps.
+    """
+    names = cloud_cameras(episode.attributes.contract, cameras)
+    clouds = [look(episode, name, step).cloud() for name in names]
+    return Cloud(np.concatenate([cloud.points for cloud in clouds]), np.concatenate([cloud.colours for cloud in clouds]))
+
+
+def find_episode(names: Sequence[str], asked: str | None) -> str:
+    """Returns the name of an episode from the beginning of it, or from its place in the order.
+
+    Args:
+        names: Of all episodes, in their order.
+        asked: A name, the beginning of one name only, or a place from 0; None takes the first.
+
+    Raises:
+        ValueError: There is none; the message has the nearest names.
+    """
+    if not names:
+        raise ValueError("The store holds no episode yet.")
+    asked = "0" if asked is None else asked
+    if asked in names:
+        return asked
+    if asked.lstrip("-").isdecimal() and -len(names) <= int(asked) < len(names):
+        return names[int(asked)]
+    begun = [name for name in names if name.startswith(asked)]
+    if len(begun) == 1:
+        return begun[0]
+    if begun:
+        raise ValueError(f"{len(begun)} episodes begin with {asked!r}: {', '.join(begun[:5])}. Write more of the name.")
+    raise unknown_name("episode", asked, names[:20])

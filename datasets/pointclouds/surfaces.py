@@ -1,0 +1,128 @@
+"""The surfaces that a depth picture shows, and which of their points another camera sees too."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.editing.resampling import resample_depth, resample_intrinsics
+from stringline.datasets.embodiments.transforms import inverse
+from stringline.datasets.pointclouds.clouds import DepthView, Floats, back_projected, transformed
+
+EDGE = 0.012  # A neighbour whose depth differs by more than this share of it lies on another surface.
+GRAZING = 0.2  # Cosine between a surface and the line of sight below which depth says little.
+ALIKE = 0.85  # Cosine between the normals of two points that may be the same: surfaces seen from behind are not.
+LARGEST = 320  # Rows and columns of depth pictures that are looked at; larger ones are averaged.
+REACH_PX = 2  # Of the window that a normal comes from, to each side.
+REACH = 3.0  # A point may lie so many times farther from its partner along the surface than across it.
+
+
+@dataclass(frozen=True)
+class Surface:
+    """What a depth picture shows, with normals; all in the camera's frame, metres.
+
+    Attributes:
+        points: (H, W, 3).
+        normals: (H, W, 3), of length 1, towards the camera; 0 where unknown.
+        valid: (H, W), whether all four neighbours lie on the same surface, which is not seen at a grazing angle.
+        intrinsics: (3, 3) pixels.
+    """
+
+    points: Floats
+    normals: Floats
+    valid: NDArray[np.bool_]
+    intrinsics: Floats
+
+    @cached_property
+    def listed(self) -> tuple[Floats, Floats]:
+        """The valid points and their normals, (N, 3) each, row by row."""
+        return self.points[self.valid], self.normals[self.valid]
+
+    def sees(self, points: Floats, normals: Floats, within_m: float) -> NDArray[np.bool_]:
+        """Says which points lie on this surface where this camera looks.
+
+        Args:
+            points: (N, 3) in this camera's frame.
+            normals: (N, 3) in this camera's frame.
+            within_m: How far from the surface, across it.
+
+        Returns:
+            (N,): in the picture, near what is seen there, and facing the same way.
+        """
+        z = points[:, 2]
+        pixels = np.floor((points / np.where(z > 0, z, 1.0)[:, None]) @ self.intrinsics.T).astype(np.int64)
+        columns, rows = pixels[:, 0], pixels[:, 1]
+        inside = (z > 0) & (columns >= 0) & (columns < self.valid.shape[1]) & (rows >= 0) & (rows < self.valid.shape[0])
+        rows, columns = np.where(inside, rows, 0), np.where(inside, columns, 0)
+        away, facing = points - self.points[rows, columns], self.normals[rows, columns]
+        near = np.abs((away * facing).sum(1)) < within_m
+        near &= np.linalg.norm(away, axis=1) < REACH * within_m
+        return np.asarray(inside & self.valid[rows, columns] & near & ((normals * facing).sum(1) > ALIKE))
+
+
+def surface_of(view: DepthView) -> Surface:
+    """Finds the normals of a depth picture by a plane through the neighbourhood of each pixel.
+
+    A plane is linear in 1 / z: 1 / z = m (u, v, 1), and its normal is K^T m. So m is fitted by least squares to the pixels of a
+    window that lie on the same surface; differences between neighbours alone would drown in the noise of a real camera.
+    """
+    depth, K = _at_most(LARGEST, view)
+    points, (height, width) = back_projected(depth, K), depth.shape
+    padded = np.pad(depth, REACH_PX)
+    sums = np.zeros((height, width, 3, 3))
+    right = np.zeros((height, width, 3))
+    same_beside = depth > 0
+    for row in range(2 * REACH_PX + 1):
+        for column in range(2 * REACH_PX + 1):
+            other = padded[row : row + height, column : column + width]
+            same = (other > 0) & (np.abs(other - depth) < EDGE * depth)
+            place = np.array([column - REACH_PX, row - REACH_PX, 1.0])  # Pixels from the centre.
+            sums += same[..., None, None] * np.outer(place, place)
+            right += (same / np.where(same, other, 1.0))[..., None] * place
+            if abs(place[0]) + abs(place[1]) == 1:
+                same_beside &= same
+    m = np.linalg.solve(np.where(same_beside[..., None, None], sums, np.eye(3)), right[..., None])[..., 0]
+    v, u = np.mgrid[:height, :width] + 0.5
+    m[..., 2] -= m[..., 0] * u + m[..., 1] * v  # From the centre of the window to that of the picture's corner.
+    away = m @ K
+    normals = -away / np.maximum(np.linalg.norm(away, axis=-1, keepdims=True), 1e-12)
+    sight = points / np.maximum(np.linalg.norm(points, axis=-1, keepdims=True), 1e-12)
+    valid = same_beside & (-(normals * sight).sum(-1) > GRAZING)
+    return Surface(points, np.where(valid[..., None], normals, 0.0), valid, K)
+
+
+def _at_most(largest: int, view: DepthView) -> tuple[Floats, Floats]:
+    """Returns depth (H, W) in metres and intrinsics, of so many rows and columns at most; means also have less noise."""
+    size = view.depth.shape[0], view.depth.shape[1]
+    shrink = -(-max(size) // largest)
+    if shrink == 1:
+        return view.metres, view.intrinsics
+    height, width = size[0] // shrink, size[1] // shrink
+    small = resample_depth(view.depth[None], height, width)[0].astype(np.float64) * view.camera.depth_unit_m
+    return small, np.asarray(resample_intrinsics(view.intrinsics, size, (height, width)), np.float64)
+
+
+def rotated(T_ab: Floats, directions: Floats) -> Floats:
+    """Returns directions (N, 3) of frame b in frame a."""
+    return np.asarray(directions @ T_ab[:3, :3].T)
+
+
+def common(a: Surface, b: Surface, T_ab: Floats, within_m: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Says which of the listed points of each of two surfaces the camera of the other sees too.
+
+    Args:
+        a: One surface.
+        b: The other.
+        T_ab: (4, 4), takes coordinates in the frame of b's camera to that of a's.
+        within_m: How far they may lie apart, across the surface.
+
+    Returns:
+        For each listed point of a, and for each of b.
+    """
+    T_ba = inverse(T_ab)
+    (points_a, normals_a), (points_b, normals_b) = a.listed, b.listed
+    return (
+        b.sees(transformed(T_ba, points_a), rotated(T_ba, normals_a), within_m),
+        a.sees(transformed(T_ab, points_b), rotated(T_ab, normals_b), within_m),
+    )

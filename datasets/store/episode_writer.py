@@ -1,0 +1,259 @@
+"""Recording one episode step by step: bytes go to their files as they arrive, and the episode appears when it is complete."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stringline.datasets.contract.contract import Contract, Observation
+from stringline.datasets.contract.validation import OPTIONAL_STEP_KEYS, validate_action, validate_episode, validate_observation
+from stringline.datasets.files.atomic import explained_full_disk, require_space, sync, sync_tree, write_all
+from stringline.datasets.files.checksums import ROWS_FILE, as_bytes, crc32, crc32_of_rows
+from stringline.datasets.store.episode import EpisodeAttributes, MappedArrays, StoredEpisode, write_metadata
+from stringline.datasets.store.zarr_layout import ArrayEntry, array_name, chunk_file, little_endian
+
+Array = NDArray[Any]
+OPEN_PREFIX, NEW_PREFIX = ".open-", ".new-"
+
+
+class _Series:
+    """An array that grows along its first axis, in its chunk file."""
+
+    def __init__(self, path: Path, row: tuple[int, ...], dtype: str) -> None:
+        self.row, self.dtype = row, dtype
+        self.rows, self.crc, self.row_crcs = 0, 0, bytearray()
+        path.parent.mkdir(parents=True)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+
+    def extend(self, rows: Array) -> None:
+        write_all(self._file, as_bytes(rows))
+        self.crc = crc32(rows, self.crc)
+        self.row_crcs += crc32_of_rows(rows)
+        self.rows += len(rows)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class EpisodeWriter:
+    """Writes one episode under a temporary name; `commit` makes it part of the store, anything else leaves no trace.
+
+    Use it in a `with` block: leaving the block without `commit` discards the episode. Memory use does not grow with its length.
+    If the process dies, the temporary folder remains, readers ignore it, and `EpisodeStore.remove_leftovers` clears it away.
+    """
+
+    def __init__(self, root: Path, name: str, attributes: EpisodeAttributes, *, expected_bytes: int = 0) -> None:
+        """Opens the temporary folder.
+
+        Args:
+            root: Folder of the store.
+            name: Name that the episode will have.
+            attributes: What it says about itself; `commit` may complete it.
+            expected_bytes: How much will be written, where this is known.
+
+        Raises:
+            NoSpaceError: The disk is too full.
+        """
+        require_space(root, expected_bytes)
+        self.name, self.attributes = name, attributes
+        self._path, self._final = root / f"{OPEN_PREFIX}{name}", root / name
+        self._series: dict[str, _Series] = {}
+        self._entries: dict[str, ArrayEntry] = {}
+        self._last_capture: dict[str, float] = {}
+        self._intrinsics: dict[str, Array] = {}
+        # The lock says that the writer lives; it dies with the process, and `EpisodeStore.leftovers` looks at it. The folder
+        # gets its name when it is locked, so that nobody takes it for a leftover in between.
+        starting = root / f"{NEW_PREFIX}{name}"
+        with explained_full_disk(self._final):
+            starting.mkdir()
+        self._alive = os.open(starting, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # Some network file systems have no locks.
+            fcntl.flock(self._alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            starting.rename(self._path)
+        except OSError:
+            os.close(self._alive)
+            starting.rmdir()
+            raise
+
+    @property
+    def contract(self) -> Contract:
+        """What every observation and action must fit."""
+        return self.attributes.contract
+
+    def step(self, observation: Observation, action: Array) -> None:
+        """Appends one step: the state, the action that answers it, and each picture that was captured since the last step.
+
+        A picture counts as new when `time/<camera>` differs from the last one stored; a step may leave pictures out.
+        `reward`, `stage` and `sim/state` are stored where the observation has them.
+
+        Args:
+            observation: One observation of the contract.
+            action: (A,) float32.
+
+        Raises:
+            ValueError: Something does not fit the contract; the episode is to be discarded.
+            NoSpaceError: The disk is full.
+        """
+        action = np.asarray(action, np.float32)
+        pictures = all(f"rgb/{camera.name}" in observation for camera in self.contract.cameras)
+        validate_observation(observation, self.contract, cameras=pictures)
+        validate_action(action, self.contract)
+        for camera in self.contract.cameras:
+            self._capture(camera.name, observation)
+        state = ["time", "joints/position", "joints/velocity", "joints/effort", *OPTIONAL_STEP_KEYS]
+        for key in (*state, *(f"T_base_gripper/{arm}" for arm in self.contract.arms)):
+            if key in observation:
+                self.append(key, observation[key])
+        self.append("action", action)
+        for camera in self.contract.cameras:
+            self.append(f"frame/{camera.name}", np.int32(self._series[f"rgb/{camera.name}"].rows - 1))
+
+    def _capture(self, camera: str, observation: Observation) -> None:
+        if f"rgb/{camera}" not in observation:
+            if camera not in self._last_capture:
+                raise ValueError(f"The first step of an episode must bring a picture of every camera; {camera!r} has none.")
+            return
+        captured = float(observation[f"time/{camera}"])
+        if self._last_capture.get(camera) == captured:
+            return
+        self._last_capture[camera] = captured
+        for key in (f"rgb/{camera}", f"depth/{camera}", f"time/{camera}", f"T_base_camera/{camera}"):
+            if key in observation:
+                self.append(key, observation[key])
+        if (intrinsics := observation.get(f"intrinsics/{camera}")) is None:
+            return
+        if camera not in self._intrinsics:
+            self._intrinsics[camera] = np.array(intrinsics)
+            self.put(f"intrinsics/{camera}", intrinsics)
+        if not np.array_equal(self._intrinsics[camera], intrinsics):
+            raise ValueError(f"intrinsics/{camera} changed within the episode; a store keeps one matrix per episode.")
+
+    def append(self, key: str, row: ArrayLike) -> None:
+        """Appends one row to the array `key`.
+
+        Raises:
+            ValueError: The row has another shape or type than those before it.
+            NoSpaceError: The disk is full.
+        """
+        self._extend(key, little_endian(np.asarray(row))[None])
+
+    def put(self, key: str, array: Array) -> None:
+        """Stores a whole array at once.
+
+        Raises:
+            ValueError: The key is taken already, or the type cannot be stored.
+            NoSpaceError: The disk is full.
+        """
+        if key in self._series or key in self._entries:
+            raise ValueError(f"{key} has been written already.")
+        array = little_endian(array)
+        if array.ndim and array.size:
+            self._extend(key, array)
+            return
+        self._entries[key] = ArrayEntry(array.shape, array.dtype.name, crc32(array))
+        if array.size:
+            path = chunk_file(self._path, key, 0)
+            with explained_full_disk(self._final):
+                path.parent.mkdir()
+                path.write_bytes(array.tobytes())
+
+    def take_over(self, episode: StoredEpisode, keys: Iterable[str]) -> None:
+        """Takes arrays of another episode as they are: the same file under a second name, or a copy on another disk.
+
+        Raises:
+            ValueError: A key is taken already, or an array is missing.
+            NoSpaceError: The disk is full.
+        """
+        for key in keys:
+            if key in self._series or key in self._entries:
+                raise ValueError(f"{key} has been written already.")
+            entry = self._entries[key] = episode.entries[key]
+            if not entry.nbytes:
+                continue
+            old, new = (chunk_file(root, key, len(entry.shape)) for root in (episode.path, self._path))
+            if not old.is_file():
+                raise ValueError(f"Episode {episode.name}: {key} is missing or empty ({old}).")
+            new.parent.mkdir(parents=True)
+            rows = array_name(key), ROWS_FILE
+            with explained_full_disk(self._final, key):
+                _link_or_copy(old, new)
+                if episode.path.joinpath(*rows).is_file():
+                    _link_or_copy(episode.path.joinpath(*rows), self._path.joinpath(*rows))
+
+    def _extend(self, key: str, rows: Array) -> None:
+        at = self._series[key].rows if key in self._series else 0
+        with explained_full_disk(self._final, f"{key}, frame {at}"):
+            if key not in self._series:
+                self._series[key] = _Series(chunk_file(self._path, key, rows.ndim), rows.shape[1:], rows.dtype.name)
+            series = self._series[key]
+            if (rows.shape[1:], rows.dtype.name) != (series.row, series.dtype):
+                got = f"{rows.dtype.name} {rows.shape[1:]}"
+                raise ValueError(f"{key}: a row is {got}; the rows before it are {series.dtype} {series.row}.")
+            series.extend(rows)
+
+    def commit(self, success: bool | None = None, extra: Mapping[str, Any] | None = None) -> str:
+        """Checks the episode against its contract, syncs every file and gives it its name in the store.
+
+        Args:
+            success: Replaces the one in the attributes, unless None.
+            extra: Added to the attributes' `extra`.
+
+        Returns:
+            The name of the episode.
+
+        Raises:
+            ValueError: The episode does not fit its contract; it is discarded by leaving the `with` block.
+            NoSpaceError: The disk is full.
+        """
+        decided = self.attributes.success if success is None else success
+        self.attributes = replace(self.attributes, success=decided, extra={**self.attributes.extra, **(extra or {})})
+        entries = self._entries | {key: ArrayEntry((s.rows, *s.row), s.dtype, s.crc) for key, s in self._series.items()}
+        validate_episode(MappedArrays(self._path, entries), self.contract)
+        with explained_full_disk(self._final):
+            write_metadata(self._path, self.attributes, entries)
+            for key, series in self._series.items():
+                if series.row_crcs:
+                    (self._path / array_name(key) / ROWS_FILE).write_bytes(series.row_crcs)
+            sync_tree(self._path)
+            self._path.rename(self._final)
+            sync(self._final.parent)
+        self._close()
+        return self.name
+
+    def discard(self) -> None:
+        """Removes what was written."""
+        self._close()
+        shutil.rmtree(self._path, ignore_errors=True)
+
+    def _close(self) -> None:
+        for series in self._series.values():
+            series.close()
+        self._series.clear()
+        if self._alive >= 0:
+            os.close(self._alive)
+            self._alive = -1
+
+    def __enter__(self) -> Self:
+        """Returns the writer."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Discards the episode unless it was committed."""
+        if self._alive >= 0:
+            self.discard()
+
+
+def _link_or_copy(old: Path, new: Path) -> None:
+    try:
+        os.link(old, new)
+    except OSError:  # Another disk, or one without links.
+        shutil.copyfile(old, new)

@@ -1,0 +1,166 @@
+"""What looks wrong in an episode that is whole: stalls, jumps, clipped grippers, frames at the wrong time.
+
+These are hints for whoever looks at the data, not errors: a robot that waits is a stall, and may be meant.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.contract.contract import Array, EpisodeArrays
+from stringline.datasets.store.episode import StoredEpisode
+
+Floats = NDArray[np.float64]
+
+STILL_PER_S, STALL_S = 0.01, 1.0
+# No arm of ours is faster; per second, by unit. A gripper may close at once, but not in one step.
+FASTEST = {"rad": 2 * np.pi, "m": 2.0, "opening": 25.0}
+BEYOND, CLIPPED_SHARE, CLIPPED_BY = 0.02, 0.05, 0.05
+LATE, STALE = 1.5, 2.5
+FUTURE_S = 1e-3
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something to look at.
+
+    Attributes:
+        kind: `stall`, `jump`, `gripper` or `timing`.
+        episode: Its name.
+        time_s: Where, from the beginning of the episode.
+        text: What, in words.
+    """
+
+    kind: str
+    episode: str
+    time_s: float
+    text: str
+
+
+def findings(episode: StoredEpisode) -> list[Finding]:
+    """Returns what looks wrong, in order of time.
+
+    Raises:
+        ValueError: An array is damaged.
+    """
+    time = np.asarray(episode.arrays["time"], np.float64)
+    found = [
+        Finding(kind, episode.name, float(time[min(step, len(time) - 1)] - time[0]), text)
+        for search in (_stalls, _jumps, _grippers, _timing)
+        for kind, step, text in search(episode, time)
+    ]
+    return sorted(found, key=lambda finding: finding.time_s)
+
+
+def runs(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Returns (first, past the last) of each stretch that is true."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    return [(int(first), int(stop)) for first, stop in edges.reshape(-1, 2)]
+
+
+_Found = Iterator[tuple[str, int, str]]
+
+
+def _stalls(episode: StoredEpisode, time: Floats) -> _Found:
+    moving = _motion(episode)
+    if moving is None or len(time) < 2:
+        return
+    speed = np.abs(np.diff(moving, axis=0)).max(axis=1) / np.diff(time)
+    for first, stop in runs(speed < STILL_PER_S):
+        if (lasted := time[stop] - time[first]) >= STALL_S:
+            yield "stall", first, f"nothing moves for {lasted:.1f} s"
+
+
+def _motion(episode: StoredEpisode) -> Array | None:
+    """Returns (T, D) what is measured of the motion, or what is commanded where nothing is measured."""
+    if "joints/position" in episode.arrays:
+        return episode.arrays["joints/position"]
+    absolute = [place for place, entry in enumerate(episode.attributes.contract.action) if entry.mode == "absolute"]
+    return episode.arrays["action"][:, absolute] if absolute else None
+
+
+def _jumps(episode: StoredEpisode, time: Floats) -> _Found:
+    action, steps_s = episode.arrays["action"], np.diff(time)
+    for place, entry in enumerate(episode.attributes.contract.action):
+        limit = FASTEST.get(entry.unit)
+        if limit is None or entry.mode != "absolute" or entry.kind == "rotation":
+            continue
+        change = np.abs(np.diff(action[:, place].astype(np.float64)))
+        for step in np.flatnonzero(change > limit * steps_s):
+            yield "jump", int(step) + 1, f"action {entry.name} changes by {change[step]:.2f} {entry.unit} within one step"
+
+
+def _grippers(episode: StoredEpisode, time: Floats) -> _Found:
+    contract, arrays = episode.attributes.contract, episode.arrays
+    commands = {
+        entry.name: arrays["action"][:, place] for place, entry in enumerate(contract.action) if entry.kind == "gripper"
+    }
+    measured = (
+        {name: arrays["joints/position"][:, place] for place, name in enumerate(contract.joints) if name in commands}
+        if "joints/position" in arrays
+        else {}
+    )
+    for what, values in (("commanded", commands), ("measured", measured)):
+        for name, opening in values.items():
+            beyond = (opening < -BEYOND) | (opening > 1 + BEYOND)
+            if beyond.any() and _is_absolute(episode, name):
+                worst = opening[np.argmax(np.abs(opening - 0.5))]
+                yield "gripper", int(np.argmax(beyond)), f"{name}: the {what} opening reaches {worst:.2f}; 0 to 1 is possible"
+    for name, opening in measured.items():
+        if not _is_absolute(episode, name):
+            continue
+        for end in (opening.min(), opening.max()):
+            held = (opening == end) & (np.abs(commands[name] - end) > CLIPPED_BY)
+            if held.mean() > CLIPPED_SHARE:
+                yield (
+                    "gripper",
+                    int(np.argmax(held)),
+                    f"{name}: measured stays at exactly {end:.3f} in {held.mean():.0%} of the steps, whatever is commanded",
+                )
+
+
+def _is_absolute(episode: StoredEpisode, name: str) -> bool:
+    """Says whether an action dimension is a target, not a change."""
+    return any(entry.name == name and entry.mode == "absolute" for entry in episode.attributes.contract.action)
+
+
+def _timing(episode: StoredEpisode, time: Floats) -> _Found:
+    period = 1 / episode.attributes.contract.control_hz
+    for step in np.flatnonzero(np.diff(time) > LATE * period):
+        yield (
+            "timing",
+            int(step) + 1,
+            f"a step comes after {1e3 * (time[step + 1] - time[step]):.0f} ms; {1e3 * period:.0f} is right",
+        )
+    for camera in episode.attributes.contract.cameras:
+        yield from _camera_timing(camera.name, episode.arrays, time)
+
+
+def _camera_timing(camera: str, arrays: EpisodeArrays, time: Floats) -> _Found:
+    captured, frame = np.asarray(arrays[f"time/{camera}"], np.float64), arrays[f"frame/{camera}"]
+    gaps = np.diff(captured)
+    for place in np.flatnonzero(gaps <= 0):
+        yield (
+            "timing",
+            _seen(frame, int(place) + 1),
+            f"{camera}: frame {place + 1} was captured no later than the one before it",
+        )
+    usual = float(np.median(gaps)) if len(gaps) else 0.0
+    for place in np.flatnonzero(gaps > LATE * usual) if usual > 0 else ():
+        text = f"{camera}: {1e3 * gaps[place]:.0f} ms without a frame before frame {place + 1}; {1e3 * usual:.0f} is usual"
+        yield "timing", _seen(frame, int(place) + 1), text
+    age = time - captured[frame]
+    early, old = age < -FUTURE_S, (age > STALE * usual) & (usual > 0)
+    if early.any():
+        text = f"{camera}: {early.sum()} steps see a frame captured up to {-1e3 * age.min():.0f} ms after them"
+        yield "timing", int(np.argmax(early)), text
+    if old.any():
+        text = f"{camera}: {old.sum()} steps see a frame up to {1e3 * age.max():.0f} ms old"
+        yield "timing", int(np.argmax(old)), text
+
+
+def _seen(frame: Array, place: int) -> int:
+    """Returns the first step that saw a frame, or the one after it."""
+    return int(np.searchsorted(frame, place))

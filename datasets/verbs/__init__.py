@@ -1,1 +1,0 @@
-"""What `stringline-data` does: one function of a configuration for each verb."""

@@ -1,0 +1,1 @@
+"""Viewing: rerun recordings of episodes and the HTML summary of a store."""

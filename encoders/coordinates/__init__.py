@@ -1,0 +1,1 @@
+"""Coordinates of patches: pixels, depth, and metric positions in the base frame."""

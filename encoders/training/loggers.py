@@ -1,0 +1,84 @@
+"""Loggers of a run: TensorBoard and Weights & Biases."""
+
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tensorboardX import SummaryWriter
+
+FOLDER = "tensorboard"
+
+
+class TensorBoard:
+    """Writes figures into a folder `tensorboard` of the run. To look at them: `tensorboard --logdir RUNS`."""
+
+    def __init__(self, *, directory: Path, first_step: int) -> None:
+        """Begins a file; what earlier files hold of steps from `first_step` on is not shown any more."""
+        # The suffix keeps apart files that are begun within the same second.
+        suffix = f".{first_step:09d}"
+        self._writer = SummaryWriter(str(directory / FOLDER), purge_step=first_step or None, filename_suffix=suffix)
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Takes the figures of a step."""
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._writer.close()
+
+
+class WeightsAndBiases:
+    """Sends figures to wandb.ai, or, with `mode: offline`, keeps them in a folder `wandb` of the run for `wandb sync`."""
+
+    def __init__(
+        self,
+        *,
+        directory: Path,
+        first_step: int,
+        project: str = "stringline",
+        name: str | None = None,
+        mode: str = "online",
+    ) -> None:
+        """Begins a run, or goes on with that of the same directory.
+
+        Args:
+            directory: Of the run.
+            first_step: The first one that is still to do; what wandb has of later ones stays, for it is the same.
+            project: Where it is filed.
+            name: What it is called; None: the name of the directory.
+            mode: `online`, `offline` or `disabled`.
+
+        Raises:
+            ValueError: wandb is not installed, or the mode is none.
+        """
+        if mode not in ("online", "offline", "disabled"):
+            raise ValueError(f"logger.mode is {mode!r}; allowed: 'online', 'offline', 'disabled'.")
+        try:
+            import wandb
+        except ImportError as error:
+            raise ValueError(
+                'logger=wandb needs wandb, which is not installed. Run: pip install "stringline[wandb]"'
+            ) from error
+        directory.mkdir(parents=True, exist_ok=True)
+        kept = directory / "wandb_run"
+        identity = kept.read_text().strip() if kept.is_file() else secrets.token_hex(4)
+        kept.write_text(identity)
+        self._run: Any = wandb.init(
+            project=project,
+            name=name or directory.name,
+            id=identity,
+            resume="allow" if mode == "online" else None,
+            dir=str(directory),
+            mode=mode,  # type: ignore[arg-type]  # Checked above.
+        )
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Takes the figures of a step."""
+        self._run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        """Waits until all is sent."""
+        self._run.finish()

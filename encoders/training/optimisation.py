@@ -1,0 +1,177 @@
+"""Optimisation: gradients, learning rate, groups of parameters and the moving average of the weights."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from stringline.encoders.training.interfaces import Batch, Weigh
+
+
+class LossModule(nn.Module):
+    """Makes the loss the forward pass, which is what Accelerate, data parallelism and compilation wrap."""
+
+    def __init__(self, model: nn.Module) -> None:
+        """Wraps a module with `loss(batch)`."""
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Returns the loss of the model."""
+        loss: Tensor = self.model.loss(batch)  # type: ignore[operator]  # nn.Module types every attribute as Tensor | Module.
+        return loss
+
+
+def split(batch: Batch, parts: int) -> list[Batch]:
+    """Returns a batch in parts of as equal sizes as can be; there are fewer where it has fewer examples."""
+    count = examples(batch)
+    if parts == 1 or count < 2:
+        return [batch]
+    pieces = {key: value.tensor_split(min(parts, count)) for key, value in batch.items()}
+    return [{key: piece[number] for key, piece in pieces.items()} for number in range(min(parts, count))]
+
+
+def examples(batch: Batch) -> int:
+    """Returns the number of examples, the length of the first axis of everything."""
+    return len(next(iter(batch.values())))
+
+
+def accumulate(
+    accelerator: Accelerator, prepared: nn.Module, parts: Sequence[Batch], *, bf16: bool, weigh: Weigh | None
+) -> float:
+    """Adds up the gradients of parts of a batch, so that they are those of the whole, over all processes.
+
+    A loss is a mean. That of the whole is the mean of those of the parts, each with the weight of what it is a mean of.
+
+    Args:
+        accelerator: Knows the other processes.
+        prepared: A `LossModule` as the accelerator wrapped it; its gradients are empty.
+        parts: On the device.
+        bf16: Whether forward passes run in bfloat16.
+        weigh: See `Asides`.
+
+    Returns:
+        The loss of what this process has of the batch.
+    """
+    shares = _shares(accelerator, parts, weigh)
+    loss_sum = 0.0
+    for number, (part, (within, overall)) in enumerate(zip(parts, shares, strict=True)):
+        with _unsynchronised(accelerator, prepared, number < len(parts) - 1):
+            with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=bf16):
+                loss: Tensor = prepared(part)
+            accelerator.backward(loss if overall is None else loss * overall)
+        loss_sum += loss.item() * within
+    return loss_sum
+
+
+def _unsynchronised(accelerator: Accelerator, prepared: nn.Module, wait: bool) -> AbstractContextManager[object]:
+    """Returns a context in which gradients stay with their process; the last part's backward pass exchanges them all."""
+    context: AbstractContextManager[object] = accelerator.no_sync(prepared) if wait else nullcontext()
+    return context
+
+
+def _shares(accelerator: Accelerator, parts: Sequence[Batch], weigh: Weigh | None) -> list[tuple[float, Tensor | None]]:
+    """Returns the share of each part in this process's loss, and the factor of its gradients; None: 1, left out."""
+    if len(parts) == 1 and (weigh is None or accelerator.num_processes == 1):
+        return [(1.0, None)]
+    own = torch.stack(
+        [weigh(part).float() if weigh else torch.tensor(float(examples(part)), device=accelerator.device) for part in parts]
+    )
+    # Data parallelism takes the mean of the processes' gradients, so the common denominator is a mean as well.
+    mean: Tensor = accelerator.reduce(own.sum(), "mean") if accelerator.num_processes > 1 else own.sum()
+    within = (own / own.sum().clamp(min=1e-9)).tolist()
+    return [(share, factor) for share, factor in zip(within, own / mean.clamp(min=1e-9), strict=True)]
+
+
+def warmup_cosine(step: int, *, steps: int, warmup_steps: int, final: float) -> float:
+    """Returns the learning rate of a step as a share of its peak: a linear rise, then half a cosine down.
+
+    Loshchilov and Hutter, SGDR, ICLR 2017, equation 5, without restarts.
+
+    Args:
+        step: From 0 on.
+        steps: Of the whole run.
+        warmup_steps: Of the rise.
+        final: Where the cosine ends, as a share of the peak.
+    """
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    share = (step - warmup_steps) / max(1, steps - warmup_steps)
+    return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * share))
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
+    """Returns the optimiser's groups: parameters with weight decay, and those that are spared.
+
+    Vectors are spared, and the parameters that a module lists in `no_weight_decay()`, such as frequencies: to pull those to
+    zero would blur where things are. Parameters that need no gradient are in neither.
+
+    Args:
+        model: Its modules are asked one by one.
+        weight_decay: Of the first group.
+    """
+    spared = {id(parameter) for parameter in model.parameters() if parameter.ndim < 2}
+    for module in model.modules():
+        listed: set[str] = getattr(module, "no_weight_decay", set)()
+        spared |= {id(parameter) for name, parameter in module.named_parameters() if name in listed}
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return [
+        {"params": [p for p in parameters if id(p) not in spared], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if id(p) in spared], "weight_decay": 0.0},
+    ]
+
+
+class MovingAverage:
+    """An exponential moving average of a model's parameters.
+
+    The first step takes the weights as they are; after n steps the decay is (1 + n) / (10 + n), until it reaches `decay`. The
+    same to the bit as diffusers' `EMAModel` without its warm-up, whose import takes seconds, since it brings all its networks.
+
+    Attributes:
+        parameters: The averages, in the order of the model's parameters.
+        steps: How many weights are in them.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        """Starts at the weights of the model.
+
+        Args:
+            model: Whose parameters are averaged, where they are now.
+            decay: The largest weight of what was before, in [0, 1).
+        """
+        self._model, self._decay = model, decay
+        self.parameters = [parameter.detach().clone() for parameter in model.parameters()]
+        self.steps = 0
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Takes the model's present weights in."""
+        share = 1.0 - min((1 + self.steps) / (10 + self.steps), self._decay) if self.steps else 1.0
+        for average, parameter in zip(self.parameters, self._model.parameters(), strict=True):
+            average.sub_(share * (average - parameter))
+        self.steps += 1
+
+    def give(self) -> None:
+        """Leaves the averages in the model."""
+        _fill(self._model, self.parameters)
+
+    @contextmanager
+    def lent(self) -> Iterator[nn.Module]:
+        """Lends the model with the averages, in evaluation mode and without gradients; it gets its own weights back after."""
+        own = [parameter.detach().clone() for parameter in self._model.parameters()]
+        self.give()
+        self._model.eval()
+        try:
+            with torch.no_grad():
+                yield self._model
+        finally:
+            _fill(self._model, own)
+
+
+@torch.no_grad()
+def _fill(model: nn.Module, values: list[Tensor]) -> None:
+    for parameter, value in zip(model.parameters(), values, strict=True):
+        parameter.copy_(value)

@@ -1,0 +1,1 @@
+"""The RGB-D vision transformer: patches, attention over positions, several cameras."""

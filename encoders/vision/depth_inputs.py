@@ -1,0 +1,132 @@
+"""What a network sees of depth, besides the places that tokens get from it.
+
+The ways that figure 5 of STRING (Schenck et al., 2025, arXiv 2502.02562) compares, and a fourth channel, which its section
+4.4.3 names, are choices of two objects:
+
+    no depth                        Colours()       GridPlaces
+    a fourth channel                DepthChannel()  GridPlaces
+    surface normals                 Normals()       GridPlaces
+    lifting by STRING               Colours()       PatchDepthPlaces, or MetricPlaces
+    normals and lifting             Normals()       PatchDepthPlaces, or MetricPlaces
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from stringline.datasets.contract.arguments import COUNT, Range
+from stringline.encoders.coordinates.geometry import View, returned
+from stringline.encoders.coordinates.normals import surface_normals
+
+
+class DepthInput(nn.Module, ABC):
+    """Makes the pictures that the patch embedding sees.
+
+    Attributes:
+        channels: Of each of them.
+        streams: How many there are per camera. All go through the same embedding and give tokens of their own, at the same
+            places, which `StreamFusion` joins after the transformer.
+        reads: Kinds of keys of the contract that they are made from, besides `rgb`.
+    """
+
+    channels: int = 3
+    streams: int = 1
+    reads: frozenset[str] = frozenset()
+
+    @abstractmethod
+    def forward(self, colours: Tensor, view: View) -> tuple[Tensor, ...]:
+        """Returns `streams` pictures (B, H, W, channels), the one with the colours first.
+
+        Args:
+            colours: (B, H, W, 3), -2 ... 2.
+            view: Of the same camera.
+        """
+
+
+class Colours(DepthInput):
+    """Colours alone. Depth may still say where tokens stand."""
+
+    def forward(self, colours: Tensor, view: View) -> tuple[Tensor, ...]:
+        """Returns the colours; see `DepthInput.forward`."""
+        return (colours,)
+
+
+class DepthChannel(DepthInput):
+    """Depth in metres as a fourth channel, 0 where there is none."""
+
+    channels = 4
+    reads = frozenset({"depth"})
+
+    def forward(self, colours: Tensor, view: View) -> tuple[Tensor, ...]:
+        """Returns colours with depth; see `DepthInput.forward`."""
+        if view.depth is None:
+            return (nn.functional.pad(colours, (0, 1)),)
+        metres = (returned(view.depth) * view.depth_unit_m).to(colours.dtype)
+        return (torch.cat((colours, metres.unsqueeze(-1)), dim=-1),)
+
+
+class Normals(DepthInput):
+    """Surface normals as a second picture beside the colours (STRING, section 4.4.2).
+
+    Both go through one embedding, their tokens through one transformer, and are fused after it. Components are stretched to the
+    range of the colours, -2 ... 2; pixels without a normal, and cameras without depth or geometry, are 0.
+    """
+
+    streams = 2
+
+    def __init__(self, *, base_frame: bool = True, reach: int = 1, steepest_deg: float = 80.0) -> None:
+        """Keeps the choice.
+
+        Args:
+            base_frame: Normals in the robot's base frame, where a table looks the same to every camera. False: in that of the
+                camera, where turning the whole scene about an axis of the base changes none.
+            reach: See `surface_normals`.
+            steepest_deg: See `surface_normals`.
+
+        Raises:
+            ValueError: An argument is out of range.
+        """
+        super().__init__()
+        if reach not in COUNT or steepest_deg not in Range(above=0, below=90):
+            raise ValueError(f"reach is {reach}, steepest_deg is {steepest_deg}; allowed: from 1, and between 0 and 90.")
+        self.base_frame, self.reach, self.steepest_deg = base_frame, reach, steepest_deg
+        self.reads = frozenset({"depth", "intrinsics"} | ({"T_base_camera"} if base_frame else set()))
+
+    def forward(self, colours: Tensor, view: View) -> tuple[Tensor, ...]:
+        """Returns colours and normals; see `DepthInput.forward`."""
+        if view.depth is None or view.intrinsics is None or (self.base_frame and view.T_base_camera is None):
+            return colours, torch.zeros_like(colours)
+        normals = surface_normals(
+            view.depth,
+            view.depth_unit_m,
+            view.intrinsics,
+            view.T_base_camera if self.base_frame else None,
+            reach=self.reach,
+            steepest_deg=self.steepest_deg,
+        )
+        return colours, (2 * normals).to(colours.dtype)
+
+
+class StreamFusion(nn.Module):
+    """Joins the tokens of several streams at the same place into one, by a linear map of all; one stream passes as it is."""
+
+    def __init__(self, dim: int, streams: int) -> None:
+        """Makes the map.
+
+        Args:
+            dim: Channels of the tokens, before and after.
+            streams: How many tokens there are for each place.
+        """
+        super().__init__()
+        self.streams = streams
+        self.fuse: nn.Module = nn.Linear(streams * dim, dim) if streams > 1 else nn.Identity()
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Returns tokens (B, N, dim) of tokens (B, streams N, dim), the streams one after the other."""
+        if self.streams == 1:
+            return features
+        batch, tokens, dim = features.shape
+        stacked = features.reshape(batch, self.streams, tokens // self.streams, dim)
+        fused: Tensor = self.fuse(stacked.transpose(1, 2).flatten(2))
+        return fused

@@ -1,0 +1,170 @@
+"""From the pictures of several cameras to one set of tokens with places."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from stringline.datasets.contract.contract import Camera
+from stringline.encoders.coordinates.coordinates import Coordinates
+from stringline.encoders.vision.camera_views import camera_view, check_camera, presence
+from stringline.encoders.vision.depth_inputs import Colours, DepthInput, StreamFusion
+from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingRecipe
+from stringline.encoders.vision.vit import VisionTransformer
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokens and where they stand.
+
+    Attributes:
+        features: (B, N, dim).
+        coordinates: (B, N, axes), in the unit of the chosen coordinates.
+        placed: (B, N) bool, False for tokens without a place.
+        present: (B, N) bool, False for tokens of cameras that an example lacks; None: all are there.
+    """
+
+    features: Tensor
+    coordinates: Tensor
+    placed: Tensor
+    present: Tensor | None = None
+
+    def __add__(self, other: "Tokens") -> "Tokens":
+        """Returns the tokens of both, these first."""
+        return Tokens(
+            torch.cat((self.features, other.features.to(self.features.dtype)), dim=1),
+            torch.cat((self.coordinates, other.coordinates.to(self.coordinates.dtype)), dim=1),
+            torch.cat((self.placed, other.placed), dim=1),
+            joined_presence((self, other)),
+        )
+
+
+def joined_presence(parts: Sequence[Tokens]) -> Tensor | None:
+    """Returns which of the tokens of all parts are there, one part after the other, (B, N) bool; None: all are."""
+    if all(part.present is None for part in parts):
+        return None
+    return torch.cat([torch.ones_like(part.placed) if part.present is None else part.present for part in parts], dim=1)
+
+
+class RgbdTokens(nn.Module):
+    """Turns one observation's cameras into tokens with places."""
+
+    def __init__(
+        self,
+        cameras: Sequence[Camera],
+        coordinates: Coordinates,
+        dim: int = 128,
+        *,
+        depth: DepthInput | None = None,
+        embedding: EmbeddingRecipe = ConvolutionalStem,
+    ) -> None:
+        """Makes the embedding.
+
+        Args:
+            cameras: Those to look through, in this order.
+            coordinates: What a place is.
+            dim: Channels of the tokens.
+            depth: What the network sees of depth, besides places; None: nothing, `Colours()`.
+            embedding: Makes a token of each patch, the same for all cameras.
+
+        Raises:
+            ValueError: A camera's size is no multiple of the patch, or its pictures are distorted.
+        """
+        super().__init__()
+        self.cameras, self.coordinates = tuple(cameras), coordinates
+        self.depth = Colours() if depth is None else depth
+        self.embedding = embedding(dim, channels=self.depth.channels)
+        for camera in self.cameras:
+            check_camera(camera, self.embedding.patch)
+        self.camera_mark = nn.Parameter(0.02 * torch.randn(len(self.cameras), dim, generator=torch.Generator().manual_seed(0)))
+        self.fusion = StreamFusion(dim, self.depth.streams)
+        if self.depth.streams > 1:  # Tokens of the first stream go unmarked.
+            marks = torch.randn(self.depth.streams - 1, dim, generator=torch.Generator().manual_seed(1))
+            self.stream_mark = nn.Parameter(0.02 * marks)
+
+    def forward(self, observation: Mapping[str, Tensor]) -> Tokens:
+        """Embeds.
+
+        Args:
+            observation: Keys of the contract (`rgb/<camera>`, `depth/<camera>`, `intrinsics/<camera>`,
+                `T_base_camera/<camera>`), each with a leading batch axis. Of a camera that the contract gives no depth, and
+                where neither coordinates nor network use depth, only `rgb` is read. Pictures may have another size than the
+                contract says, if depth and intrinsics are of that size too. `present/<camera>` (B,) bool says which examples
+                have a camera; without that key all do. What stands in the pictures of others has no effect.
+
+        Returns:
+            The tokens of all cameras, camera by camera; with several streams, these of the first stream, then those of the next
+            at the same places.
+
+        Raises:
+            ValueError: A key is missing, or what it holds has no meaning; see `View`.
+        """
+        parts = [self._camera(observation, camera, mark) for camera, mark in zip(self.cameras, self.camera_mark, strict=True)]
+        features = torch.cat([each.features for each in parts], dim=2)
+        streams = len(features)
+        present = joined_presence(parts)
+        return Tokens(
+            self._marked(features).transpose(0, 1).flatten(1, 2),
+            torch.cat([each.coordinates for each in parts], dim=1).repeat(1, streams, 1),
+            torch.cat([each.placed for each in parts], dim=1).repeat(1, streams),
+            None if present is None else present.repeat(1, streams),
+        )
+
+    def fuse(self, features: Tensor, others: int = 0) -> Tensor:
+        """Joins the streams after a transformer.
+
+        Args:
+            features: (B, streams N + others, dim), in the order that `forward` gives, then tokens that do not come from here.
+            others: How many these are.
+
+        Returns:
+            (B, N + others, dim); with a single stream the same as came.
+        """
+        if self.fusion.streams == 1:
+            return features
+        own = features.shape[1] - others
+        return torch.cat((self.fusion(features[:, :own]), features[:, own:]), dim=1)
+
+    def no_weight_decay(self) -> set[str]:
+        """Returns the names of the parameters that weight decay would falsify."""
+        return {"camera_mark"} | ({"stream_mark"} if self.depth.streams > 1 else set())
+
+    def _camera(self, observation: Mapping[str, Tensor], camera: Camera, mark: Tensor) -> Tokens:
+        """Returns the tokens of a camera, with features (streams, B, N, dim)."""
+        pictures, view = camera_view(observation, camera, self.coordinates.reads | self.depth.reads)
+        colours = pictures.to(_activation_type(self.camera_mark)) * (1 / 64) - 2  # Eight bits: exact in bfloat16.
+        seen: tuple[Tensor, ...] = self.depth(colours, view)
+        features = self.embedding(torch.cat(seen)) + mark  # One call for all streams: their weights are shared.
+        coordinates, placed = self.coordinates.patches(view, self.embedding.patch, len(pictures), pictures.device)
+        placed, present = presence(observation, camera, placed)
+        return Tokens(features.unflatten(0, (len(seen), -1)), coordinates, placed, present)
+
+    def _marked(self, features: Tensor) -> Tensor:
+        """Marks the streams after the first of (streams, B, N, dim)."""
+        if len(features) == 1:
+            return features
+        return torch.cat((features[:1], features[1:] + self.stream_mark[:, None, None]))
+
+
+class RgbdVisionTransformer(nn.Module):
+    """Tokens of all cameras through one vision transformer: `tokenise` and `blocks` may also be used apart, to add tokens."""
+
+    def __init__(self, tokenise: RgbdTokens, blocks: VisionTransformer) -> None:
+        """Keeps both parts."""
+        super().__init__()
+        self.tokenise, self.blocks = tokenise, blocks
+
+    def forward(self, observation: Mapping[str, Tensor]) -> Tokens:
+        """Returns encoded tokens, one for each patch, and their places for a batched observation of the contract's keys."""
+        tokens: Tokens = self.tokenise(observation)
+        encoded = self.blocks(tokens.features, tokens.coordinates, tokens.placed, tokens.present)
+        features = self.tokenise.fuse(encoded)
+        count = features.shape[1]
+        present = None if tokens.present is None else tokens.present[:, :count]
+        return Tokens(features, tokens.coordinates[:, :count], tokens.placed[:, :count], present)
+
+
+def _activation_type(parameter: Tensor) -> torch.dtype:
+    kind = parameter.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else parameter.dtype

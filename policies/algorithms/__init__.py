@@ -1,0 +1,1 @@
+"""Learned policies: diffusion, flow, energy and ACT, on one base class."""

@@ -1,0 +1,1 @@
+"""Execution: receding horizon, temporal ensembling and real-time chunking."""

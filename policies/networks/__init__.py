@@ -1,0 +1,1 @@
+"""Networks that generate action chunks: transformer denoiser, U-Net, and ACT's transformer."""

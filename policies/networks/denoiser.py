@@ -1,0 +1,185 @@
+"""What turns noisy action chunks into clean ones, given the memory of an observation: the face, and a transformer behind it."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from stringline.encoders.vision.attention import attend
+
+Remembered = Sequence[tuple[Tensor, ...]]
+"""What a denoiser keeps of B observations; only the denoiser that made it knows what is in it."""
+
+
+class Denoiser(Protocol):
+    """A network over noisy chunks, a `torch.nn.Module`; the policies decide what its output means."""
+
+    def remember(self, memory: Tensor) -> Remembered:
+        """Returns what is made once per observation of its memory, (B, N, memory_dim), for every draw and every step."""
+        ...
+
+    def __call__(self, noisy: Tensor, level: Tensor, remembered: Remembered, present: Tensor | None = None) -> Tensor:
+        """Maps K draws per observation to as many predictions.
+
+        Args:
+            noisy: (B, K, T, A) normalised actions with noise.
+            level: (B, K) noise levels from 0, no noise, to 1, nothing but noise.
+            remembered: What `remember` returned for the B observations.
+            present: (B, N) bool, which tokens of their memory are there; None: all.
+
+        Returns:
+            (B, K, T, A).
+        """
+        ...
+
+
+class DenoiserRecipe(Protocol):
+    """Makes a denoiser, such as one of the classes below with its sizes set."""
+
+    def __call__(self, *, action_dim: int, chunk: int, memory_dim: int) -> Denoiser:
+        """Returns it with its starting parameters.
+
+        Args:
+            action_dim: Numbers per action, A.
+            chunk: Actions per chunk, T.
+            memory_dim: Width of the memory's tokens.
+        """
+        ...
+
+
+class TransformerDenoiser(nn.Module):
+    """Self-attention over action tokens, cross-attention to the memory, adaptive norms driven by the noise level.
+
+    The adaptive norms start at zero, so every block begins as the identity (Peebles and Xie, ICCV 2023, section 3.2).
+    Keys and values of the memory are made once per observation by `remember` and serve every draw and every step.
+    """
+
+    def __init__(
+        self,
+        *,
+        action_dim: int,
+        chunk: int,
+        memory_dim: int,
+        dim: int = 128,
+        depth: int = 3,
+        heads: int = 4,
+        steps_per_token: int = 2,
+    ) -> None:
+        """Builds the network.
+
+        Args:
+            action_dim: Numbers per action, A.
+            chunk: Actions per chunk, T; a multiple of `steps_per_token`.
+            memory_dim: Width of the memory's tokens.
+            dim: Width of the action tokens.
+            depth: Number of blocks.
+            heads: Attention heads; must divide `dim`.
+            steps_per_token: Consecutive actions that share a token.
+
+        Raises:
+            ValueError: The chunk or the width does not divide.
+        """
+        super().__init__()
+        if chunk % steps_per_token:
+            raise ValueError(f"chunk is {chunk}; allowed: multiples of steps_per_token = {steps_per_token}.")
+        if dim % heads:
+            raise ValueError(f"dim is {dim}; allowed: multiples of heads = {heads}.")
+        self.steps_per_token = steps_per_token
+        self.embed_action = nn.Linear(action_dim * steps_per_token, dim)
+        self.position = nn.Parameter(torch.randn(chunk // steps_per_token, dim) * 0.02)
+        self.embed_level = nn.Sequential(nn.Linear(dim, dim), nn.SiLU(), nn.Linear(dim, dim), nn.SiLU())
+        self.blocks = nn.ModuleList(DenoiserBlock(dim, memory_dim, heads) for _ in range(depth))
+        self.norm = nn.LayerNorm(dim, elementwise_affine=False)
+        self.modulation = nn.Linear(dim, 2 * dim)
+        self.read_action = nn.Linear(dim, action_dim * steps_per_token)
+        for zero in (self.modulation, self.read_action):
+            nn.init.zeros_(zero.weight)
+            nn.init.zeros_(zero.bias)
+
+    def remember(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Projects the memory, (B, N, memory_dim), to each block's keys and values, (B, heads, N, dim / heads)."""
+        return [block.remember(memory) for block in self._blocks()]
+
+    def forward(self, noisy: Tensor, level: Tensor, remembered: Remembered, present: Tensor | None = None) -> Tensor:
+        """Denoises K draws per observation; see `Denoiser`."""
+        batch, draws, chunk, action_dim = noisy.shape
+        tokens = self.embed_action(noisy.reshape(batch, draws, chunk // self.steps_per_token, -1)) + self.position
+        condition = self.embed_level(sinusoidal_embedding(level, tokens.shape[-1]))[:, :, None]
+        for block, (keys, values) in zip(self._blocks(), remembered, strict=True):
+            tokens = block(tokens, condition, keys, values, present)
+        shift, scale = self.modulation(condition).chunk(2, dim=-1)
+        out: Tensor = self.read_action(self.norm(tokens) * (1 + scale) + shift)
+        return out.reshape(batch, draws, chunk, action_dim)
+
+    def _blocks(self) -> Iterator["DenoiserBlock"]:
+        for block in self.blocks:
+            assert isinstance(block, DenoiserBlock)  # For the type checker: ModuleList forgets.
+            yield block
+
+
+class DenoiserBlock(nn.Module):
+    """Self-attention within a draw, cross-attention to the memory, and a feed-forward layer, each behind an adaptive norm."""
+
+    def __init__(self, dim: int, memory_dim: int, heads: int) -> None:
+        """Builds one block; see `TransformerDenoiser`."""
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.LayerNorm(dim, elementwise_affine=False)
+        self.modulation = nn.Linear(dim, 9 * dim)
+        self.self_qkv = nn.Linear(dim, 3 * dim)
+        self.self_out = nn.Linear(dim, dim)
+        self.memory_norm = nn.LayerNorm(memory_dim)
+        self.cross_q = nn.Linear(dim, dim)
+        self.cross_kv = nn.Linear(memory_dim, 2 * dim)
+        self.cross_out = nn.Linear(dim, dim)
+        self.feed_forward = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(approximate="tanh"), nn.Linear(4 * dim, dim))
+        nn.init.zeros_(self.modulation.weight)
+        nn.init.zeros_(self.modulation.bias)
+
+    def remember(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns keys and values, each (B, heads, N, dim / heads)."""
+        keys, values = self.cross_kv(self.memory_norm(memory)).chunk(2, dim=-1)
+        return split_heads(keys, self.heads), split_heads(values, self.heads)
+
+    def forward(self, tokens: Tensor, condition: Tensor, keys: Tensor, values: Tensor, present: Tensor | None = None) -> Tensor:
+        """Maps (B, K, L, dim) to the same shape, under a condition of (B, K, 1, dim); `present` (B, N) of the memory."""
+        batch, draws, length, dim = tokens.shape
+        parts = self.modulation(condition).chunk(9, dim=-1)
+        shifts, scales, gates = parts[:3], parts[3:6], parts[6:]
+
+        x = self.norm(tokens) * (1 + scales[0]) + shifts[0]
+        q, k, v = (split_heads(part, self.heads) for part in self.self_qkv(x.reshape(-1, length, dim)).chunk(3, dim=-1))
+        tokens = tokens + gates[0] * self.self_out(join_heads(attend(q, k, v))).reshape(tokens.shape)
+
+        # All draws of one observation share its keys and values, so they stand side by side as queries.
+        x = self.norm(tokens) * (1 + scales[1]) + shifts[1]
+        q = split_heads(self.cross_q(x.reshape(batch, draws * length, dim)), self.heads)
+        tokens = tokens + gates[1] * self.cross_out(join_heads(attend(q, keys, values, present=present))).reshape(tokens.shape)
+
+        x = self.norm(tokens) * (1 + scales[2]) + shifts[2]
+        out: Tensor = tokens + gates[2] * self.feed_forward(x)
+        return out
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """Maps (B, N, heads d) to (B, heads, N, d)."""
+    return x.reshape(*x.shape[:2], heads, -1).transpose(1, 2)
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """Maps (B, heads, N, d) to (B, N, heads d)."""
+    return x.transpose(1, 2).flatten(2)
+
+
+def sinusoidal_embedding(level: Tensor, dim: int) -> Tensor:
+    """Embeds noise levels in [0, 1] by sines and cosines of 1 to 1000 rad (Vaswani et al., 2017, section 3.5).
+
+    Args:
+        level: Any shape.
+        dim: Length of the new last axis; even.
+    """
+    frequencies = torch.exp(torch.linspace(0.0, math.log(1000.0), dim // 2, device=level.device))
+    phase = level[..., None] * frequencies
+    return torch.cat([phase.cos(), phase.sin()], dim=-1)

@@ -1,0 +1,218 @@
+"""The U-Net over time of diffusion policy, which sees an observation as one vector: for comparison with our transformer."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from stringline.datasets.contract.arguments import COUNT
+from stringline.encoders.vision.attention import attend
+from stringline.policies.networks.denoiser import Remembered, join_heads, split_heads
+
+PUBLISHED_LEVELS = 100
+"""Noise levels of the published policies; their network is told the number of the level, 0 to 99."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnetSettings:
+    """What is chosen about a `ConditionalUnet`; as published.
+
+    Attributes:
+        down_dims: Channels of each level; each after the first works at half the rate of the one before.
+        kernel: Length of the convolutions, odd.
+        groups: Of the group norms; must divide all of `down_dims`.
+        level_dim: Length of the embedding of the noise level, even.
+    """
+
+    down_dims: Sequence[int] = (512, 1024, 2048)
+    kernel: int = 5
+    groups: int = 8
+    level_dim: int = 128
+
+    def __post_init__(self) -> None:
+        """Checks the sizes.
+
+        Raises:
+            ValueError: A size does not divide, or there is only one level.
+        """
+        COUNT.check(kernel=self.kernel, groups=self.groups, level_dim=self.level_dim)
+        widths = list(self.down_dims)
+        if len(widths) < 2 or any(width not in COUNT or width % self.groups for width in widths):
+            raise ValueError(f"down_dims is {widths}; allowed: at least two multiples of groups = {self.groups}.")
+        if self.kernel % 2 == 0:
+            raise ValueError(f"kernel is {self.kernel}; allowed: odd numbers.")
+        if self.level_dim < 4 or self.level_dim % 2:
+            raise ValueError(f"level_dim is {self.level_dim}; allowed: even numbers from 4.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnetDenoiserSettings(UnetSettings):
+    """What is chosen about a `UnetDenoiser`: its network, and how that sees an observation.
+
+    Attributes:
+        condition_dim: Length of the observation's vector.
+        heads: Queries of the pooling; must divide `condition_dim`.
+    """
+
+    condition_dim: int = 256
+    heads: int = 8
+
+    def __post_init__(self) -> None:
+        """See the base."""
+        super().__post_init__()
+        COUNT.check(condition_dim=self.condition_dim, heads=self.heads)
+        if self.condition_dim % self.heads:
+            raise ValueError(f"condition_dim is {self.condition_dim}; allowed: multiples of heads = {self.heads}.")
+
+
+class ConditionalUnet(nn.Module):
+    """The network of Chi et al., Diffusion Policy, RSS 2023 (arXiv 2303.04137), with its layers and no others.
+
+    Convolutions over time after Janner et al., Diffuser (ICML 2022). Each residual block is modulated channel by channel by the
+    noise level and a vector of the observation (Perez et al., FiLM, AAAI 2018), scale and shift. As in the published code the
+    finest level has no skip connection: its way up begins above it.
+    """
+
+    def __init__(self, settings: UnetSettings, *, action_dim: int, condition_dim: int) -> None:
+        """Builds the network.
+
+        Args:
+            settings: What is chosen about it.
+            action_dim: Numbers per action, A.
+            condition_dim: Length of the observation's vector, C.
+        """
+        super().__init__()
+        down_dims, kernel, groups, level_dim = settings.down_dims, settings.kernel, settings.groups, settings.level_dim
+        pairs = list(pairwise((action_dim, *down_dims)))
+        stage = partial(_Stage, context=level_dim + condition_dim, kernel=kernel, groups=groups)
+        self.level_dim = level_dim
+        self.embed_level = nn.Sequential(nn.Linear(level_dim, 4 * level_dim), nn.Mish(), nn.Linear(4 * level_dim, level_dim))
+        self.down = nn.ModuleList(stage(inputs, outputs) for inputs, outputs in pairs)
+        self.shrink = nn.ModuleList(nn.Conv1d(width, width, 3, stride=2, padding=1) for width in down_dims[:-1])
+        self.middle = stage(down_dims[-1], down_dims[-1])
+        self.up = nn.ModuleList(stage(2 * wide, narrow) for narrow, wide in reversed(pairs[1:]))
+        widths = reversed(down_dims[:-1])
+        self.grow = nn.ModuleList(nn.ConvTranspose1d(width, width, 4, stride=2, padding=1) for width in widths)
+        self.read_action = nn.Sequential(
+            *_convolution(down_dims[0], down_dims[0], kernel, groups), nn.Conv1d(down_dims[0], action_dim, 1)
+        )
+
+    def forward(self, noisy: Tensor, level: Tensor, condition: Tensor) -> Tensor:
+        """Predicts.
+
+        Args:
+            noisy: (N, T, A) normalised actions with noise; T a multiple of 2^(levels - 1).
+            level: (N,) noise levels in [0, 1].
+            condition: (N, C) of the observations.
+
+        Returns:
+            (N, T, A).
+        """
+        context = torch.cat((self.embed_level(level_features(level, self.level_dim)), condition), dim=-1)
+        x, skips = noisy.mT, list[Tensor]()
+        for stage, shrink in zip(self.down, [*self.shrink, nn.Identity()], strict=True):
+            skips.append(stage(x, context))
+            x = shrink(skips[-1])
+        x = self.middle(x, context)
+        for stage, grow in zip(self.up, self.grow, strict=True):
+            x = grow(stage(torch.cat((x, skips.pop()), dim=1), context))
+        out: Tensor = self.read_action(x)
+        return out.mT
+
+
+class UnetDenoiser(nn.Module):
+    """The published U-Net behind the face of `Denoiser`.
+
+    The memory becomes the observation's vector by attention with one learned query per head (Lee et al., Set Transformer, ICML
+    2019, section 3.2, with one seed). Of a memory of one token, as `KeypointMemory` makes it in the published form, that is a
+    linear map, which the published network has not.
+    """
+
+    def __init__(self, settings: UnetDenoiserSettings, *, action_dim: int, chunk: int, memory_dim: int) -> None:
+        """Builds the network.
+
+        Args:
+            settings: What is chosen about it.
+            action_dim: Numbers per action, A.
+            chunk: Actions per chunk, T; a multiple of 2^(levels - 1).
+            memory_dim: Width of the memory's tokens.
+
+        Raises:
+            ValueError: The chunk does not divide.
+        """
+        super().__init__()
+        levels, condition_dim = len(settings.down_dims), settings.condition_dim
+        shortest = 2 ** (levels - 1)
+        if chunk % shortest:
+            raise ValueError(f"chunk is {chunk}; allowed for {levels} levels: multiples of {shortest}.")
+        self.heads = settings.heads
+        self.query = nn.Parameter(torch.randn(condition_dim))
+        self.memory_kv = nn.Linear(memory_dim, 2 * condition_dim)
+        self.network = ConditionalUnet(settings, action_dim=action_dim, condition_dim=condition_dim)
+
+    def remember(self, memory: Tensor) -> list[tuple[Tensor, ...]]:
+        """Projects the memory, (B, N, memory_dim), to keys and values, (B, heads, N, condition_dim / heads)."""
+        keys, values = self.memory_kv(memory).chunk(2, dim=-1)
+        return [(split_heads(keys, self.heads), split_heads(values, self.heads))]
+
+    def forward(self, noisy: Tensor, level: Tensor, remembered: Remembered, present: Tensor | None = None) -> Tensor:
+        """Denoises K draws per observation; see `Denoiser`."""
+        condition = self.pool(remembered, present).repeat_interleave(noisy.shape[1], dim=0)
+        out: Tensor = self.network(noisy.flatten(0, 1), level.flatten(), condition)
+        return out.reshape(noisy.shape)
+
+    def pool(self, remembered: Remembered, present: Tensor | None = None) -> Tensor:
+        """Returns the vectors (B, condition_dim) of B observations, of the tokens that are `present` (B, N) in their memory."""
+        ((keys, values),) = remembered
+        query = self.query.to(keys.dtype).reshape(1, self.heads, 1, -1).expand(len(keys), -1, -1, -1)
+        return join_heads(attend(query, keys, values, present=present))[:, 0]
+
+
+class _Stage(nn.Module):
+    """Two residual blocks under one context: the network's unit at every level."""
+
+    def __init__(self, inputs: int, outputs: int, *, context: int, kernel: int, groups: int) -> None:
+        super().__init__()
+        self.first = _ModulatedBlock(inputs, outputs, context, kernel, groups)
+        self.second = _ModulatedBlock(outputs, outputs, context, kernel, groups)
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        out: Tensor = self.second(self.first(x, context), context)
+        return out
+
+
+class _ModulatedBlock(nn.Module):
+    """Two convolutions around a scale and a shift that the context decides, beside a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, context: int, kernel: int, groups: int) -> None:
+        super().__init__()
+        self.first = nn.Sequential(*_convolution(inputs, outputs, kernel, groups))
+        self.second = nn.Sequential(*_convolution(outputs, outputs, kernel, groups))
+        self.modulation = nn.Sequential(nn.Mish(), nn.Linear(context, 2 * outputs))
+        self.shortcut = nn.Identity() if inputs == outputs else nn.Conv1d(inputs, outputs, 1)
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        """Maps (N, inputs, T) to (N, outputs, T) under a context (N, C)."""
+        scale, shift = self.modulation(context).unsqueeze(-1).chunk(2, dim=1)
+        out: Tensor = self.second(scale * self.first(x) + shift) + self.shortcut(x)
+        return out
+
+
+def level_features(level: Tensor, dim: int) -> Tensor:
+    """Embeds noise levels as the published code does: sines, then cosines of the level's number of 100, 1 to 10^-4 rad each.
+
+    Args:
+        level: Any shape, in [0, 1].
+        dim: Length of the new last axis; even, at least 4.
+    """
+    falling = torch.arange(dim // 2, device=level.device) / (dim // 2 - 1)
+    phase = PUBLISHED_LEVELS * level[..., None] * torch.exp(-math.log(10000.0) * falling)
+    return torch.cat((phase.sin(), phase.cos()), dim=-1)
+
+
+def _convolution(inputs: int, outputs: int, kernel: int, groups: int) -> Iterable[nn.Module]:
+    return (nn.Conv1d(inputs, outputs, kernel, padding=kernel // 2), nn.GroupNorm(groups, outputs), nn.Mish())

@@ -1,0 +1,1 @@
+"""Observation encoders: images, gripper positions, history and instruction as conditioning tokens."""

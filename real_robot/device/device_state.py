@@ -1,0 +1,158 @@
+"""What crosses the border of the device process: chunks in, states out, as records and as objects."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.policies.chunks.chunk import ActionChunk
+from stringline.real_robot.device.fault_cause import Cause, cause_layout
+from stringline.real_robot.driver_interface.driver import ArmState, Vector
+from stringline.real_robot.ipc.mailbox import Record
+from stringline.real_robot.safety.reasons import REASONS, Mode, Reason
+
+LONGEST_CHUNK = 256
+
+
+def chunk_layout(joints: int) -> np.dtype[np.void]:
+    """Layout of a chunk for a body of that many joints."""
+    return np.dtype(
+        [
+            ("session", "<i8"),
+            ("length", "<i8"),
+            ("picture_age", "<f8"),
+            ("observed", "<f8"),
+            ("time", "<f8", (LONGEST_CHUNK,)),
+            ("action", "<f4", (LONGEST_CHUNK, joints)),
+        ]
+    )
+
+
+def chunk_record(
+    chunk: ActionChunk, session: int, joints: int, picture_age_s: float = 0.0, observed_s: float | None = None
+) -> Record:
+    """Returns a chunk as a record. Values are not looked at: that is for the far side to do.
+
+    Args:
+        chunk: To be sent.
+        session: Of the episode.
+        joints: Of the body.
+        picture_age_s: How old the oldest picture was that the chunk was planned from, when its observation was made.
+        observed_s: When that was; None: when its first action is due.
+
+    Raises:
+        ValueError: It is longer than a mailbox takes, or for another number of joints.
+    """
+    length = len(chunk.time)
+    if length > LONGEST_CHUNK or chunk.action.shape[1] != joints:
+        raise ValueError(
+            f"A chunk has shape {chunk.action.shape}; allowed: up to {LONGEST_CHUNK} actions of {joints} dimensions."
+        )
+    record: Record = np.zeros((), dtype=chunk_layout(joints))
+    record["session"], record["length"], record["picture_age"] = session, length, picture_age_s
+    record["observed"] = chunk.time[0] if observed_s is None else observed_s
+    record["time"][:length], record["action"][:length] = chunk.time, chunk.action
+    return record
+
+
+def chunk_of(record: Record) -> tuple[ActionChunk | None, int]:
+    """Returns the chunk of a record, None if it cannot be one, and its session."""
+    length = int(record["length"])
+    if not 1 <= length <= LONGEST_CHUNK:
+        return None, int(record["session"])
+    return ActionChunk(record["time"][:length].copy(), record["action"][:length].copy()), int(record["session"])
+
+
+def state_layout(joints: int, servos: int, arms: int) -> np.dtype[np.void]:
+    """Layout of a state."""
+    return np.dtype(
+        [
+            ("session", "<i8"),
+            ("tick", "<i8"),
+            ("late", "<i8"),
+            ("mode", "<i4"),
+            ("reasons", "<i4"),
+            ("fault_reasons", "<i4"),
+            ("counts", "<i8", (len(REASONS),)),
+            ("time", "<f8"),
+            ("position", "<f8", (joints,)),
+            ("velocity", "<f8", (joints,)),
+            ("effort", "<f8", (joints,)),
+            ("command", "<f8", (joints,)),
+            ("servo_error", "<u2", (servos,)),
+            ("servo_misses", "<i4", (servos,)),
+            ("lost", "?", (arms,)),
+            ("barred", "u1", (arms,)),
+            ("writes", "<i8", (arms,)),
+            ("old_cameras", "<i8"),
+            ("cause", cause_layout(servos, arms)),
+        ]
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceState:
+    """What the device process says about one cycle.
+
+    Attributes:
+        session: Episode that it is in.
+        tick: Cycles since the loop began.
+        late: Cycles that were skipped because the loop was late.
+        mode: Reaction of the safety filter.
+        reasons: What acted in the last cycle.
+        fault_reasons: What led to the fault.
+        counts: Cycles in which each reason acted in this episode.
+        arms: What was measured.
+        command: (J,) targets that were sent last.
+        writes: (A,) commands sent to each arm so far.
+        old_cameras: Bit by bit, in the order of the cameras that are watched, whether one shows nothing new.
+        cause: What was wrong when the reasons of the fault came up; None when there is none.
+    """
+
+    session: int
+    tick: int
+    late: int
+    mode: Mode
+    reasons: Reason
+    fault_reasons: Reason
+    counts: Mapping[Reason, int]
+    arms: ArmState
+    command: Vector
+    writes: NDArray[np.int64]
+    old_cameras: int = 0
+    cause: Cause | None = None
+
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        """Reads a record."""
+        fields = ("position", "velocity", "effort", "servo_error", "servo_misses", "lost", "barred")
+        return cls(
+            session=int(record["session"]),
+            tick=int(record["tick"]),
+            late=int(record["late"]),
+            mode=Mode(int(record["mode"])),
+            reasons=Reason(int(record["reasons"])),
+            fault_reasons=Reason(int(record["fault_reasons"])),
+            counts={reason: int(count) for reason, count in zip(REASONS, record["counts"], strict=True)},
+            arms=ArmState(time=float(record["time"]), **{field: record[field].copy() for field in fields}),
+            command=record["command"].copy(),
+            writes=record["writes"].copy(),
+            old_cameras=int(record["old_cameras"]),
+            cause=Cause.read(record["cause"]) if record["fault_reasons"] else None,
+        )
+
+    def to_record(self, layout: np.dtype[np.void]) -> Record:
+        """Writes a record."""
+        record: Record = np.zeros((), dtype=layout)
+        for field in ("session", "tick", "late", "mode", "reasons", "fault_reasons", "command", "writes", "old_cameras"):
+            record[field] = getattr(self, field)
+        record["counts"] = [self.counts.get(reason, 0) for reason in REASONS]
+        for field in ("time", "position", "velocity", "effort", "servo_error", "servo_misses", "lost"):
+            record[field] = getattr(self.arms, field)
+        if len(self.arms.barred):
+            record["barred"] = self.arms.barred
+        if self.cause is not None:
+            self.cause.write(record["cause"])
+        return record

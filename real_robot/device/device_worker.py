@@ -1,0 +1,233 @@
+"""What runs inside the device process: one thread, one loop, and a pipe to the owner that carries a few bytes.
+
+Requests are `arm`, `begin` with a session and the reasons of a fault that somebody was told, `observe` with a time, `act`,
+`disarm` and `stop`; the answer is `ok`, with notes as JSON behind it where there are some, or, as JSON, what is wrong. If the
+owner disappears, the arms brake and stay where they are, and the process ends.
+"""
+
+import contextlib
+import gc
+import json
+import logging
+import math
+import os
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from ctypes import c_double
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.real_robot.device.device_loop import DeviceLoop
+from stringline.real_robot.device.device_state import chunk_layout
+from stringline.real_robot.driver_interface.driver import ArmDriver, RobotNotReadyError
+from stringline.real_robot.incidents.incident_log import IncidentLog
+from stringline.real_robot.ipc.camera_liveness import Liveliness
+from stringline.real_robot.ipc.group_signals import leave_to_owner
+from stringline.real_robot.ipc.heartbeat import silence_s
+from stringline.real_robot.ipc.mailbox import Mailbox, Memory
+from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.reasons import Reason
+
+log = logging.getLogger(__name__)
+
+OK = b"ok"
+TIME, EPISODE = struct.Struct("<d"), struct.Struct("<qq")
+_BRAKING_CYCLES = 12  # At least; slow limits take more.
+_BRAKING_PATIENCE = 3  # By how much longer arms are waited for that cannot be sent a command in every cycle.
+# Modules whose threads or size have no place beside a loop of milliseconds.
+_FOREIGN = ("torch", "mujoco")
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceSetup:
+    """What the spawned process is given.
+
+    Attributes:
+        driver: Not connected yet.
+        embodiment: The body.
+        limits: Of the safety filter.
+        period_s: Of a cycle.
+        lock_step: Whether a cycle runs when it is asked for instead of by the clock.
+        chunks: Memory of the mailbox of chunks.
+        states: Memory of the mailbox of states.
+        state_layout: Layout of a state.
+        log: Memory of the incident log's ring, or None.
+        heartbeat: Of the owner; not looked at in lock-step.
+        cameras: When those that must see took their newest pictures; not looked at in lock-step.
+    """
+
+    driver: ArmDriver
+    embodiment: Embodiment
+    limits: SafetyLimits
+    period_s: float
+    lock_step: bool
+    chunks: Memory
+    states: Memory
+    state_layout: np.dtype[np.void]
+    log: Memory | None = None
+    heartbeat: c_double | None = None
+    cameras: Liveliness | None = None
+
+
+def run_device(setup: DeviceSetup, connection: Connection) -> None:
+    """Runs in the spawned process until the owner says stop or is gone.
+
+    Args:
+        setup: What to run.
+        connection: To the owner.
+    """
+    leave_to_owner()
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)-7s device process: %(message)s", datefmt="%H:%M:%S"
+    )
+    if foreign := [name for name in _FOREIGN if name in sys.modules]:
+        log.warning("%s got into the device process and may disturb its timing.", ", ".join(foreign))
+    incidents = None
+    if setup.log is not None:
+        incidents = IncidentLog(setup.log, setup.state_layout, len(setup.embodiment.joints))
+        setup.driver.tap([incidents.tap(source) for source in range(len(setup.driver.arms))])
+    try:
+        setup.driver.connect()
+    except ValueError as error:
+        if incidents is not None:
+            incidents.end()
+        connection.send_bytes(json.dumps(getattr(error, "problems", [str(error)])).encode())
+        return
+    try:
+        connection.send_bytes(OK)
+        _Worker(setup, connection, incidents).run()
+    finally:
+        setup.driver.close()
+    if incidents is not None:
+        incidents.end()
+
+
+class _Worker:
+    """Runs the loop and obeys the owner."""
+
+    def __init__(self, setup: DeviceSetup, connection: Connection, incidents: IncidentLog | None) -> None:
+        self._setup, self._connection = setup, connection
+        self._loop = DeviceLoop(
+            setup.driver,
+            setup.embodiment,
+            setup.limits,
+            setup.period_s,
+            chunks=Mailbox(setup.chunks, chunk_layout(len(setup.embodiment.joints))),
+            states=Mailbox(setup.states, setup.state_layout),
+            state_layout=setup.state_layout,
+            log=incidents,
+            silence_s=None if setup.lock_step or setup.heartbeat is None else partial(silence_s, setup.heartbeat),
+            picture_ages_s=None if setup.lock_step or setup.cameras is None else partial(_picture_ages_s, setup.cameras),
+        )
+        self._now = 0.0
+        self._armed = self._stopped = False
+
+    def run(self) -> None:
+        """Runs until the owner says stop or is gone."""
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        if not self._setup.lock_step:
+            _ask_for_priority()
+        due = time.monotonic()
+        while not self._stopped:
+            timeout_s = None
+            if self._armed and not self._setup.lock_step:
+                due = self._tick(due)
+                timeout_s = max(0.0, due - time.monotonic())
+            if self._connection.poll(timeout_s):
+                self._serve()
+        if self._armed and not self._setup.lock_step:
+            self._come_to_rest()
+        with contextlib.suppress(OSError):
+            self._connection.send_bytes(OK)
+
+    def _clock(self) -> float:
+        return self._now if self._setup.lock_step else time.monotonic()
+
+    def _tick(self, due: float) -> float:
+        """Runs a cycle if it is due and returns when the next one is. After a delay cycles are skipped, not made up for."""
+        now, period = time.monotonic(), self._setup.period_s
+        if now < due:
+            return due
+        self._loop.observe(self._clock)
+        self._loop.act(self._clock())
+        if self._setup.driver.paced:
+            self._loop.late += max(0, round((now - due) / period) - 1)
+            return now  # The next read waits for the beat.
+        self._loop.late += int((now - due) / period)
+        return max(due + period, now + period / 2)
+
+    def _come_to_rest(self) -> None:
+        self._loop.brake()
+        limits = self._setup.limits
+        longest = float((limits.velocity / (limits.acceleration * self._setup.period_s)).max())
+        least = max(_BRAKING_CYCLES, math.ceil(longest) + 1)
+        for cycle in range(_BRAKING_PATIENCE * least):
+            if cycle >= least and self._loop.at_rest:
+                return
+            self._loop.observe(self._clock)
+            self._loop.act(self._clock())
+            if not self._setup.driver.paced:
+                time.sleep(self._setup.period_s)
+
+    def _serve(self) -> None:
+        try:
+            request = self._connection.recv_bytes()
+        except (EOFError, OSError):
+            log.warning("The owner is gone; the arms brake and stay where they are.")
+            self._stopped = True
+            return
+        try:
+            notes = self._obey(request)
+        except RobotNotReadyError as error:
+            self._connection.send_bytes(json.dumps(error.problems).encode())
+            return
+        if not self._stopped:
+            self._connection.send_bytes(OK + (json.dumps(notes).encode() if notes else b""))
+
+    def _begin(self, session: int, told: Reason) -> None:
+        """Begins an episode; in lock-step nothing happens while nobody looks, but worlds change."""
+        self._loop.begin(session, self._clock, None if self._setup.lock_step else told)
+
+    def _obey(self, request: bytes) -> Sequence[str]:
+        """Does what is asked for; returns what is worth knowing about it."""
+        if request.startswith(b"observe"):
+            (self._now,) = TIME.unpack(request[len(b"observe") :])
+            self._loop.observe(self._clock)
+        elif request == b"act":
+            self._loop.act(self._now)
+        elif request.startswith(b"begin"):
+            session, told = EPISODE.unpack(request[len(b"begin") :])
+            if self._armed and not self._setup.lock_step:
+                self._come_to_rest()
+            self._begin(session, Reason(told))
+        elif request == b"arm":
+            self._setup.driver.arm()
+            self._begin(0, ~Reason(0))
+            self._armed = True
+            return self._setup.driver.notes
+        elif request == b"disarm":
+            self._armed = False
+            self._setup.driver.disarm()
+        elif request == b"stop":
+            self._stopped = True
+        return ()
+
+
+def _picture_ages_s(cameras: Liveliness) -> tuple[float, ...]:
+    return cameras.ages_s(time.monotonic())
+
+
+def _ask_for_priority() -> None:
+    """Asks the system to let this process go first; without permission it runs like any other."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
+    except OSError as error:
+        log.info("No real-time priority (%s): cycles may come late on a busy machine.", error.strerror)

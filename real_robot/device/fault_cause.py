@@ -1,0 +1,71 @@
+"""What was wrong when a fault came up. Much of it is told for a single cycle, and gone when somebody looks."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.real_robot.driver_interface.driver import ArmState
+from stringline.real_robot.ipc.mailbox import Record
+
+_FIELDS = ("servo_error", "servo_misses", "lost", "barred")
+
+
+def cause_layout(servos: int, arms: int) -> np.dtype[np.void]:
+    """Layout of a cause."""
+    return np.dtype(
+        [
+            ("servo_error", "<u2", (servos,)),
+            ("servo_misses", "<i4", (servos,)),
+            ("lost", "?", (arms,)),
+            ("barred", "u1", (arms,)),
+            ("old_cameras", "<i8"),
+        ]
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Cause:
+    """What a fault is about: of each entry the worst, over the cycles in which one of the fault's reasons came up.
+
+    Attributes:
+        servo_error: (S,) as in `ArmState`.
+        servo_misses: (S,) as in `ArmState`.
+        lost: (A,) as in `ArmState`.
+        barred: (A,) as in `ArmState`.
+        old_cameras: As in `DeviceState`.
+    """
+
+    servo_error: NDArray[Any]
+    servo_misses: NDArray[np.int32]
+    lost: NDArray[np.bool_]
+    barred: NDArray[np.uint8]
+    old_cameras: int = 0
+
+    @classmethod
+    def of(cls, arms: ArmState, old_cameras: int) -> Self:
+        """Returns what is wrong in one cycle."""
+        return cls(arms.servo_error, arms.servo_misses, arms.lost, arms.barred, old_cameras)
+
+    @classmethod
+    def read(cls, record: Record) -> Self:
+        """Reads a record."""
+        return cls(**{field: record[field].copy() for field in _FIELDS}, old_cameras=int(record["old_cameras"]))
+
+    def write(self, record: Record) -> None:
+        """Writes a record."""
+        for field in _FIELDS:
+            if len(values := getattr(self, field)):
+                record[field] = values
+        record["old_cameras"] = self.old_cameras
+
+    def joined(self, other: Self) -> Self:
+        """Returns what was wrong in the cycles of both."""
+        return type(self)(
+            self.servo_error | other.servo_error,
+            np.maximum(self.servo_misses, other.servo_misses),
+            self.lost | other.lost,
+            np.maximum(self.barred, other.barred),
+            self.old_cameras | other.old_cameras,
+        )

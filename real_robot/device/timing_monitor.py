@@ -1,0 +1,190 @@
+"""How steadily a device process keeps its time, and how old what it follows is: read out of its ring, in memory that stays.
+
+The command age is the time from the observation that the plan in force answers (from when its first action was due, where the
+arms waited for it) to the cycle that sends a command of it.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.device.device_state import state_layout
+from stringline.real_robot.incidents.incident_format import Entry, Kind, scan
+from stringline.real_robot.incidents.incident_log import cycle_layout, unpack_chunk
+from stringline.real_robot.incidents.incident_ring import Mark, Ring
+from stringline.real_robot.ipc.mailbox import Memory, Record
+from stringline.real_robot.safety.reasons import REASONS, Mode, Reason
+
+_SHARES = (0.5, 0.95, 0.99, 0.999)
+_PLANS_KEPT = 16
+_OLDEST_S = 4.0
+_LONGEST_CYCLE_S = 0.5
+
+
+class Spread:
+    """Times, counted in bins, so that memory does not grow with their number.
+
+    Args:
+        bin_s: Width of a bin, which is how exact quantiles are.
+        most_s: Longer times are counted together.
+
+    Attributes:
+        count: Times so far.
+        largest: The longest of them, seconds.
+    """
+
+    def __init__(self, bin_s: float, most_s: float) -> None:
+        # Filled, not only reserved: memory that is touched bit by bit would look like a leak to whoever measures one.
+        self._counts = np.full(round(most_s / bin_s) + 1, 0, np.int64)
+        self._bin_s, self.count, self.largest = bin_s, 0, 0.0
+
+    def add(self, seconds: float) -> None:
+        """Counts a time, 0 or more."""
+        self._counts[min(int(seconds / self._bin_s), len(self._counts) - 1)] += 1
+        self.count += 1
+        self.largest = max(self.largest, seconds)
+
+    def quantile(self, share: float) -> float:
+        """Returns the seconds that such a share stayed within, rounded up to a bin; not a number where nothing was counted."""
+        if not self.count:
+            return float("nan")
+        place = int(np.searchsorted(np.cumsum(self._counts), share * self.count - 1e-9))
+        return self.largest if place >= len(self._counts) - 1 else min((place + 1) * self._bin_s, self.largest)
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Returns quantiles in milliseconds and the count, as plain JSON."""
+        found: dict[str, float | None] = {
+            f"q{share * 100:g}_ms": round(self.quantile(share) * 1e3, 3) if self.count else None for share in _SHARES
+        }
+        return found | {"largest_ms": round(self.largest * 1e3, 3), "count": self.count}
+
+    def __str__(self) -> str:
+        """Reads like `median 10.00, 95 % 10.12, 99 % 10.90, 99.9 % 14.30, largest 31.00 ms`."""
+        if not self.count:
+            return "none"
+        names = ("median", *(f"{share * 100:g} %" for share in _SHARES[1:]))
+        parts = [f"{name} {self.quantile(share) * 1e3:.2f}" for name, share in zip(names, _SHARES, strict=True)]
+        return ", ".join([*parts, f"largest {self.largest * 1e3:.2f} ms"])
+
+
+class LoopWatch:
+    """Reads the ring of a device process from now on; nobody waits for it.
+
+    Args:
+        memory: Of the ring.
+        layout: Of a record of a cycle.
+        period_s: Of a cycle.
+
+    Attributes:
+        cycles: Seen so far.
+        late: Deadlines that were missed by a whole cycle or more, counted in cycles that were skipped.
+        holds: How often the arms went from following a plan to holding within an episode.
+        held: Cycles in which they held.
+        faults: How often a fault began.
+        lost: Records that were overwritten before they were read.
+        acted: Cycles in which each reason of the safety filter acted.
+        cycle: From one cycle to the next.
+        jitter: Distance of that from the period.
+        age: Of commands.
+        starts: Number of the first command of each episode, by session and arm; whoever reads it takes entries out.
+        commands: Sent to each arm so far.
+        newest: The newest record of a cycle, if there is one.
+        newest_age_s: Age of its command; not a number while no plan is in force.
+    """
+
+    def __init__(self, memory: Memory, layout: np.dtype[np.void], period_s: float) -> None:
+        self._ring, self._layout, self._period_s = Ring(memory), layout, period_s
+        self._place = self._ring.marks[Mark.WRITTEN]
+        self.cycles = self.late = self.holds = self.held = self.faults = self.lost = 0
+        self.acted: Counter[Reason] = Counter()
+        self.cycle, self.jitter = Spread(2e-5, _LONGEST_CYCLE_S), Spread(2e-5, _LONGEST_CYCLE_S)
+        self.age = Spread(1e-3, _OLDEST_S)
+        self.starts: dict[int, tuple[int, ...]] = {}
+        self.commands: tuple[int, ...] = ()
+        self.newest: Record | None = None
+        self.newest_age_s = float("nan")
+        self._planned: dict[int, float] = {}
+        self._number, self._before, self._late = 0, (-1, -1, 0.0, Mode.HOLD), -1
+
+    @classmethod
+    def of(cls, device: DeviceProcess, embodiment: Embodiment, period_s: float) -> Self:
+        """Watches a device process.
+
+        Args:
+            device: With an incident log, whose ring is the source.
+            embodiment: The body.
+            period_s: Of a cycle.
+
+        Raises:
+            ValueError: The device process keeps no log.
+        """
+        if device.incidents is None:
+            raise ValueError("A loop is watched through the incident log of its device process, which has none.")
+        joints = len(embodiment.joints)
+        layout = cycle_layout(state_layout(joints, len(device.servos), len(device.arms)), joints)
+        return cls(device.incidents.memory, layout, period_s)
+
+    def look(self) -> None:
+        """Takes in what is new."""
+        data, self._place = self._ring.read(self._place)
+        for entry in scan(data):
+            if not isinstance(entry, Entry):
+                continue
+            self.lost += max(0, entry.number - self._number - 1) if self._number else 0
+            self._number = entry.number
+            if entry.kind == Kind.CYCLE and len(entry.payload) == self._layout.itemsize:
+                self._take(np.frombuffer(entry.payload, self._layout).reshape(()))
+            elif entry.kind == Kind.CHUNK:
+                self._plan(entry.payload)
+
+    def _plan(self, payload: bytes) -> None:
+        chunk, _, number = unpack_chunk(payload)
+        if number:
+            self._planned[number] = float(chunk.time[0])
+        while len(self._planned) > _PLANS_KEPT:
+            del self._planned[next(iter(self._planned))]
+
+    def _take(self, record: Record) -> None:
+        state, now, number = record["state"], float(record["now"]), int(record["chunk"])
+        session, tick, mode = int(state["session"]), int(state["tick"]), Mode(int(state["mode"]))
+        last_session, last_tick, last_now, last_mode = self._before
+        same = session == last_session
+        if same and tick == last_tick + 1:
+            self.cycle.add(max(now - last_now, 0.0))
+            self.jitter.add(abs(now - last_now - self._period_s))
+        self.commands = tuple(int(count) for count in state["writes"])
+        if not same:
+            self.starts[session] = tuple(count - 1 for count in self.commands)
+        self.late += max(0, int(state["late"]) - self._late) if self._late >= 0 else 0
+        self._late = int(state["late"])
+        self.holds += same and mode is Mode.HOLD and last_mode is Mode.RUN
+        self.faults += mode is Mode.FAULT and not (same and last_mode is Mode.FAULT)
+        self.held += mode is not Mode.RUN
+        reasons = int(state["reasons"])
+        self.acted.update(reason for reason in REASONS if reasons & reason)
+        self.newest, self.newest_age_s = record, float("nan")
+        if number in self._planned:
+            self.newest_age_s = max(now - self._planned[number], 0.0)
+            self.age.add(self.newest_age_s)
+        self.cycles, self._before = self.cycles + 1, (session, tick, now, mode)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain JSON."""
+        counts = {name: getattr(self, name) for name in ("cycles", "late", "holds", "held", "faults", "lost")}
+        spreads: Mapping[str, Spread] = {"cycle": self.cycle, "jitter": self.jitter, "command_age": self.age}
+        acted = {str(reason.name).lower(): count for reason, count in self.acted.items()}
+        return counts | {name: spread.to_dict() for name, spread in spreads.items()} | {"acted": acted}
+
+    def lines(self) -> list[str]:
+        """Returns the same for a reader."""
+        return [
+            f"{self.cycles} cycles, {self.late} deadlines missed, {self.holds} holds, {self.held} cycles held, "
+            f"{self.faults} faults.",
+            f"cycle:       {self.cycle}",
+            f"jitter:      {self.jitter}",
+            f"command age: {self.age}",
+        ]

@@ -1,0 +1,1 @@
+"""The interface of all drivers: driver, gripper, interlocks, and the command that they accept."""

@@ -1,0 +1,187 @@
+"""Both ALOHA follower arms over two serial lines: the only module that opens their ports."""
+
+import contextlib
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER, GripperServo
+from stringline.real_robot.drivers.dynamixel import control_table as table
+from stringline.real_robot.drivers.dynamixel.arm_pair import ArmPair, check_ports
+from stringline.real_robot.drivers.dynamixel.bus import Bus, LinkLostError
+from stringline.real_robot.drivers.dynamixel.read_only import ReadOnlyBus
+from stringline.real_robot.drivers.dynamixel.servo_arm import DynamixelArm
+from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
+from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError, Tap
+from stringline.real_robot.driver_interface.safe_command import SafeCommand, checked
+
+log = logging.getLogger(__name__)
+
+
+class AlohaDriver:
+    """Reads all eighteen servos and moves the fourteen that are no shadows.
+
+    Args:
+        ports: Serial port by arm.
+        baud_rate: Of both lines.
+        gripper: How the gripper's servo angle and its opening belong together.
+        bus_watchdog_s: After how long a silence the servos stop by themselves; 0 leaves them without.
+        answer_timeout_s: Longest wait for the answers of one cycle.
+        read_only: Whether torque stays as it is and commands are thrown away. The ports then refuse whatever is no question.
+    """
+
+    paced = False
+
+    def __init__(
+        self,
+        ports: Mapping[str, str],
+        *,
+        baud_rate: int = 1_000_000,
+        gripper: GripperServo = FOLLOWER,
+        bus_watchdog_s: float = 0.1,
+        answer_timeout_s: float = 0.006,
+        read_only: bool = False,
+    ) -> None:
+        check_ports(ports)
+        if not 0 <= bus_watchdog_s <= 127 * table.WATCHDOG_UNIT_S:
+            raise ValueError(f"bus_watchdog_s is {bus_watchdog_s}; allowed: 0 to {127 * table.WATCHDOG_UNIT_S} s.")
+        line = ReadOnlyBus if read_only else Bus
+        self._arms = [_arm(arm, line(ports[arm], baud_rate), gripper) for arm in ALOHA.arms]
+        self._pair, self._read_only = ArmPair(self._arms, answer_timeout_s), read_only
+        self._watchdog = math.ceil(bus_watchdog_s / table.WATCHDOG_UNIT_S - 1e-9)  # 0 would be none at all.
+        self._torque = False
+        self._writes: NDArray[np.int64] = np.zeros(len(self._arms), dtype=np.int64)
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Names of the arms."""
+        return ALOHA.arms
+
+    @property
+    def servos(self) -> tuple[str, ...]:
+        """Names of all eighteen servos, in the order of the state's arrays."""
+        return self._pair.servos
+
+    @property
+    def writes(self) -> NDArray[np.int64]:
+        """(A,) commands sent to each arm so far."""
+        return self._writes
+
+    def tap(self, taps: Sequence[Tap]) -> None:
+        """Lets somebody listen to the bus of each arm, from now on."""
+        for arm, tap in zip(self._arms, taps, strict=True):
+            arm.bus.tap = tap
+
+    def connect(self) -> None:
+        """Opens both ports, asks every servo who it is, and compares its settings with what the arm needs.
+
+        Raises:
+            RobotNotReadyError: With everything that is wrong on either arm.
+        """
+        self._pair.connect()
+
+    def arm(self) -> None:
+        """Makes every goal the present position, sees that it was taken, and only then turns torque on.
+
+        Raises:
+            RobotNotReadyError: A servo is silent, in error, outside its range, or refuses.
+        """
+        self._torque = False
+        self._pair.refresh(torque_expected=False)
+        self._refuse(self._pair.faults())
+        self._refuse([problem for arm in self._arms for problem in arm.diverging_shadows()])
+        if self._read_only:
+            return
+        try:
+            self._write_all(table.BUS_WATCHDOG, 0)
+            for arm in self._arms:
+                arm.bus.send(arm.present_as_goal())
+            self._refuse([problem for arm in self._arms for problem in arm.stale_goals(self._pair.patience_s)])
+            self._write_all(table.TORQUE_ENABLE, 1)
+            self._pair.refresh(torque_expected=True)
+            self._refuse(self._pair.faults())
+            self._write_all(table.BUS_WATCHDOG, self._watchdog)
+        except (ValueError, LinkLostError) as error:
+            raise RobotNotReadyError(getattr(error, "problems", [str(error)])) from error
+        self._torque = True
+
+    @property
+    def notes(self) -> list[str]:
+        """Nothing: what is wrong with servos is refused, whether they are moved or only read."""
+        return []
+
+    def read(self, clock: Callable[[], float]) -> ArmState:
+        """Asks both arms at once and returns what is known after the answers, or the deadline.
+
+        Args:
+            clock: Stamps the end of the read, in seconds.
+        """
+        return self._pair.read(clock, torque_expected=self._torque)
+
+    def write(self, command: SafeCommand) -> None:
+        """Sends targets to every arm whose port is alive; of a driver that only reads, to none.
+
+        Raises:
+            TypeError: It is not a command that the safety filter made.
+        """
+        position = checked(command).position
+        if self._read_only:
+            return
+        for index, (arm, target) in enumerate(zip(self._arms, np.split(position, len(self._arms)), strict=True)):
+            if arm.bus.lost:
+                continue
+            try:
+                arm.bus.send(arm.goal_packet(target))
+                self._writes[index] += 1
+            except LinkLostError as error:
+                log.error("%s.", error.strerror)
+
+    def disarm(self) -> None:
+        """Turns the torque of both arms off: they fall unless something holds them.
+
+        Raises:
+            RobotNotReadyError: A servo does not follow, or the driver only reads.
+        """
+        if self._read_only:
+            raise RobotNotReadyError(["The arms are only read; their torque stays as it is."])
+        try:
+            self._write_all(table.TORQUE_ENABLE, 0)
+        except (ValueError, LinkLostError) as error:
+            raise RobotNotReadyError([str(error)]) from error
+        self._torque = False
+
+    def close(self) -> None:
+        """Closes both ports. Arms with torque stay at their last target, hence their watchdogs are called off first."""
+        if self._torque:
+            for arm in self._arms:
+                with contextlib.suppress(ValueError, LinkLostError):
+                    for servo in arm.masters:
+                        arm.bus.write_register(servo.ident, table.BUS_WATCHDOG, 0)
+        self._torque = False
+        self._pair.close()
+
+    def _write_all(self, register: table.Register, value: int) -> None:
+        for arm in self._arms:
+            for servo in arm.masters:
+                arm.bus.write_register(servo.ident, register, value)
+
+    def _refuse(self, problems: list[str]) -> None:
+        if problems:
+            raise RobotNotReadyError(problems)
+
+
+def _arm(name: str, bus: Bus, gripper: GripperServo) -> DynamixelArm:
+    joints = [index for index, joint in enumerate(ALOHA.joints) if joint.arm == name]
+    force, current = ALOHA.joints[joints[-1]].effort, (VIPERX[-1].current_limit or 1) * table.CURRENT_UNIT_A
+    return DynamixelArm(
+        name,
+        bus,
+        VIPERX,
+        gripper,
+        lower=ALOHA.lower[joints],
+        upper=ALOHA.upper[joints],
+        gripper_newton_per_ampere=force / current,
+    )

@@ -1,0 +1,116 @@
+"""The UDP port on which one controller speaks, and through which alone it is answered."""
+
+import contextlib
+import logging
+import socket
+
+from stringline.real_robot.drivers.fri.monitoring import LONGEST_MESSAGE
+from stringline.real_robot.driver_interface.driver import Tap
+
+log = logging.getLogger(__name__)
+
+_MOST_AT_ONCE = 256  # A flood must not keep a cycle from its end.
+
+
+def address_of(port: str) -> tuple[str, int]:
+    """Returns the parts of `address:number`.
+
+    Raises:
+        ValueError: It is not of that form.
+    """
+    address, _, number = port.rpartition(":")
+    if not address or not number.isdigit() or not 0 < int(number) < 1 << 16:
+        raise ValueError(f"The port {port!r} is none; allowed: address:number, such as 192.170.10.1:30200.")
+    return address, int(number)
+
+
+class FriLink:
+    """A port to one controller. Nothing is opened before `open`.
+
+    Args:
+        port: `address:number` of this computer, where the controller sends to.
+        controller: Its address; None: whoever speaks first, and nobody else after that.
+
+    Attributes:
+        port: As given.
+        lost: Whether the network interface is gone.
+        strangers: Datagrams that came from elsewhere and were dropped.
+        tap: Listens, if there is one.
+    """
+
+    def __init__(self, port: str, controller: str | None = None) -> None:
+        self._address, self.port, self._controller = address_of(port), port, controller
+        self.lost, self.strangers = False, 0
+        self.tap: Tap | None = None
+        self._socket: socket.socket | None = None
+        self._known, self._source = controller, ("", 0)
+
+    def fileno(self) -> int:
+        """Descriptor to wait on."""
+        return -1 if self._socket is None else self._socket.fileno()
+
+    def open(self) -> None:
+        """Binds the port.
+
+        Raises:
+            ValueError: It is in use, or the address is none of this computer's.
+        """
+        opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            opened.setblocking(False)
+            opened.bind(self._address)
+        except OSError as error:
+            opened.close()
+            raise ValueError(f"The UDP port {self.port} cannot be opened: {error.strerror}.") from error
+        self._socket, self.lost, self._known = opened, False, self._controller
+
+    def close(self) -> None:
+        """Closes the port; a controller that gets no answers stops its arm by itself."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def receive(self) -> list[bytes]:
+        """Returns the datagrams of the controller that have come in, oldest first, without waiting."""
+        found: list[bytes] = []
+        assert self._socket is not None
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(_MOST_AT_ONCE):
+                try:
+                    data, source = self._socket.recvfrom(LONGEST_MESSAGE + 1)
+                except BlockingIOError:
+                    raise
+                except OSError as error:
+                    self._lose(error)
+                    break
+                if not self._is_controller(source[0]):
+                    self.strangers += 1
+                    continue
+                self._source, self.lost = source, False
+                if self.tap is not None:
+                    self.tap.received(data)
+                found.append(data)
+        return found
+
+    def _is_controller(self, address: str) -> bool:
+        """Says whether the controller speaks; who speaks first is it if nobody was named."""
+        self._known = self._known or address
+        return address == self._known
+
+    def send(self, data: bytes) -> bool:
+        """Answers the controller; says whether the datagram is on its way."""
+        assert self._socket is not None
+        try:
+            self._socket.sendto(data, self._source)
+        except OSError as error:
+            if not isinstance(error, BlockingIOError):
+                self._lose(error)
+            return False
+        if self.tap is not None:
+            self.tap.sent(data)
+        return True
+
+    def _lose(self, error: OSError) -> None:
+        if not self.lost:
+            log.error("The UDP port %s is lost: %s.", self.port, error.strerror)
+        self.lost = True

@@ -1,0 +1,1 @@
+"""Emulated Dynamixel servos on pseudo-terminals: ALOHA's followers and leaders."""

@@ -1,0 +1,164 @@
+"""A line of emulated servos: bytes in, bytes out, and the faults that a line can have."""
+
+import operator
+from collections.abc import Iterable
+
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.real_robot.drivers.dynamixel import control_table as table
+from stringline.real_robot.drivers.dynamixel import protocol
+from stringline.real_robot.drivers.dynamixel.control_table import HardwareError
+from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, Parser, StatusError
+from stringline.real_robot.emulators.dynamixel.dynamixel_servo import EmulatedServo
+
+FAULTS = ("mute", "unmute", "corrupt", "mend", "block", "free", "hang", "resume", "overload", "drop", "twin", "collide")
+
+
+class EmulatedLine:
+    """Servos that share two wires.
+
+    Args:
+        servos: Each with an id of its own.
+
+    Attributes:
+        goal_writes: Sync writes of goals received in this episode.
+        blocked: Servos whose joint something holds where it is.
+        hanging: Whether the line takes bytes and answers nothing.
+        dropped: Whether the port is to be closed.
+    """
+
+    def __init__(self, servos: Iterable[EmulatedServo]) -> None:
+        self.servos = {servo.get(table.ID): servo for servo in servos}
+        self.goal_writes = 0
+        self.hanging = self.dropped = False
+        self._parser = Parser()
+        self.blocked: set[int] = set()
+        self._mute: set[int] = set()
+        self._corrupt: set[int] = set()
+        self._twins: dict[int, EmulatedServo] = {}
+        self._collide = False
+
+    def fault(self, kind: str, ident: int = 0) -> None:
+        """Begins or ends a fault.
+
+        Args:
+            kind: `mute` and `unmute` a servo, `corrupt` and `mend` its checksums, `block` and `free` its joint, as something
+                in the way does, `hang` and `resume` the line, `overload` a servo, `drop` the port. A `twin` is another servo
+                of the same kind with the same id, which stands a little elsewhere and answers after it; twins that `collide`
+                answer at the same time.
+            ident: The servo.
+
+        Raises:
+            ValueError: There is no such fault or servo.
+        """
+        if kind not in FAULTS:
+            raise unknown_name("fault", kind, FAULTS)
+        if kind not in ("hang", "resume", "drop") and ident not in self.servos:
+            raise unknown_name("servo", str(ident), map(str, self.servos))
+        match kind:
+            case "mute" | "corrupt":
+                (self._mute if kind == "mute" else self._corrupt).add(ident)
+            case "unmute" | "mend":
+                (self._mute if kind == "unmute" else self._corrupt).discard(ident)
+            case "block":
+                self.blocked.add(ident)
+            case "free":
+                self.blocked.discard(ident)
+            case "hang" | "resume":
+                self.hanging = kind == "hang"
+            case "overload":
+                self.servos[ident].fail(HardwareError.OVERLOAD)
+            case "twin" | "collide":
+                self._twins[ident] = self.servos[ident].twin()
+                self._collide = kind == "collide"
+            case _:
+                self.dropped = True
+
+    def receive(self, data: bytes) -> bytes:
+        """Takes bytes off the line and returns what the servos answer."""
+        answers = b"".join(self._obey(packet) for packet in self._parser.feed(data))
+        return b"" if self.hanging else answers
+
+    def pass_time(self, seconds: float) -> None:
+        """Lets the servos' watchdogs run."""
+        for servo in self.servos.values():
+            servo.pass_time(seconds)
+
+    def _obey(self, packet: Packet) -> bytes:
+        for servo in self.servos.values():
+            servo.heard_something()
+        parameters = packet.parameters
+        match packet.instruction:
+            case Instruction.SYNC_READ if len(parameters) >= 4:
+                address, size = (int.from_bytes(parameters[at : at + 2], "little") for at in (0, 2))
+                return b"".join(self._answer_read(ident, address, size) for ident in parameters[4:])
+            case Instruction.SYNC_WRITE if len(parameters) >= 4:
+                self._sync_write(parameters)
+                return b""
+            case Instruction.STATUS:
+                return b""
+            case _ if packet.ident == protocol.BROADCAST:
+                return (
+                    b"".join(self._single(ident, packet) for ident in sorted(self.servos))
+                    if packet.instruction == Instruction.PING
+                    else b""
+                )
+            case _:
+                return self._single(packet.ident, packet) if packet.ident in self.servos else b""
+
+    def _single(self, ident: int, packet: Packet) -> bytes:
+        answer = self._of_one(ident, packet)
+        if ident not in self._twins:
+            return answer
+        first, self.servos[ident] = self.servos[ident], self._twins[ident]
+        second = self._of_one(ident, packet)
+        self.servos[ident] = first
+        # On one wire, where each pulls the line down for its zeros.
+        return bytes(map(operator.and_, answer, second)) if self._collide else answer + second
+
+    def _of_one(self, ident: int, packet: Packet) -> bytes:
+        servo, parameters = self.servos[ident], packet.parameters
+        match packet.instruction:
+            case Instruction.PING:
+                return self._answer(ident, StatusError.NONE, servo.read(table.MODEL_NUMBER.address, 2) or b"", table.FIRMWARE)
+            case Instruction.READ if len(parameters) == 4:
+                return self._answer_read(
+                    ident, int.from_bytes(parameters[:2], "little"), int.from_bytes(parameters[2:], "little")
+                )
+            case Instruction.WRITE if len(parameters) > 2:
+                return self._answer(ident, self._write(ident, int.from_bytes(parameters[:2], "little"), parameters[2:]))
+            case Instruction.REBOOT:
+                servo.reboot()
+                return self._answer(ident, StatusError.NONE)
+            case _:
+                return self._answer(ident, StatusError.INSTRUCTION)
+
+    def _answer_read(self, ident: int, address: int, size: int) -> bytes:
+        if ident not in self.servos:
+            return b""
+        data = self.servos[ident].read(address, size)
+        return self._answer(ident, StatusError.DATA_RANGE) if data is None else self._answer(ident, StatusError.NONE, data)
+
+    def _answer(self, ident: int, error: StatusError, data: bytes = b"", also: table.Register | None = None) -> bytes:
+        if ident in self._mute:
+            return b""
+        servo = self.servos[ident]
+        if also is not None:
+            data += also.pack(servo.get(also))
+        packet = protocol.status(ident, error | (protocol.ALERT if servo.alert else 0), data)
+        return packet[:-1] + bytes([packet[-1] ^ 0x55]) if ident in self._corrupt else packet
+
+    def _write(self, ident: int, address: int, data: bytes) -> StatusError:
+        """Writes to a servo and, in RAM, to those that have its id as their second one."""
+        if address >= table.EEPROM_END:
+            for servo in self.servos.values():
+                if servo.get(table.SECONDARY_ID) == ident:
+                    servo.write(address, data)
+        return self.servos[ident].write(address, data)
+
+    def _sync_write(self, parameters: bytes) -> None:
+        address, size = (int.from_bytes(parameters[at : at + 2], "little") for at in (0, 2))
+        entries = parameters[4:]
+        for at in range(0, len(entries) - size, size + 1):
+            if entries[at] in self.servos:
+                self._write(entries[at], address, entries[at + 1 : at + 1 + size])
+        self.goal_writes += address == table.GOAL_POSITION.address

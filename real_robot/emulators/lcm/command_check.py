@@ -1,0 +1,96 @@
+"""The commands that moved an arm over LCM, out of what its emulated program captured, held against limits."""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.real_robot.drivers.lcm.drake_types import IIWA_COMMAND
+from stringline.real_robot.drivers.lcm.lcm_schema import LcmDecodeError
+from stringline.real_robot.drivers.lcm.status import JOINTS
+from stringline.real_robot.emulators.program.arm_check import ArmCheck
+from stringline.real_robot.safety.limits import SafetyLimits
+
+_HEAD = struct.Struct("<IBH")
+
+
+class CapturedCommand(NamedTuple):
+    """What has reached a program.
+
+    Attributes:
+        period: Number of the period of its first arm's controller.
+        passed_on: Whether it moved an arm.
+        data: As it came in.
+    """
+
+    period: int
+    passed_on: bool
+    data: bytes
+
+    def to_bytes(self) -> bytes:
+        """Returns the record."""
+        return _HEAD.pack(self.period, self.passed_on, len(self.data)) + self.data
+
+    def row(self) -> tuple[float, ...]:
+        """Returns the positions of all arms, none if it is no command."""
+        try:
+            found = IIWA_COMMAND.decode(self.data)["joint_position"]
+        except LcmDecodeError:
+            return ()
+        assert isinstance(found, tuple)
+        return found
+
+
+def commands_in(data: bytes) -> Iterator[CapturedCommand]:
+    """Yields the records that are whole."""
+    at = 0
+    while at + _HEAD.size <= len(data):
+        period, passed_on, size = _HEAD.unpack_from(data, at)
+        at += _HEAD.size + size
+        if at > len(data):
+            return
+        yield CapturedCommand(period, bool(passed_on), data[at - size : at])
+
+
+class LcmLine:
+    """The commands of one arm, out of a file that grows, held against limits.
+
+    Each time that the program lets its arms go, a path begins, at rest. While nothing is heard nothing is sent, and commands go
+    on later as if that time had not been.
+
+    Args:
+        file: What the emulator captures, see its `--capture`.
+        place: Of the arm among those of the program.
+        check: Of the arm's joints.
+    """
+
+    def __init__(self, file: Path, place: int, check: ArmCheck) -> None:
+        self._file, self._own, self.check = file, slice(JOINTS * place, JOINTS * (place + 1)), check
+        self._at, self._begins = 0, True
+
+    def begins_at(self, start: int) -> None:
+        """Has no use for where episodes begin: the first command of one goes on from the last of the one before."""
+
+    def take(self, sent: int) -> None:
+        """Looks at what has come in."""
+        with self._file.open("rb") as stream:
+            stream.seek(self._at)
+            data = stream.read()
+        for one in commands_in(data):
+            self._at += len(one.to_bytes())
+            row = one.row()
+            if not one.passed_on or not row:
+                self._begins = True
+                continue
+            self.check.take(np.array(row[self._own])[None], begins=self._begins)
+            self._begins = False
+
+
+def lcm_check(body: Embodiment, arm: str, limits: SafetyLimits, period_s: float) -> ArmCheck:
+    """Returns the check of an arm's seven joints: numbers are sent as they are, so nothing is rounded."""
+    hinges = body.hinges[arm]
+    step, change = limits.velocity[hinges] * period_s, limits.acceleration[hinges] * period_s**2
+    return ArmCheck(limits.lower[hinges], limits.upper[hinges], step, change)

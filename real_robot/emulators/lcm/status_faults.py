@@ -1,0 +1,61 @@
+"""What may be wrong with a status, by script."""
+
+import math
+from collections import Counter
+
+from stringline.datasets.contract.arguments import unknown_name
+from stringline.real_robot.drivers.fri.monitoring import Joints
+from stringline.real_robot.drivers.lcm.drake_types import IIWA_STATUS
+
+LIES = ("freeze", "backwards", "nan", "joints", "push", "zeros")
+_BACKWARDS_US = 1_000_000
+_PUSH_RAD = 0.5
+
+
+class Lies:
+    """Changes the next statuses.
+
+    Their time stands still or goes backwards; a joint is no number, is missing, or was pushed; what was commanded is all zeros.
+    """
+
+    def __init__(self) -> None:
+        self._left: Counter[str] = Counter()
+        self._utime = 0
+
+    def plan(self, kind: str, count: int) -> None:
+        """Lets the next `count` statuses be wrong.
+
+        Raises:
+            ValueError: There is no such fault.
+        """
+        if kind not in LIES:
+            raise unknown_name("fault of a status", kind, LIES)
+        self._left[kind] += max(count, 1)
+
+    def told(self, status: dict[str, int | Joints]) -> bytes:
+        """Returns the message that is told instead of a status."""
+        utime, measured, commanded = status["utime"], status["joint_position_measured"], status["joint_position_commanded"]
+        assert isinstance(utime, int)
+        assert isinstance(measured, tuple)
+        assert isinstance(commanded, tuple)
+        if self._takes("freeze"):
+            utime = self._utime
+        self._utime = utime
+        if self._takes("backwards"):
+            utime -= _BACKWARDS_US
+        if self._takes("nan"):
+            measured = (math.nan, *measured[1:])
+        if self._takes("push"):
+            measured = (measured[0] + _PUSH_RAD, *measured[1:])
+        if self._takes("zeros"):
+            commanded = (0.0,) * len(commanded)
+        rows = {**status, "utime": utime, "joint_position_measured": measured, "joint_position_commanded": commanded}
+        if self._takes("joints"):
+            rows = {name: row[:-1] if isinstance(row, tuple) else row for name, row in rows.items()}
+        return IIWA_STATUS.encode(rows)
+
+    def _takes(self, kind: str) -> bool:
+        if not self._left[kind]:
+            return False
+        self._left[kind] -= 1
+        return True

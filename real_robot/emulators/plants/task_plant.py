@@ -1,0 +1,128 @@
+"""A task of the simulation as the world behind emulated servos."""
+
+import socket
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.contract.contract import Array
+from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.real_robot.emulators.plants.image_process import PictureProcess
+from stringline.real_robot.emulators.plants.plant import from_cameras
+from stringline.sim.environment.factory import make_environment
+from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel
+
+Vector = NDArray[np.float64]
+
+
+class TaskPlant:
+    """A MuJoCo world that is driven by servo goals instead of actions.
+
+    Args:
+        task: Name in the catalogue.
+        cameras: Those that deliver frames.
+        image_size: Rows and columns of the pictures.
+        device_hz: Periods per second.
+        frame_hz: Pictures per second.
+        time_limit_s: When an episode expires.
+        robot_model: What the arms are drawn with.
+        pictures: Listening socket where cameras ask for pictures, which a process beside draws while the world goes on by the
+            clock; None: they are drawn as the world goes on, and `frames` returns them.
+
+    Raises:
+        ValueError: There is no such task, camera or robot model.
+        RuntimeError: There is no OpenGL.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        *,
+        cameras: Sequence[str],
+        image_size: int = 128,
+        device_hz: float = 100.0,
+        frame_hz: float = 12.5,
+        time_limit_s: float = 15.0,
+        robot_model: RobotModel = PRIMITIVES,
+        pictures: socket.socket | None = None,
+    ) -> None:
+        self.period_s = 1.0 / device_hz
+        make_world = partial(
+            make_environment,
+            task,
+            image_size=image_size,
+            control_hz=device_hz,
+            frame_hz=frame_hz,
+            time_limit_s=time_limit_s,
+            robot_model=robot_model,
+        )
+        self._frames: dict[str, Array] = {}
+        self._outcome: dict[str, bool | int | float | str] = {}
+        self._beside: PictureProcess | None = None
+        self._world = make_world(cameras=cameras if pictures is None else ())
+        if pictures is not None and cameras:
+            self._beside = PictureProcess(partial(make_world, cameras=cameras), pictures)
+            self._beside.wait()
+        self.begin(0, {})
+
+    @property
+    def embodiment(self) -> Embodiment:
+        """The body that the task is for."""
+        body: Embodiment = self._world.task.robot.embodiment
+        return body
+
+    def begin(self, seed: int, options: Mapping[str, float]) -> None:
+        """Begins the episode of that seed; options as the task knows them."""
+        self._world.begin(seed, options)
+        self._outcome = self._describe(success=False, stage=0, time=0.0, expired=False)
+        if self._beside is not None:
+            self._beside.begin(seed, options, self._world.snapshot())
+        else:
+            self._draw()
+
+    def advance(self, target: Vector) -> None:
+        """Drives the joints towards the targets for one period, and draws when a frame is due."""
+        result = self._world.advance(target)
+        self._outcome = self._describe(**vars(result))
+        if self._world.frame_due:
+            self._draw()
+
+    def _describe(
+        self, *, success: bool, stage: int, time: float, expired: bool, unstable: bool = False
+    ) -> dict[str, bool | int | float | str]:
+        name = self._world.task.stages[stage]
+        outcome: dict[str, bool | int | float | str] = {"success": success, "stage": stage, "stage_name": name, "time": time}
+        return outcome | {"expired": expired, "unstable": unstable}
+
+    def _draw(self) -> None:
+        if self._beside is not None:
+            self._beside.look(self._world.snapshot(), self._world.time)
+            return
+        self._frames = from_cameras(self._world.observe())
+
+    def measure(self) -> tuple[Vector, Vector, Vector]:
+        """Returns positions, velocities and efforts (14,)."""
+        robot, physics = self._world.task.robot, self._world.physics
+        return robot.positions(physics), robot.velocities(physics), robot.efforts(physics)
+
+    def frames(self) -> dict[str, Array]:
+        """Returns the pictures of the latest frame, stamped in seconds of the episode.
+
+        Raises:
+            ValueError: A process beside draws them.
+        """
+        if self._beside is not None:
+            raise ValueError("By the clock, cameras get their pictures at a socket of their own, which the emulator announces.")
+        return self._frames
+
+    def outcome(self) -> dict[str, bool | int | float | str]:
+        """Returns how the episode stands."""
+        return self._outcome
+
+    def close(self) -> None:
+        """Frees graphics and physics."""
+        if self._beside is not None:
+            self._beside.close()
+        self._world.close()

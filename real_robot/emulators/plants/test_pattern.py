@@ -1,0 +1,45 @@
+"""What cameras see where there is nothing to see: cards that bear the number of the picture."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stringline.datasets.contract.contract import Array
+
+_DISTANCE_MM = 1000
+_FOVY_DEG = 58.0
+
+
+class Cards:
+    """Cards before all cameras, a metre away, changed at the rate of the pictures.
+
+    The colour of a card is the number of the picture, in base 256: its lowest digit is red, the next green, then blue.
+
+    Args:
+        cameras: Their names.
+        size: Rows and columns.
+        hz: Pictures per second.
+    """
+
+    def __init__(self, cameras: Sequence[str], size: int, hz: float) -> None:
+        self._cameras, self._size, self._hz = tuple(cameras), size, hz
+        focal = size / 2 / np.tan(np.radians(_FOVY_DEG) / 2)
+        self._intrinsics = np.array([[focal, 0, size / 2], [0, focal, size / 2], [0, 0, 1]], dtype=np.float32)
+        self._number = -1
+        self._shown: dict[str, Array] = {}
+
+    def at(self, seconds: float) -> dict[str, Array]:
+        """Returns the pictures of that time: the same ones until the next are due."""
+        number = int(seconds * self._hz + 1e-6)
+        if number != self._number and self._cameras:
+            self._number, self._shown = number, {}
+            for camera in self._cameras:
+                self._shown[f"rgb/{camera}"] = self._card(number)
+                self._shown[f"depth/{camera}"] = np.full((self._size, self._size), _DISTANCE_MM, dtype=np.uint16)
+                self._shown[f"intrinsics/{camera}"] = self._intrinsics
+                self._shown[f"time/{camera}"] = np.asarray(number / self._hz)
+        return self._shown
+
+    def _card(self, number: int) -> Array:
+        digits = [number >> shift & 0xFF for shift in (0, 8, 16)]
+        return np.tile(np.array(digits, dtype=np.uint8), (self._size, self._size, 1))

@@ -1,0 +1,1 @@
+"""Parts of every emulator program: control socket, operations, metronome, client."""

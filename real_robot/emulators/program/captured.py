@@ -1,0 +1,81 @@
+"""What arrived at emulated arms: goals out of the bytes that they captured, held against the limits of the safety filter.
+
+Goals on the wire are whole ticks. So a position may be half a tick beyond its limit, a step one tick longer than velocity
+allows, and the change of steps two ticks larger than acceleration does.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER
+from stringline.real_robot.drivers.dynamixel import control_table as table
+from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, Parser
+from stringline.real_robot.emulators.program.arm_check import ArmCheck
+from stringline.real_robot.safety.limits import SafetyLimits
+
+Vector = NDArray[np.float64]
+
+JOINTS = 7  # Of an arm, the gripper last.
+_OPENING_PER_RAD = 0.9  # The linkage of the gripper opens by at most that.
+_HEAD = table.GOAL_POSITION.address.to_bytes(2, "little") + table.GOAL_POSITION.size.to_bytes(2, "little")
+_ENTRY = 1 + table.GOAL_POSITION.size
+
+
+def goals_in(data: bytes) -> Vector:
+    """Returns the goals (T, 7) in what a driver sent to an arm: rad, and the opening of the gripper."""
+    return goals_of(Parser().feed(data))
+
+
+def goals_of(packets: list[Packet]) -> Vector:
+    """Returns the goals (T, 7) in packets to an arm."""
+    written = []
+    for packet in packets:
+        if packet.instruction == Instruction.SYNC_WRITE and packet.parameters[:4] == _HEAD:
+            entries = packet.parameters[4:]
+            ticks = [
+                int.from_bytes(entries[at + 1 : at + _ENTRY], "little", signed=True) for at in range(0, _ENTRY * JOINTS, _ENTRY)
+            ]
+            written.append([table.angle_of_ticks(tick) for tick in ticks])
+    angles = np.array(written, dtype=np.float64).reshape(-1, JOINTS)
+    angles[:, -1] = FOLLOWER.opening(angles[:, -1])
+    return angles
+
+
+class CapturedGoals:
+    """The goals of an arm in a file that grows.
+
+    Args:
+        file: What the emulator captures, see its `--capture`.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._at, self._parser = file, 0, Parser()
+
+    def fresh(self) -> Vector:
+        """Returns the goals (T, 7) that have arrived since the last call."""
+        with self._file.open("rb") as stream:
+            stream.seek(self._at)
+            data = stream.read()
+        self._at += len(data)
+        return goals_of(self._parser.feed(data))
+
+
+def servo_check(arm: str, limits: SafetyLimits, period_s: float) -> ArmCheck:
+    """Returns the check of an arm's goals.
+
+    Args:
+        arm: Its name.
+        limits: Of both arms.
+        period_s: Between two goals.
+    """
+    own = [index for index, joint in enumerate(ALOHA.joints) if joint.arm == arm]
+    tick = np.full(JOINTS, table.TICK_RAD)
+    tick[-1] *= _OPENING_PER_RAD
+    return ArmCheck(
+        limits.lower[own] - tick / 2,
+        limits.upper[own] + tick / 2,
+        limits.velocity[own] * period_s + tick,
+        limits.acceleration[own] * period_s**2 + 2 * tick,
+    )

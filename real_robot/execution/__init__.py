@@ -1,0 +1,1 @@
+"""Episodes on a robot: in real time or in lock-step, approach and environment reset."""

@@ -1,0 +1,1 @@
+"""The flight recorder: a ring in shared memory, files, and their reader."""

@@ -1,0 +1,123 @@
+"""From the ring to a file that only grows: whole records, however full or slow the disk is."""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from stringline.datasets.files.atomic import write_all
+from stringline.real_robot.incidents.incident_format import HEAD, Entry, Kind, encode
+from stringline.real_robot.incidents.incident_ring import Mark, Ring
+
+_ATTEMPT_EVERY_S = 0.5
+_SYNC_EVERY_S = 1.0
+_PIECE = 1 << 20
+
+
+class LogFile:
+    """A log that is being written.
+
+    What the disk does not take stays in the ring and is tried again; what is overwritten there meanwhile is lost, and counted.
+
+    Args:
+        path: Of the file, which must not exist.
+        ring: Where records come from.
+        start: Place in the ring where the file begins, 0 for the oldest record.
+        header: What the log is about, plain JSON.
+
+    Attributes:
+        path: As given.
+        lost: Records that no disk took in time.
+    """
+
+    def __init__(self, path: Path, ring: Ring, start: int, header: Mapping[str, Any]) -> None:
+        self.path, self.lost = path, 0
+        self._ring, self._place = ring, start
+        self._header = encode(Entry(Kind.HEADER, 0, 0, time.monotonic_ns(), json.dumps(header).encode()))
+        self._file: FileIO | None = None
+        self._size = self._number = 0
+        self._again = self._synced = 0.0
+
+    def pump(self) -> None:
+        """Writes what is new in the ring. A disk that takes nothing is asked again half a second later."""
+        if time.monotonic() < self._again:
+            return
+        try:
+            if self._file is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self.path.open("ab", buffering=0)
+                self._ring.marks[Mark.FILES] += 1
+            if self._size or self._append(self._header):
+                while self._append_new() and time.monotonic() >= self._again:
+                    pass
+            if time.monotonic() > self._synced + _SYNC_EVERY_S:
+                self._sync()
+        except OSError:
+            self._failed()
+
+    def _append_new(self) -> bool:
+        """Writes a piece of what is new, so that no copy of the ring is ever held; says whether there was anything."""
+        data, end = self._ring.read(self._place, _PIECE)
+        if data:
+            first = int(HEAD.unpack_from(data)[6])
+            if self._number:
+                self._lose(first - self._number - 1)
+            kept = self._append(data)
+            self._place, self._number = end - len(data) + kept, first - 1 + _count(data[:kept])
+        return bool(data)
+
+    def _append(self, data: bytes) -> int:
+        """Writes records, and returns the size of those that the disk took as a whole."""
+        assert self._file is not None
+        try:
+            write_all(self._file.fileno(), memoryview(data))
+            kept = len(data)
+        except OSError:
+            self._failed()
+            written, kept = os.fstat(self._file.fileno()).st_size - self._size, 0
+            while kept < len(data) and (following := kept + HEAD.size + HEAD.unpack_from(data, kept)[2]) <= written:
+                kept = following
+            self._file.truncate(self._size + kept)
+        self._size += kept
+        return kept
+
+    def _failed(self) -> None:
+        self._ring.marks[Mark.FAILURES] += 1
+        self._again = time.monotonic() + _ATTEMPT_EVERY_S
+
+    def _lose(self, records: int) -> None:
+        self.lost += records
+        self._ring.marks[Mark.LOST] += records
+
+    def _sync(self) -> None:
+        assert self._file is not None
+        os.fsync(self._file.fileno())
+        self._synced = time.monotonic()
+
+    def close(self, reason: str) -> None:
+        """Writes what is left, says why the log ends, and waits for the disk; never raises."""
+        self._again = 0.0
+        self.pump()
+        if self._again:  # Else what is in the ring by now came after the end.
+            self._lose(_count(self._ring.read(self._place)[0]))
+        if self._file is None:
+            return
+        words = {"what": reason, "lost": self.lost, "failures": self._ring.marks[Mark.FAILURES]}
+        try:
+            self._append(encode(Entry(Kind.END, 0, 0, time.monotonic_ns(), json.dumps(words).encode())))
+            self._sync()
+        except OSError:
+            self._failed()
+        self._file.close()
+        self._file = None
+
+
+def _count(data: bytes) -> int:
+    """Returns how many records there are in bytes that are whole records."""
+    at = count = 0
+    while at < len(data):
+        at, count = at + HEAD.size + HEAD.unpack_from(data, at)[2], count + 1
+    return count

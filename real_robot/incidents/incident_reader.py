@@ -1,0 +1,135 @@
+"""Reading an incident log, whatever became of it."""
+
+import itertools
+import json
+import mmap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from stringline.real_robot.incidents.incident_format import Damage, Entry, Kind, scan
+from stringline.real_robot.ipc.mailbox import Record
+
+_KNOWN = frozenset(int(kind) for kind in Kind)
+
+
+@dataclass(frozen=True)
+class Incident:
+    """A log as far as it can be read.
+
+    Attributes:
+        entries: All records that are whole, in their order.
+        damage: What is not.
+    """
+
+    entries: Sequence[Entry]
+    damage: Sequence[Damage]
+
+    @classmethod
+    def of(cls, data: bytes | mmap.mmap) -> Self:
+        """Reads bytes; nothing in them makes it fail."""
+        found = list(scan(data))
+        entries = [part for part in found if isinstance(part, Entry)]
+        return cls(entries, [part for part in found if isinstance(part, Damage)])
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Reads a file.
+
+        Raises:
+            ValueError: There is none, or nothing in it is a record.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise ValueError(f"There is no incident log {path}.")
+        with path.open("rb") as file:
+            if not path.stat().st_size:
+                raise ValueError(f"{path} is empty.")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                incident = cls.of(data)
+        if not incident.entries:
+            raise ValueError(f"{path} is no incident log: none of its {path.stat().st_size} bytes belong to a whole record.")
+        return incident
+
+    @cached_property
+    def header(self) -> Mapping[str, Any]:
+        """What the log is about; empty if the header did not survive."""
+        return next((words for entry in self.entries if entry.kind == Kind.HEADER and (words := words_of(entry))), {})
+
+    @cached_property
+    def layout(self) -> np.dtype[np.void] | None:
+        """Layout of the records of cycles, None if the header does not tell."""
+        try:
+            return layout_of(self.header["layout"])
+        except (KeyError, ValueError, TypeError):
+            return None
+
+    @cached_property
+    def cycles(self) -> list[tuple[Entry, Record]]:
+        """The cycles, with their records, as far as their layout is known."""
+        layout = self.layout
+        if layout is None:
+            return []
+        whole = [entry for entry in self.entries if entry.kind == Kind.CYCLE and len(entry.payload) == layout.itemsize]
+        return [(entry, np.frombuffer(entry.payload, layout).reshape(())) for entry in whole]
+
+    @property
+    def missing(self) -> int:
+        """How many records between the first and the last are not there."""
+        numbers = [entry.number for entry in self.entries if entry.number]
+        return sum(max(0, after - before - 1) for before, after in itertools.pairwise(numbers))
+
+    @property
+    def ended(self) -> Mapping[str, Any]:
+        """Why the log ends; empty when its writer did not come so far."""
+        return next((words_of(entry) for entry in reversed(self.entries) if entry.kind == Kind.END), {})
+
+    @property
+    def unknown(self) -> int:
+        """How many records are of a kind that this version does not know."""
+        return sum(entry.kind not in _KNOWN for entry in self.entries)
+
+
+def words_of(entry: Entry) -> dict[str, Any]:
+    """Returns the JSON of a record, empty if it is none."""
+    try:
+        words = json.loads(entry.payload)
+    except (ValueError, RecursionError):
+        return {}
+    return words if isinstance(words, dict) else {}
+
+
+def plain_layout(layout: np.dtype[np.void]) -> list[Any]:
+    """Returns a layout as plain JSON, as `layout_of` reads it."""
+    return [
+        [field[0], plain_layout(layout[field[0]]) if layout[field[0]].names else field[1], *map(list, field[2:])]
+        for field in layout.descr
+    ]
+
+
+def layout_of(plain: object) -> np.dtype[np.void]:
+    """Returns the layout that was described.
+
+    Raises:
+        ValueError: It describes none, or one that would hold objects.
+    """
+    try:
+        layout = np.dtype(_fields(plain))
+    except (TypeError, ValueError, KeyError, RecursionError) as error:
+        raise ValueError(f"This describes no record: {plain!r:.100}") from error
+    if layout.hasobject or not layout.names or not layout.itemsize:
+        raise ValueError(f"This describes no record: {plain!r:.100}")
+    return layout
+
+
+def _fields(plain: object) -> list[Any]:
+    if not isinstance(plain, list):
+        raise TypeError
+    fields = []
+    for name, kind, *shape in plain:
+        fields.append((str(name), _fields(kind) if isinstance(kind, list) else str(kind), *(tuple(s) for s in shape)))
+    return fields

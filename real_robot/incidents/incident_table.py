@@ -1,0 +1,136 @@
+"""An incident log in words: a line for each thing that changed, with its time before or after the first fault."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from stringline.real_robot.incidents.incident_format import Entry, Kind
+from stringline.real_robot.incidents.incident_log import unpack_chunk
+from stringline.real_robot.incidents.incident_reader import Incident, words_of
+from stringline.real_robot.ipc.mailbox import Record
+from stringline.real_robot.safety.reasons import Mode, describe_servo_error, old_cameras
+
+_SHOWN_BYTES = 48
+
+
+@dataclass(frozen=True)
+class IncidentTable:
+    """What is shown of a log.
+
+    Attributes:
+        incident: The log.
+        last_s: Only so many seconds before its end; None shows all.
+        every_cycle: Whether cycles in which nothing changed are shown as well.
+        wire: Whether the raw bytes are shown.
+    """
+
+    incident: Incident
+    last_s: float | None = None
+    every_cycle: bool = False
+    wire: bool = False
+    _cycles: dict[int, Record] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Decodes the cycles once."""
+        self._cycles.update({entry.number: record for entry, record in self.incident.cycles})
+
+    def lines(self) -> Iterator[str]:
+        """Yields what the log is about, what happened, and what of it cannot be read."""
+        yield from self._about()
+        yield from self._events()
+        yield from self._end()
+
+    def _about(self) -> Iterator[str]:
+        header, cycles = self.incident.header, self.incident.cycles
+        clock = header.get("clock", {})
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(clock["wall_ns"] / 1e9)) if "wall_ns" in clock else "unknown"
+        yield f"Written at {when}; cause: {header.get('reason', 'unknown, the header is lost')}."
+        known = [f"{name.replace('_', ' ')} {header[name]}" for name in ("code", "checkpoint", "limits_hash") if name in header]
+        if known:
+            yield f"{'; '.join(known)}."
+        seconds = (cycles[-1][0].ns - cycles[0][0].ns) / 1e9 if cycles else 0.0
+        late = int(cycles[-1][1]["state"]["late"]) - int(cycles[0][1]["state"]["late"]) if cycles else 0
+        yield f"{len(cycles)} cycles in {seconds:.2f} s, {late} deadlines missed, {self.incident.missing} records missing."
+
+    def _events(self) -> Iterator[str]:
+        entries = self.incident.entries
+        zero, end = self._zero(), max((entry.ns for entry in entries), default=0)
+        before: tuple[object, ...] = ()
+        for entry in entries:
+            if self.last_s is not None and entry.ns < end - self.last_s * 1e9:
+                continue
+            said = ""
+            if entry.kind == Kind.CYCLE and entry.number in self._cycles:
+                said, now = self._cycle(self._cycles[entry.number])
+                said, before = (said if self.every_cycle or now != before else ""), now
+            elif entry.kind == Kind.CHUNK:
+                said = _chunk(entry)
+            elif entry.kind == Kind.EVENT:
+                said = " ".join(f"{key}={value}" if key != "what" else str(value) for key, value in words_of(entry).items())
+            elif entry.kind in (Kind.SENT, Kind.RECEIVED) and self.wire:
+                said = self._bytes(entry)
+            if said:
+                yield f"{(entry.ns - zero) / 1e9:10.4f} s  {said}"
+
+    def _zero(self) -> int:
+        """Returns the time of the first fault, or of the last record."""
+        faults = (entry.ns for entry, record in self.incident.cycles if int(record["state"]["mode"]) == Mode.FAULT)
+        return next(faults, max((entry.ns for entry in self.incident.entries), default=0))
+
+    def _cycle(self, record: Record) -> tuple[str, tuple[object, ...]]:
+        """Returns a cycle in words, and what of it is worth a line when it changes."""
+        state, header = record["state"], self.incident.header
+        mode, reasons, late = int(state["mode"]), int(state["reasons"]), int(state["late"])
+        names = header.get("reasons", [])
+        acted = {name: float(amount) for bit, (name, amount) in enumerate(_zip(names, record["amounts"])) if reasons >> bit & 1}
+        servos = [
+            f"{name}: {describe_servo_error(int(error))}"
+            for name, error in _zip(header.get("servos", []), state["servo_error"])
+            if error
+        ]
+        silent = [name for name, misses in _zip(header.get("servos", []), state["servo_misses"]) if misses]
+        lost = [name for name, gone in _zip(header.get("buses", []), state["lost"]) if gone]
+        # Logs of earlier versions know of no cameras.
+        old = int(state["old_cameras"]) if "old_cameras" in (state.dtype.names or ()) else 0
+        blind = old_cameras(old, header.get("cameras", []))
+        words = [f"cycle {int(state['tick'])}", _mode(mode), f"chunk {int(record['chunk'])}"]
+        words += [f"{name} {amount:.4g}" if amount else name for name, amount in acted.items()]
+        words += [f"{late} late"] * bool(late) + servos
+        for what, names in (("silent", silent), ("lost", lost), ("nothing new from", blind)):
+            words += [f"{what}: {', '.join(names)}"] * bool(names)
+        troubles = (tuple(servos), tuple(silent), tuple(lost), tuple(blind))
+        return "  ".join(words), (mode, tuple(acted), int(record["chunk"]), late, *troubles)
+
+    def _bytes(self, entry: Entry) -> str:
+        buses = self.incident.header.get("buses", [])
+        bus = buses[entry.source] if entry.source < len(buses) else f"bus {entry.source}"
+        shown = entry.payload[:_SHOWN_BYTES].hex(" ") + " ..." * (len(entry.payload) > _SHOWN_BYTES)
+        return f"{'to' if entry.kind == Kind.SENT else 'from'} {bus}, {len(entry.payload)} bytes: {shown}"
+
+    def _end(self) -> Iterator[str]:
+        if ended := self.incident.ended:
+            yield f"End: {ended.get('what')}; {ended.get('lost', 0)} records lost, {ended.get('failures', 0)} writes failed."
+        else:
+            yield "The log has no end: its writer was stopped, or the file was cut."
+        for damage in self.incident.damage:
+            yield f"Not readable: {damage.size} bytes from {damage.at} on: {damage.reason}."
+        if self.incident.unknown:
+            yield f"{self.incident.unknown} records are of kinds that this version does not know."
+
+
+def _zip(names: list[Any], values: Any) -> Iterator[tuple[str, Any]]:
+    return ((str(name), value) for name, value in zip(names, values, strict=False))
+
+
+def _mode(mode: int) -> str:
+    return Mode(mode).name if mode in set(Mode) else f"mode {mode}"
+
+
+def _chunk(entry: Entry) -> str:
+    try:
+        chunk, session, number = unpack_chunk(entry.payload)
+    except ValueError as error:
+        return str(error)
+    what = f"chunk {number} comes in" if number else "a chunk is refused"
+    return f"{what}: {len(chunk.time)} actions, {chunk.time[0]:.3f} to {chunk.time[-1]:.3f} s, episode {session}"

@@ -1,0 +1,1 @@
+"""Inter-process communication: mailboxes in shared memory, heartbeats and signals."""

@@ -1,0 +1,1 @@
+"""The operator's interface: checklist, keys and status line."""

@@ -1,0 +1,1 @@
+"""Evaluation of a policy through the real protocols, on emulated arms."""

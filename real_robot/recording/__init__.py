@@ -1,0 +1,1 @@
+"""Recording of deployments into the episode store, and observations from driver states and frames."""

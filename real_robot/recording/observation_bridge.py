@@ -1,0 +1,81 @@
+"""From driver states and camera frames to observations of the contract."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from stringline.datasets.contract.contract import Array, Contract
+from stringline.datasets.contract.validation import validate_observation
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.real_robot.driver_interface.driver import ArmState
+
+
+class FrameSource(Protocol):
+    """Cameras, as the bridge sees them."""
+
+    def frames(self) -> dict[str, Array]:
+        """Returns the latest `rgb/`, `depth/`, `intrinsics/` and `time/` of each camera."""
+        ...
+
+
+class ObservationAssembler:
+    """Puts observations together.
+
+    Args:
+        contract: What observations look like; its cameras are those that are waited for.
+        embodiment: The body, whose kinematics say where grippers and cameras are.
+    """
+
+    def __init__(self, contract: Contract, embodiment: Embodiment) -> None:
+        if contract.joints != tuple(joint.name for joint in embodiment.joints):
+            raise ValueError(f"The contract is not about the joints of {embodiment.name}.")
+        self._contract, self._embodiment = contract, embodiment
+
+    def build(self, arms: ArmState, history: Sequence[ArmState], frames: Mapping[str, Array]) -> dict[str, Array]:
+        """Returns one observation.
+
+        Args:
+            arms: The newest state.
+            history: States up to that one, oldest first: a wrist camera was where the joints were at its capture time.
+            frames: Of all cameras of the contract; others are ignored.
+
+        Raises:
+            ValueError: A frame is missing or not as the contract says.
+        """
+        observation: dict[str, Array] = {
+            "time": np.asarray(arms.time),
+            "joints/position": arms.position.astype(np.float32),
+            "joints/velocity": arms.velocity.astype(np.float32),
+            "joints/effort": arms.effort.astype(np.float32),
+        }
+        for arm, pose in self._embodiment.forward_kinematics(arms.position).items():
+            observation[f"T_base_gripper/{arm}"] = pose.astype(np.float32)
+        for camera in self._contract.cameras:
+            kinds = ("rgb", "depth", "intrinsics", "time")
+            observation |= {key: frames[key] for kind in kinds if (key := f"{kind}/{camera.name}") in frames}
+            if f"time/{camera.name}" in frames:
+                q = position_at(float(frames[f"time/{camera.name}"]), [*history, arms])
+                pose = self._embodiment.camera_poses(q)[camera.name]
+                observation[f"T_base_camera/{camera.name}"] = pose.astype(np.float32)
+        validate_observation(observation, self._contract)
+        return observation
+
+    def oldest_frame(self, frames: Mapping[str, Array], now: float) -> tuple[float, str]:
+        """Returns the age in seconds of the oldest frame, infinite for one that is missing, and its camera."""
+        ages = [
+            (now - float(frames[key]) if (key := f"time/{camera.name}") in frames else np.inf, camera.name)
+            for camera in self._contract.cameras
+        ]
+        return max(ages, default=(0.0, ""))
+
+
+def position_at(time: float, history: Sequence[ArmState]) -> Vector:
+    """Returns the joints (J,) at some time, interpolated between measurements; before the first and after the last, those."""
+    times = np.array([state.time for state in history])
+    after = int(np.searchsorted(times, time))
+    if after == 0 or after == len(history):
+        return history[max(after - 1, 0)].position
+    before, later = history[after - 1], history[after]
+    share = (time - before.time) / (later.time - before.time)
+    return np.asarray(before.position + share * (later.position - before.position))

@@ -1,0 +1,1 @@
+"""Replay of the recorded bytes of an incident log into emulated arms."""

@@ -1,0 +1,136 @@
+"""Recorded answers to emulated controllers, and what these say, held against what was recorded."""
+
+import functools
+import select
+import time
+from collections.abc import Callable, Mapping
+
+from stringline.real_robot.drivers.fri.fri_link import FriLink
+from stringline.real_robot.drivers.fri.wire import FriDecodeError, read_fields
+from stringline.real_robot.emulators.fri.fri_client import FriEmulator
+from stringline.real_robot.incidents.incident_format import Entry, Kind
+from stringline.real_robot.incidents.incident_reader import Incident
+from stringline.real_robot.replay.byte_comparison import compared
+
+_EMULATED = "127.0.0.1"
+_TIMEOUT_S = 2.0
+_MOST_WITHOUT_CLIENT = 100_000  # Messages that a controller may have sent before its client came up.
+_TOLD = 2
+_HEADER, _SEQUENCE = 1, 2
+
+
+def sequence_of(data: bytes) -> int:
+    """Returns the number of a message, of any version; 0 if it has none."""
+    try:
+        header = next((raw for number, _, raw in read_fields(data) if number == _HEADER), b"")
+        fields = read_fields(header) if isinstance(header, bytes) else iter(())
+        found = next((raw for number, _, raw in fields if number == _SEQUENCE), 0)
+    except FriDecodeError:
+        return 0
+    return found if isinstance(found, int) else 0
+
+
+class FriReplayLine:
+    """The connection to a controller of the log and to the emulated one.
+
+    Args:
+        name: Of the arm.
+        port: That its controller sends to.
+        nudge: Makes the controller go on, before the first episode.
+
+    Attributes:
+        name: As given.
+        out: Bytes that were sent.
+        equal: Bytes that came as recorded.
+        writes: Answers that were sent in this episode.
+
+    Raises:
+        ValueError: The port is none of an emulator.
+    """
+
+    def __init__(self, name: str, port: str, nudge: Callable[[], None]) -> None:
+        if not port.startswith(f"{_EMULATED}:"):
+            raise ValueError(f"Recorded bytes go to emulators only; {port} is not on {_EMULATED}.")
+        self.name, self._link, self._nudge = name, FriLink(port, _EMULATED), nudge
+        self.out = self.equal = self.writes = 0
+        self._came: list[bytes] = []
+        self._begun = False
+
+    def open(self) -> None:
+        """Opens the port."""
+        self._link.open()
+
+    def close(self) -> None:
+        """Closes the port."""
+        self._link.close()
+
+    def begin(self, received: int) -> None:
+        """Is called before an episode begins; so many messages come before anything is sent.
+
+        Two of them tell of the new world. What was told before them, between arming and the first episode, nobody answered.
+        """
+        for _ in range(0 if self._begun else received - _TOLD):
+            self._nudge()
+        self.writes, self._begun = 0, True
+
+    def pass_to(self, first: int) -> None:
+        """Lets the controller, just switched on, speak to nobody until its next message is that of this number.
+
+        Raises:
+            ValueError: That is too far.
+        """
+        if first > _MOST_WITHOUT_CLIENT:
+            raise ValueError(f"{self.name}: the log begins with message {first}: it lacks the opening of the ports.")
+        self._link.receive()
+        for _ in range(first - 1):
+            self._nudge()
+            self._link.receive()
+
+    def take(self, entry: Entry) -> str:
+        """Sends the bytes of a record, or compares them with what comes; returns how they differ, in words."""
+        if entry.kind == Kind.SENT:
+            if not self._link.send(entry.payload):
+                return f"{self.name}, record {entry.number}: it cannot be sent."
+            self.out, self.writes = self.out + len(entry.payload), self.writes + 1
+            return ""
+        if not self._begun:
+            self._nudge()
+        got = self._next()
+        same, difference = compared(self.name, entry, got)
+        self.equal += same
+        return difference
+
+    def _next(self) -> bytes:
+        deadline = time.monotonic() + _TIMEOUT_S
+        while not self._came and (left := deadline - time.monotonic()) > 0:
+            if select.select([self._link], [], [], left)[0]:
+                self._came = self._link.receive()
+        return self._came.pop(0) if self._came else b""
+
+
+def fri_lines(ports: Mapping[str, str], emulator: FriEmulator, incident: Incident) -> list[FriReplayLine]:
+    """Opens the ports and switches the controllers on, so that each is about to say what was recorded first.
+
+    A controller counts the messages that it has sent before its client came up.
+
+    Args:
+        ports: By arm, in the order of the log's buses.
+        emulator: Started, in lock-step.
+        incident: The log.
+
+    Raises:
+        ValueError: They are no ports of an emulator, or in use; or the log begins too late.
+    """
+    lines = [FriReplayLine(name, port, functools.partial(emulator.nudge, name)) for name, port in ports.items()]
+    try:
+        for line in lines:
+            line.open()
+        emulator.reboot(patient=True)
+        for place, line in enumerate(lines):
+            received = (entry for entry in incident.entries if entry.kind == Kind.RECEIVED and entry.source == place)
+            line.pass_to(max((sequence_of(entry.payload) for entry in [*received][:1]), default=1))
+    except ValueError:
+        for line in lines:
+            line.close()
+        raise
+    return lines

@@ -1,0 +1,1 @@
+"""Robots from a configuration: the backends of arms, their emulators and drivers."""

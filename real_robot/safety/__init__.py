@@ -1,0 +1,1 @@
+"""The safety filter: its stages, limits, clearance and reasons."""

@@ -1,0 +1,1 @@
+"""The demonstration of the whole chain, from demonstrations to a report."""

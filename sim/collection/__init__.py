@@ -1,0 +1,1 @@
+"""Collection of demonstrations: its state on disk, the recording of an episode, disturbances."""

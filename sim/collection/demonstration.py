@@ -1,0 +1,142 @@
+"""One recorded episode: what the environment showed, what the expert would do, and optionally a disturbed execution of it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.contract.arguments import Range
+from stringline.datasets.contract.contract import Array
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
+from stringline.sim.collection.slip import Slip
+from stringline.sim.environment.environment import TaskEnvironment
+from stringline.sim.experts.expert import Expert
+from stringline.sim.rollout.world_interface import World
+
+CAMERA_KEYS = ("rgb/", "depth/", "segmentation/", "time/", "intrinsics/", "T_base_camera/")
+WorldT = TypeVar("WorldT", bound=World)
+NOISE_SECONDS = 0.25  # Correlation time of the disturbance.
+NOISES_RAD = Range(least=0, most=0.2)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """An episode in memory.
+
+    Attributes:
+        arrays: Of the contract, with time as the leading axis.
+        success: Whether the task was done at the end.
+        stage: The furthest stage.
+        trouble: Why the expert gave up, or nothing.
+    """
+
+    arrays: Mapping[str, Array]
+    success: bool
+    stage: int
+    trouble: str = ""
+
+
+@dataclass
+class _Rows:
+    """What has been seen so far, by key."""
+
+    steps: dict[str, list[Array]] = field(default_factory=dict)
+    frames: dict[str, list[Array]] = field(default_factory=dict)
+
+    def append(self, rows: dict[str, list[Array]], observation: Mapping[str, Array]) -> None:
+        for key, value in observation.items():
+            rows.setdefault(key, []).append(value)
+
+
+def record_episode(
+    env: WorldT,
+    expert: Expert[WorldT],
+    seed: int,
+    *,
+    noise_rad: float = 0.0,
+    slip_m: float = 0.0,
+    options: Mapping[str, float] | None = None,
+) -> Recording:
+    """Runs the expert through the episode of a seed; the same seed gives the same recording.
+
+    Args:
+        env: Its cameras are recorded at its frame rate.
+        expert: Of the environment's task.
+        seed: Of the world, of the expert's variety and of the disturbance.
+        noise_rad: Largest standard deviation of an Ornstein-Uhlenbeck disturbance of the executed hinge targets; each episode
+            draws its share of it. The undisturbed targets are recorded, so that the data shows the way back.
+        slip_m: How far a held thing slips between the pads, once in the episode; only in a `TaskEnvironment`.
+        options: Of the task, such as `table_height`.
+    """
+    expert_seed, noise_seed, slip_seed = np.random.SeedSequence(seed).spawn(3)
+    env.begin(seed, options)
+    expert.reset(env, np.random.default_rng(expert_seed))
+    rng = np.random.default_rng(noise_seed)
+    disturbance = ornstein_uhlenbeck(rng, noise_rad, 1.0 / env.contract.control_hz, env.embodiment)
+    slip = Slip(slip_m, np.random.default_rng(slip_seed))
+    rows, success, trouble = _Rows(), False, ""
+    while not success and env.time < env.time_limit_s:
+        _look(env, rows)
+        try:
+            action = expert.act(env)
+        except OutOfReachError as error:
+            trouble = str(error)
+            action = rows.steps["action"][-1].astype(np.float64) if "action" in rows.steps else env.embodiment.home
+        rows.append(rows.steps, {"action": action.astype(np.float32)})
+        result = env.advance(action + next(disturbance))
+        if isinstance(env, TaskEnvironment):
+            slip.after_step(env.task, env.physics)
+        success = result.success
+        if trouble or result.expired:
+            break
+    return Recording(_arrays(env, rows), success, env.task.stage, trouble)
+
+
+def ornstein_uhlenbeck(
+    rng: np.random.Generator, largest: float, step_seconds: float, embodiment: Embodiment
+) -> Iterator[Vector]:
+    """Yields disturbances (J,) in rad of a stationary Ornstein-Uhlenbeck process; grippers have none.
+
+    x' = a x + s sqrt(1 - a^2) n with a = exp(-dt / tau) (Gillespie 1996): the standard deviation is s at every step.
+
+    Args:
+        rng: Source of randomness.
+        largest: s is this times a number drawn once from U(0, 1).
+        step_seconds: Time between two of them.
+        embodiment: Whose joints they are.
+    """
+    NOISES_RAD.check(noise_rad=largest)
+    hinge = np.array([joint.kind == "hinge" for joint in embodiment.joints], dtype=np.float64)
+    keep = np.exp(-step_seconds / NOISE_SECONDS)
+    deviation = largest * rng.uniform() * hinge
+    value = deviation * rng.standard_normal(len(hinge))
+    while True:
+        yield value
+        value = keep * value + np.sqrt(1 - keep**2) * deviation * rng.standard_normal(len(hinge))
+
+
+def _look(env: World, rows: _Rows) -> None:
+    frame = env.frame_due
+    observation = env.observe(cameras=frame)
+    state = {key: value for key, value in observation.items() if not key.startswith(CAMERA_KEYS)}
+    rows.append(rows.steps, state)
+    rows.append(rows.steps, {"stage": np.asarray(env.task.stage, np.int32), "sim/state": env.physics.get_state()})
+    if frame:
+        rows.append(rows.frames, {key: value for key, value in observation.items() if key not in state})
+    rows.append(rows.steps, {"frame": np.asarray(len(next(iter(rows.frames.values()), ())) - 1, np.int32)})
+
+
+def _arrays(env: World, rows: _Rows) -> dict[str, Array]:
+    still = {mount.name for mount in env.embodiment.cameras if mount.parent == "world"}
+    arrays: dict[str, Array] = {key: np.stack(values) for key, values in rows.steps.items()}
+    frame: NDArray[np.int32] = arrays.pop("frame")
+    arrays |= {key: np.stack(values) for key, values in rows.frames.items()}
+    for camera in env.contract.cameras:
+        arrays[f"frame/{camera.name}"] = frame
+        arrays[f"intrinsics/{camera.name}"] = arrays[f"intrinsics/{camera.name}"][0]
+        if camera.name in still:
+            arrays[f"T_base_camera/{camera.name}"] = arrays[f"T_base_camera/{camera.name}"][0]
+    return arrays

@@ -1,0 +1,1 @@
+"""The gymnasium environment of a task: observations, cameras, clock and registration."""

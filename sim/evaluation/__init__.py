@@ -1,0 +1,1 @@
+"""Evaluation: seeds, results, suites, stored evaluations and comparisons of policies."""

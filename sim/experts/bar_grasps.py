@@ -1,0 +1,139 @@
+"""Taking square bars and tubes near their ends, in any of their quarter turns."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
+from stringline.sim.experts.correction import Correction, twist
+from stringline.sim.experts.grasps import UP, Grasp, backed, gripper_pose, raised
+from stringline.sim.experts.motion import Move
+from stringline.sim.experts.skills import CLOSING, OPENING, SETTLING, Done, Skills
+from stringline.sim.props.prop import Prop
+
+FORWARDS = {"left": np.array([1.0, 0.0, 0.0]), "right": np.array([-1.0, 0.0, 0.0])}  # Where an arm looks from its foot.
+# Flatter ones stretch the wrist out. Steeper ones bring the cameras on both grippers together, which reach 4 to 8 cm over the
+# gripper's tip at 55 to 72 degrees.
+PITCHES_DEG = (60.0, 63.0, 66.0)
+GRASP_SHORT = 0.009  # The pads' middle stays that far short of the axis, so that their tips keep off the table.
+HOVER = 0.06  # From so far back a gripper comes down, slowly: at speed its joints lag by different times, and it strays.
+SETTLED, SETTLE_SECONDS = (0.0015, 0.015), 1.0  # Metres, radians; off the way from above.
+
+
+@dataclass(frozen=True)
+class Part:
+    """One arm's part: how it takes a bar or tube.
+
+    Attributes:
+        arm: Which one.
+        along: How far from the middle, towards the arm's foot, metres.
+        closed: The opening that is commanded to hold it.
+        pitches_deg: How steeply the gripper may point down.
+    """
+
+    arm: str
+    along: float
+    closed: float
+    pitches_deg: tuple[float, ...] = PITCHES_DEG
+
+
+def axis_towards(T_base_prop: Matrix, direction: Vector) -> Vector:
+    """Returns the prop's x axis (3,) in the base frame, or its opposite: whichever points more along a direction (3,)."""
+    axis = T_base_prop[:3, 0]
+    return np.asarray(axis if axis @ direction >= 0 else -axis)
+
+
+def end_grasps(T_base_prop: Matrix, part: Part) -> list[Grasp]:
+    """Returns ways to take a lying square bar or tube: from its arm's side, at several pitches, across its upper face.
+
+    Args:
+        T_base_prop: (4, 4), lying along its x axis.
+        part: Of the arm.
+    """
+    axis = axis_towards(T_base_prop, FORWARDS[part.arm])
+    faces = np.concatenate([T_base_prop[:3, 1:3].T, -T_base_prop[:3, 1:3].T])
+    up = faces[np.argmax(faces @ UP)]
+    grasps = []
+    for pitch in np.radians(part.pitches_deg):
+        forwards = np.cos(pitch) * axis - np.sin(pitch) * up
+        position = T_base_prop[:3, 3] - part.along * axis - GRASP_SHORT * forwards
+        T_base_gripper = gripper_pose(position, forwards, np.cross(up, axis))
+        grasps.append(Grasp(inverse(T_base_prop) @ T_base_gripper, part.closed, hover=HOVER))
+    return grasps
+
+
+def nearest_turn(rotation: Matrix) -> Matrix:
+    """Returns the rotation (3, 3) nearest to one given that maps a square bar along x to itself."""
+    quarter, half = rotation_about((1.0, 0.0, 0.0), np.arange(4) * np.pi / 2), np.diag([-1.0, 1.0, -1.0])
+    turns = np.concatenate([quarter, half @ quarter])
+    return np.asarray(turns[np.argmax(np.einsum("nij,ij->n", turns, rotation))])
+
+
+def take(skills: Skills, part: Part, prop: Prop, *, lift: float = 0.08, attempts: int = 3) -> Done:
+    """Takes a bar or tube near its end, both pads flat on it, and lifts it; looks anew before each attempt at how it lies.
+
+    Args:
+        skills: Of the episode.
+        part: Of the arm that takes it.
+        prop: What to take.
+        lift: Metres.
+        attempts: How often to try.
+
+    Raises:
+        OutOfReachError: No way to take it is in reach.
+    """
+    arm = part.arm
+    for _ in range(attempts):
+        T_base_prop = skills.scene.pose(prop)
+        grasps = end_grasps(T_base_prop, part)
+        ways = [_way(T_base_prop @ grasp.T_prop_gripper, grasp.hover, lift) for grasp in grasps]
+        passable = [grasp for grasp, way in zip(grasps, ways, strict=True) if skills.in_reach(arm, *way)] or grasps
+        grasp = passable[int(skills.rng.integers(len(passable)))]
+        yield from _close_on(skills, arm, T_base_prop @ grasp.T_prop_gripper, grasp)
+        if _flat(inverse(grasp.T_prop_gripper), skills.scene.in_gripper(arm, prop)):
+            yield from skills.rise(arm, lift)
+            if skills.scene.holds(arm, prop):
+                return True
+        yield from skills.grip(arm, grasp.opening, OPENING)
+        yield from skills.back_off(arm, grasp.hover)
+    return False
+
+
+def _close_on(skills: Skills, arm: str, T_base_gripper: Matrix, grasp: Grasp) -> Iterator[Vector]:
+    """Comes down on a thing from exactly above: between the pads of an open gripper a socket has 7 mm to spare on each side."""
+    hover, correction = backed(T_base_gripper, grasp.hover), Correction()
+    skills.motion.grip(arm, grasp.opening)
+    yield from skills.go(1.0, {arm: Move(lambda: hover)})
+    end = skills.scene.env.time + SETTLE_SECONDS
+    while skills.scene.env.time < end:
+        error = twist(inverse(hover) @ skills.scene.gripper(arm))
+        if np.linalg.norm(error[:3]) < SETTLED[0] and np.linalg.norm(error[3:]) < SETTLED[1]:
+            break
+        correction.update(error)
+        yield skills.motion.step(arm, hover @ correction.transform)
+    T_base_target = T_base_gripper @ correction.transform
+    yield from skills.go(0.8, {arm: Move(lambda: T_base_target, straight=True)})
+    yield from skills.wait(SETTLING)
+    yield from skills.grip(arm, grasp.closed, CLOSING)
+
+
+def _flat(expected: Matrix, measured: Matrix) -> bool:
+    """Says whether a thing (4, 4) lies in the gripper as expected, up to 3 cm and 8 degrees."""
+    error = twist(inverse(expected) @ measured)
+    return bool(np.linalg.norm(error[:3]) < 0.03 and np.linalg.norm(error[3:]) < 0.14)
+
+
+def _way(T_base_gripper: Matrix, hover: float, lift: float) -> list[Matrix]:
+    """Returns gripper poses down to a grasp and up again: between reachable ends the wrist may still be stretched out."""
+    down = [backed(T_base_gripper, hover * share) for share in (1.0, 0.75, 0.5, 0.25, 0.0)]
+    return down + [raised(T_base_gripper, lift * share) for share in (0.25, 0.5, 0.75, 1.0)]
+
+
+def present(skills: Skills, arm: str, prop: Prop, position: Vector, yaw: float, seconds: float = 1.0) -> Iterator[Vector]:
+    """Holds a bar or tube level at a position (3,) of its middle, turned by `yaw` (rad) from where the arm looks."""
+    level = rotation_about(UP, yaw)
+    square = nearest_turn(level.T @ skills.scene.pose(prop)[:3, :3])
+    T_base_prop = pose(position, level @ square)
+    yield from skills.carry(arm, prop, lambda: T_base_prop, seconds=seconds)

@@ -1,1 +1,0 @@
-"""Worlds that others wrote, behind the face that collection and evaluation use."""

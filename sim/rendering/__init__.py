@@ -1,0 +1,1 @@
+"""Rendering: OpenGL contexts without a screen, images, depth and the depth sensor's noise."""

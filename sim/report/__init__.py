@@ -1,0 +1,1 @@
+"""The HTML report of a run: charts, videos, point clouds, learning curves."""

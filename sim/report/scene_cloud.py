@@ -1,0 +1,105 @@
+"""What a policy saw as points in space, with the attention of its arms, in the few bytes that a page can carry."""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.contract.contract import Array, Camera, Contract
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.chunks.chunk import Policy
+from stringline.policies.observation.observation_encoder import ObservationMemory
+from stringline.policies.probes.attention_map import AttentionMap, attention_map
+
+_MOST_POINTS = 3000
+_FARTHEST_M = 2.0
+
+
+@dataclass(frozen=True)
+class SceneCloud:
+    """One observation in space.
+
+    Attributes:
+        points: (N, 3) metres in the base frame, where depth has some, at most 3000.
+        colours: (N, 3) uint8.
+        attention: Patches with the attention of each arm.
+    """
+
+    points: NDArray[np.float32]
+    colours: NDArray[np.uint8]
+    attention: AttentionMap
+
+    def to_json(self) -> str:
+        """Returns the cloud as JSON without any character that HTML minds.
+
+        Points are whole millimetres (int16) and colours bytes, weights bytes of the largest one of their arm (`most`; `all` is
+        their sum), in base64.
+        """
+        weights = self.attention.weights
+        most = np.maximum(weights.max(axis=1, initial=0.0), 1e-9)
+        arms = [
+            {
+                "name": name,
+                "most": float(largest),
+                "all": float(row.sum()),
+                "weights": _text(np.round(row / largest * 255).astype(np.uint8)),
+            }
+            for name, row, largest in zip(self.attention.arms, weights, most, strict=True)
+        ]
+        found = {
+            "points": _text(_millimetres(self.points)),
+            "colours": _text(self.colours),
+            "patches": _text(_millimetres(self.attention.points)),
+            "patchColours": _text(self.attention.colours),
+            "arms": arms,
+        }
+        return json.dumps(found).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def scene_cloud(policy: Policy, observation: Mapping[str, Array]) -> SceneCloud | None:
+    """Returns what a policy makes of an observation; None for policies whose attention cannot be followed, such as remote ones.
+
+    Args:
+        policy: What looked.
+        observation: One of its contract.
+    """
+    if not isinstance(policy, ChunkPolicy) or not isinstance(policy.memory, ObservationMemory):
+        return None
+    found = attention_map(policy, observation)
+    return SceneCloud(*_dense(policy.contract, observation), found) if len(found.points) else None
+
+
+def _dense(contract: Contract, observation: Mapping[str, Array]) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+    """Returns some pixels of all cameras that have depth and undistorted geometry: points (N, 3) and colours (N, 3)."""
+    placed = [
+        _camera_points(camera, observation)
+        for camera in contract.cameras
+        if camera.depth is not None and camera.has_geometry and camera.distortion_model == "none"
+    ]
+    if not placed:
+        return np.zeros((0, 3), np.float32), np.zeros((0, 3), np.uint8)
+    points, colours = (np.concatenate(parts) for parts in zip(*placed, strict=True))
+    # At random, for every so manieth one would lie in stripes.
+    chosen = np.random.default_rng(0).permutation(len(points))[:_MOST_POINTS]
+    return points[chosen].astype(np.float32), colours[chosen]
+
+
+def _camera_points(camera: Camera, observation: Mapping[str, Array]) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+    """Returns places (M, 3) in the base frame and colours (M, 3) of the pixels that have depth, by a pinhole's geometry."""
+    depth = observation[f"depth/{camera.name}"] * camera.depth_unit_m
+    rows, columns = np.nonzero((depth > 0) & (depth < _FARTHEST_M))
+    K, T = (observation[f"{kind}/{camera.name}"].astype(np.float64) for kind in ("intrinsics", "T_base_camera"))
+    pixels = np.stack([columns + 0.5, rows + 0.5, np.ones(len(rows))])
+    seen = np.linalg.solve(K, pixels) * depth[rows, columns]
+    return (T[:3, :3] @ seen + T[:3, 3:]).T, observation[f"rgb/{camera.name}"][rows, columns]
+
+
+def _millimetres(points: NDArray[np.float32]) -> NDArray[np.int16]:
+    return np.clip(np.round(points * 1000), -32768, 32767).astype("<i2")
+
+
+def _text(array: NDArray[np.generic]) -> str:
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()

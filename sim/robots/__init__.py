@@ -1,0 +1,1 @@
+"""Simulated robots: workcells, arms as composer entities, and their meshes."""

@@ -1,0 +1,84 @@
+"""Robot cells: which arms stand at which table, and how fast experts move them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from dm_control import mjcf
+
+from stringline.datasets.embodiments import aloha, aloha_mjcf, iiwa14, iiwa14_mjcf
+from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.datasets.embodiments.fingers import FingerTravel
+from stringline.sim.rendering.depth_sensor import StereoSensor
+from stringline.sim.robots.robot import Robot
+from stringline.sim.shifts.distractors import Zone
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Arms at a table, whose top is the plane z = 0 of the base frame where no other height is asked for.
+
+    Attributes:
+        embodiment: The arms, their grippers and the cameras.
+        model: Makes the MJCF of that body.
+        fingers: Of each gripper.
+        table_centre: (x, y) in the base frame, metres.
+        table_half: Half of the table's lengths along x and y, metres.
+        table_heights: The lowest and the highest that the table top can be, metres.
+        top_speed: Of the fastest hinge under an expert, rad/s; the others have less by the ratio of their limits.
+        top_acceleration: The same, rad/s^2.
+        distractor_zones: Where distractors can stand: seen by the overhead camera, and out of the arms' way.
+        depth_sensor: Whose faults depth has under `depth_noise`.
+        usual: Strengths of the shifts that every episode has unless its options say otherwise.
+    """
+
+    embodiment: Embodiment
+    model: Callable[[], mjcf.RootElement]
+    fingers: FingerTravel
+    table_centre: tuple[float, float]
+    table_half: tuple[float, float]
+    table_heights: tuple[float, float]
+    top_speed: float
+    top_acceleration: float
+    distractor_zones: tuple[Zone, ...] = ()
+    depth_sensor: StereoSensor = field(default_factory=StereoSensor)
+    usual: Mapping[str, float] = field(default_factory=dict)
+
+    def robot(self) -> Robot:
+        """Builds the arms."""
+        return Robot(self.embodiment, self.model(), self.fingers)
+
+
+# A higher table would bury the arms' shoulders.
+ALOHA_CELL = Cell(
+    aloha.ALOHA,
+    aloha_mjcf.bare_arms_mjcf,
+    aloha.FINGERS,
+    table_centre=(0.0, 0.019),
+    table_half=(0.605, 0.38),
+    table_heights=(-0.05, 0.08),
+    top_speed=2.8,
+    top_acceleration=7.0,
+    distractor_zones=(Zone((-0.42, 0.42), (0.29, 0.35)), Zone((-0.4, 0.4), (0.53, 0.6), on_table=False)),
+)
+# The table begins 22 cm before the arm, and an axis may accelerate by 8.6 to 15.7 rad/s^2.
+KUKA_CELL = Cell(
+    iiwa14.IIWA14,
+    partial(iiwa14_mjcf.bare_arms_mjcf, iiwa14.IIWA14),
+    iiwa14.FINGERS,
+    table_centre=(0.62, 0.0),
+    table_half=(0.4, 0.5),
+    table_heights=(-0.1, 0.1),
+    top_speed=2.0,
+    top_acceleration=11.0,
+    distractor_zones=(Zone((0.25, 0.5), (-0.42, -0.34)), Zone((0.25, 0.5), (0.34, 0.42))),
+    usual={"depth_noise": 1.0},
+)
+KUKA_BIMANUAL_CELL = replace(
+    KUKA_CELL,
+    embodiment=iiwa14.IIWA14_BIMANUAL,
+    model=partial(iiwa14_mjcf.bare_arms_mjcf, iiwa14.IIWA14_BIMANUAL),
+    table_centre=(0.0, 0.0),
+    table_half=(0.5, 0.45),
+    distractor_zones=(Zone((-0.42, 0.42), (0.32, 0.4)), Zone((-0.4, 0.4), (0.6, 0.7), on_table=False)),
+)

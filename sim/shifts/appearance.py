@@ -1,0 +1,142 @@
+"""Shifts of appearance: lighting, object colours and the noise of a depth camera.
+
+Pictures are drawn by one directional light and the headlight, whose colours and direction the shifts change.
+"""
+
+import colorsys
+import zlib
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.sim.rendering.depth_sensor import StereoSensor
+from stringline.sim.shifts.shift import Scene, Shift, Shot, Start
+
+DARKEST = 0.15  # Share of the light that is left.
+BRIGHTEST = 2.2  # Times the light: pale things become white.
+SIDE_ELEVATION_DEG, SIDE_SPREAD_DEG = 20.0, 40.0  # Above the horizon, and around straight from the left or the right.
+SIDE_AMBIENT, SIDE_DIFFUSE = 0.4, 1.8  # Shares of the light from everywhere and of that from the side.
+COLOUR_SATURATION, COLOUR_GAIN = 0.8, 1.5
+
+
+class _Light(Shift):
+    """A shift of colours and directions of light."""
+
+    def touched(self, scene: Scene) -> Sequence[NDArray[Any]]:
+        """Colours and directions of all lights."""
+        return (*_colours(scene.model), scene.model.light_dir)
+
+
+class DimLight(_Light):
+    """Less light; at full strength 15 % of it."""
+
+    name: ClassVar[str] = "dim_light"
+
+    def apply(self, scene: Scene, start: Start, strength: float, rng: np.random.Generator) -> None:
+        """Darkens all lights alike."""
+        for colour in _colours(scene.model):
+            colour *= 1 - (1 - DARKEST) * strength
+
+
+class BrightLight(_Light):
+    """More light; at full strength 2.2 times as much, so that pale things are overexposed."""
+
+    name: ClassVar[str] = "bright_light"
+
+    def apply(self, scene: Scene, start: Start, strength: float, rng: np.random.Generator) -> None:
+        """Brightens all lights alike."""
+        for colour in _colours(scene.model):
+            colour *= 1 + (BRIGHTEST - 1) * strength
+
+
+class SideLight(_Light):
+    """Light from the left or the right, at full strength from 20 degrees above the horizon, and little from elsewhere."""
+
+    name: ClassVar[str] = "side_light"
+
+    def apply(self, scene: Scene, start: Start, strength: float, rng: np.random.Generator) -> None:
+        """Turns the lights that have a direction towards a drawn one, and lets the others fade."""
+        azimuth = np.radians(rng.choice([0.0, 180.0]) + rng.uniform(-SIDE_SPREAD_DEG, SIDE_SPREAD_DEG))
+        elevation = np.radians(SIDE_ELEVATION_DEG)
+        level = np.cos(elevation)
+        side = -np.array([np.cos(azimuth) * level, np.sin(azimuth) * level, np.sin(elevation)])
+        model = scene.model
+        for direction in model.light_dir:
+            direction[:] = (1 - strength) * direction / np.linalg.norm(direction) + strength * side
+            direction /= np.linalg.norm(direction)
+        model.light_diffuse *= 1 + (SIDE_DIFFUSE - 1) * strength
+        model.vis.headlight.diffuse *= 1 - strength
+        for ambient in (model.light_ambient, model.vis.headlight.ambient):
+            ambient *= 1 - (1 - SIDE_AMBIENT) * strength
+
+
+class ColouredLight(_Light):
+    """Light of a drawn colour, at full strength strongly saturated and 1.5 times as bright in its strongest channel."""
+
+    name: ClassVar[str] = "coloured_light"
+
+    def apply(self, scene: Scene, start: Start, strength: float, rng: np.random.Generator) -> None:
+        """Gives all lights the same tint."""
+        tint = COLOUR_GAIN * np.array(colorsys.hsv_to_rgb(rng.uniform(), COLOUR_SATURATION, 1.0))
+        for colour in _colours(scene.model):
+            colour *= 1 + strength * (tint - 1)
+
+
+def _colours(model: mujoco.MjModel) -> tuple[NDArray[np.float32], ...]:
+    """Returns the colours (..., 3) of all lights."""
+    head = model.vis.headlight
+    return (model.light_ambient, model.light_diffuse, model.light_specular, head.ambient, head.diffuse, head.specular)
+
+
+DRAWS = 4  # Of these colours the one is taken that is farthest from the thing's own.
+SATURATION, VALUE = (0.5, 1.0), (0.4, 1.0)  # The table is darker and greyer.
+
+
+class ObjectColour(Shift):
+    """Each thing of the task gets a drawn colour; what is lighter or darker about it than the rest of it stays so.
+
+    At full strength its mean colour is the drawn one, at half of it halfway there.
+    """
+
+    name: ClassVar[str] = "object_colour"
+
+    def touched(self, scene: Scene) -> Sequence[NDArray[Any]]:
+        """Colours of all shapes."""
+        return (scene.model.geom_rgba,)
+
+    def apply(self, scene: Scene, start: Start, strength: float, rng: np.random.Generator) -> None:
+        """Moves the colours of each thing's shapes by the same amount."""
+        for shapes in scene.things.values():
+            own: NDArray[np.float64] = scene.model.geom_rgba[shapes, :3].astype(np.float64)
+            drawn = [colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(*SATURATION), rng.uniform(*VALUE)) for _ in range(DRAWS)]
+            away = np.array(drawn) - own.mean(axis=0)
+            farthest = away[np.linalg.norm(away, axis=1).argmax()]
+            scene.model.geom_rgba[shapes, :3] = np.clip(own + strength * farthest, 0.0, 1.0)
+
+
+class DepthNoise(Shift):
+    """Depth pictures with the faults of a stereo camera; at full strength those of the sensor as it is described.
+
+    What is drawn for a picture depends on the episode's seed, the time and the camera alone.
+
+    Args:
+        sensor: Whose faults.
+    """
+
+    name: ClassVar[str] = "depth_noise"
+
+    def __init__(self, sensor: StereoSensor) -> None:
+        self._sensor, self._strength, self._seed = sensor, 0.0, 0
+
+    def apply(self, scene: Scene, start: Start, strength: float, rng: np.random.Generator) -> None:
+        """Keeps the strength for the episode's pictures."""
+        self._strength, self._seed = strength, int(rng.integers(2**32))
+
+    def measured(self, depth: NDArray[np.uint16], shot: Shot) -> NDArray[np.uint16]:
+        """Returns what the sensor makes of it."""
+        moment = round(1e6 * shot.time), zlib.crc32(shot.camera.encode())
+        rng = np.random.Generator(np.random.SFC64([self._seed, *moment]))
+        return self._sensor.measure(depth, shot.intrinsics, rng, self._strength)

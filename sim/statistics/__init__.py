@@ -1,0 +1,1 @@
+"""Statistics of success rates: intervals, paired differences, power."""

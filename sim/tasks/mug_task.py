@@ -1,0 +1,145 @@
+"""Stand the mug on the plate, among other things.
+
+The start is that of aloha_sim's DiningPlaceMugOnPlate: two rows of three cells, shuffled, with all four distractors. There a
+mug that lies on the plate or is still held counts; here it has to stand.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+from dm_control import mjcf
+
+from stringline.datasets.embodiments.aloha import ROOTS
+from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
+from stringline.sim.props.containers import Holder
+from stringline.sim.props.dishes import Bowl, Mug, Plate
+from stringline.sim.props.handheld import Banana, Pen
+from stringline.sim.props.prop import Prop
+from stringline.sim.tasks.goal_task import GoalTask
+from stringline.sim.tasks.success import Touching, in_frame, upright
+
+Discs = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+
+FRONT_X, FRONT_Y = ((-0.3, -0.2), (-0.05, 0.05), (0.2, 0.3)), (-0.25, -0.1)
+BACK_X, BACK_Y = ((-0.3, -0.22), (-0.03, 0.03), (0.22, 0.3)), (0.1, 0.2)
+GAP_M, DRAWS = 0.01, 300  # Between things at the start, and how often a start is drawn anew.
+FOOT_X, FOOT_HALF_Y = 0.105, 0.08  # The arms' feet: from there on outwards from their axis, and half their width.
+CARRIED_M = 0.04  # Above the plate the mug is within that of its axis.
+FLAT, FLAT_M = np.cos(np.radians(3.0)), 0.002  # Standing on the plate's floor, not on its rim or leaning on it.
+
+
+class MugOnPlate(GoalTask):
+    """The mug stands on the plate.
+
+    Start: mug, pen and banana in the front cells, x -0.3 to -0.2, -0.05 to 0.05 and 0.2 to 0.3 m, y -0.25 to -0.1 m; plate,
+    bowl and holder in those behind, x -0.3 to -0.22, -0.03 to 0.03 and 0.22 to 0.3 m, y 0.1 to 0.2 m; which is where is
+    shuffled, and all are turned by any angle. Starts in which things are closer than 1 cm to one another or to an arm's foot
+    are drawn anew.
+
+    Success: the mug stands upright to within 3 degrees on the floor of the upright plate (2 mm up or down), the whole circle of
+    its base within that floor (so its axis is within 18 mm of the plate's); no arm touches any prop and all are at rest, for
+    half a second.
+
+    Stages: lifted off the table in a gripper, over the plate (within 4 cm of its axis), on the plate, success.
+
+    Sizes: aloha_sim's, which are YCB's: mug 118 x 94 x 83 mm, plate (times 0.8) 210 x 25 mm; bowl 161 x 55 mm.
+    """
+
+    name: ClassVar[str] = "mug_on_plate"
+    instruction: ClassVar[str] = "put the mug on the plate"
+    stages: ClassVar[tuple[str, ...]] = ("start", "lifted", "over_plate", "on_plate", "success")
+
+    def __init__(self, control_hz: float = 50.0) -> None:
+        self.mug, self.plate = Mug(), Plate(rim_from=0.006)
+        self._front: tuple[Prop, ...] = (self.mug, pen := Pen(), banana := Banana())
+        bowl = Bowl(diameter=0.161, height=0.055, floor_diameter=0.1, mass=0.15)
+        self._back: tuple[Prop, ...] = (self.plate, bowl, holder := Holder(floor_boxes=1))
+        self._heights: Mapping[str, float] = {pen.name: pen.radius, banana.name: banana.radius}
+        handle = self.mug.radius + self.mug.handle
+        self._discs: Mapping[str, Discs] = {
+            self.mug.name: np.array([(0, 0, self.mug.radius), (handle - 0.012, 0, 0.012)]),
+            pen.name: np.insert(pen.points[:, :2], 2, pen.radius, axis=1),
+            banana.name: np.insert(banana.points[:, :2], 2, banana.radius, axis=1),
+            self.plate.name: np.array([(0, 0, self.plate.diameter / 2)]),
+            bowl.name: np.array([(0, 0, bowl.reach)]),
+            holder.name: np.array([(0, 0, holder.radius)]),
+        }
+        super().__init__(control_hz, *self._front, *self._back)
+        for place, prop in enumerate(
+            self.props.values()
+        ):  # Six things in one place are more contacts than MuJoCo has room for.
+            mjcf.get_attachment_frame(prop.mjcf_model).pos = (0.0, 0.5 * (1 + place), 0.2)
+
+    def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
+        """Draws where everything is."""
+        places = self._start(random_state)
+        for _ in range(DRAWS):
+            if self._apart(places):
+                break
+            places = self._start(random_state)
+        for name, T_table_prop in places.items():
+            self.place(physics, self.props[name], T_table_prop)
+
+    def footprint(self, prop: Prop, T_base_prop: Matrix) -> Discs:
+        """Returns discs (D, 3), x, y and radius in metres, that cover a prop that stands or lies as at the start."""
+        discs = self._discs[prop.name]
+        spots = in_frame(np.eye(4), T_base_prop, np.insert(discs[:, :2], 2, 0.0, axis=1))
+        return np.column_stack([spots[:, :2], discs[:, 2]])
+
+    def reached(self, physics: mjcf.Physics) -> bool:
+        """Says whether the mug stands on the plate's floor."""
+        return self.stands(self.pose(physics, self.mug), self.pose(physics, self.plate))
+
+    def stands(self, T_base_mug: Matrix, T_base_plate: Matrix) -> bool:
+        """Says whether a mug at that pose (4, 4) stands on the floor of a plate at that one."""
+        x, y, z = in_frame(T_base_plate, T_base_mug, np.zeros(3))
+        within = np.hypot(x, y) + self.mug.radius <= self.plate.floor_radius
+        flat = T_base_mug[:3, 2] @ T_base_plate[:3, 2] > FLAT and abs(z - self.plate.thickness) < FLAT_M
+        return bool(upright(T_base_plate) and within and flat)
+
+    def progress(self, physics: mjcf.Physics, touching: Touching) -> int:
+        """Returns how far the mug is."""
+        if self.reached(physics):
+            return 3
+        x, y, z = in_frame(self.pose(physics, self.plate), self.pose(physics, self.mug), np.zeros(3))
+        held = any(touching.held(arm, self.mug.name) for arm in ROOTS)
+        if not held or touching.between(self.mug.name, "table"):
+            return 0
+        return 2 if np.hypot(x, y) < CARRIED_M and z > 0 else 1
+
+    def _start(self, random_state: np.random.RandomState) -> dict[str, Matrix]:
+        front = self._draw(self._front, FRONT_X, FRONT_Y, random_state)
+        return front | self._draw(self._back, BACK_X, BACK_Y, random_state)
+
+    def _draw(
+        self,
+        props: tuple[Prop, ...],
+        cells_x: tuple[tuple[float, float], ...],
+        range_y: tuple[float, float],
+        random_state: np.random.RandomState,
+    ) -> dict[str, Matrix]:
+        places = {}
+        for prop, cell in zip(props, random_state.permutation(len(cells_x)), strict=True):
+            yaw = rotation_about((0.0, 0.0, 1.0), random_state.uniform(-np.pi, np.pi))
+            spot = (random_state.uniform(*cells_x[cell]), random_state.uniform(*range_y), self._heights.get(prop.name, 0.0))
+            places[prop.name] = pose(spot, yaw)
+        return places
+
+    def _apart(self, places: Mapping[str, Matrix]) -> bool:
+        """Says whether no two things, and no thing and an arm's foot, are closer than the gap."""
+        covered = [self.footprint(self.props[name], T) for name, T in places.items()]
+        others = all(gap(a, b) > GAP_M for i, a in enumerate(covered) for b in covered[:i])
+        return others and all(_gap_to_feet(discs) > GAP_M for discs in covered)
+
+
+def gap(a: Discs, b: Discs) -> float:
+    """Returns the smallest distance between discs (D, 3) and others (E, 3), x, y, radius, in metres; below 0 they overlap."""
+    apart = np.linalg.norm(a[:, None, :2] - b[None, :, :2], axis=-1)
+    return float((apart - a[:, None, 2] - b[None, :, 2]).min())
+
+
+def _gap_to_feet(discs: Discs) -> float:
+    inner = ROOTS["right"][0, 3] - FOOT_X
+    beyond = np.stack([inner - np.abs(discs[:, 0]), np.abs(discs[:, 1]) - FOOT_HALF_Y])
+    return float((np.hypot(*np.maximum(beyond, 0.0)) - discs[:, 2]).min())

@@ -1,0 +1,126 @@
+"""Recording what a person does, one take at a time, into an episode store: each is kept or discarded by that person."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from stringline.datasets.contract.contract import Array, Contract
+from stringline.datasets.files.atomic import NoSpaceError
+from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.episode_writer import EpisodeWriter
+from stringline.datasets.store.store import EpisodeStore
+from stringline.sim.collection.collection_state import Recipe
+
+SOURCE = "teleoperation"
+
+
+class Takes:
+    """The takes of one session.
+
+    Args:
+        path: Of the store; it is made where there is none.
+        recipe: Of the world.
+        contract: Of the world.
+        instruction: What is asked of the person, and of policies that learn from it.
+        stages: Names of the task's stages.
+
+    Attributes:
+        store: Where they go.
+        kept: Names of the episodes that were kept.
+
+    Raises:
+        ValueError: The folder holds something else, or cannot be written.
+        NoSpaceError: The disk is full.
+    """
+
+    def __init__(self, path: str | Path, recipe: Recipe, contract: Contract, instruction: str, stages: tuple[str, ...]) -> None:
+        self._recipe, self._contract, self._instruction, self._stages = recipe, contract, instruction, stages
+        self.store, self.kept = _writable_store(Path(path), self._attributes(0)), list[str]()
+        self.store.remove_leftovers()
+        self._writer: EpisodeWriter | None = None
+        self._steps = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether a take is being recorded, or waits to be kept or discarded."""
+        return self._writer is not None
+
+    @property
+    def steps(self) -> int:
+        """Length of the open take, control periods."""
+        return self._steps if self.open else 0
+
+    def free_seed(self, first: int) -> int:
+        """Returns the first seed from `first` on that has no episode of this task in the store."""
+        taken = self.store.seeds(self._recipe.task)
+        seed = first
+        while seed in taken:
+            seed += 1
+        return seed
+
+    def begin(self, seed: int) -> None:
+        """Opens a take of a seed; one that is open is discarded.
+
+        Raises:
+            NoSpaceError: The disk is full.
+        """
+        self.discard()
+        self._writer, self._steps = self.store.writer(self._attributes(seed)), 0
+
+    def add(self, observation: Mapping[str, Array], action: Array) -> None:
+        """Appends a step: what was seen, and what was commanded in answer to it (A,).
+
+        Raises:
+            ValueError: It does not fit the contract; the take is discarded.
+            NoSpaceError: The disk is full; the take is discarded.
+        """
+        assert self._writer is not None, "begin comes first"
+        try:
+            self._writer.step(observation, action)
+        except (ValueError, OSError):
+            self.discard()
+            raise
+        self._steps += 1
+
+    def keep(self, success: bool) -> str:
+        """Makes the open take an episode of the store, whole or not at all, and returns its name.
+
+        Raises:
+            ValueError: There is no take, or nothing in it.
+            OSError: It cannot be written; the take is discarded.
+        """
+        if self._writer is None or not self._steps:
+            raise ValueError("There is nothing to keep: nothing has been recorded yet.")
+        with self._writer as writer:  # Leaving it without a commit discards the take.
+            self._writer = None
+            name = writer.commit(success)
+        self.kept.append(name)
+        return name
+
+    def discard(self) -> bool:
+        """Forgets the open take, and says whether there was one."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.discard()
+        return writer is not None
+
+    def _attributes(self, seed: int) -> EpisodeAttributes:
+        extra = {"recipe": asdict(self._recipe), "stages": list(self._stages)}
+        return EpisodeAttributes(self._contract, self._recipe.task, seed, None, SOURCE, self._instruction, extra)
+
+
+def _writable_store(path: Path, attributes: EpisodeAttributes) -> EpisodeStore:
+    """Opens or makes a store, and writes into it, so that nobody finds out after the first take that it cannot be written.
+
+    Raises:
+        ValueError: The folder holds something else, or cannot be written.
+        NoSpaceError: The disk is full.
+    """
+    try:
+        store = EpisodeStore.create(path)
+        store.writer(attributes).discard()
+    except NoSpaceError:
+        raise
+    except OSError as error:
+        raise ValueError(f"The store {path} cannot be written ({error.strerror}). Choose another folder: store=...") from error
+    return store

@@ -1,0 +1,1 @@
+"""Training data, evaluation during training and the run directory of `stringline-train`."""

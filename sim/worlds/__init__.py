@@ -1,0 +1,1 @@
+"""Worlds by name: our tasks, third-party environments, and modules of the user."""

@@ -1,0 +1,211 @@
+"""A command answers its user's mistakes in one line, explains itself, and leaves nothing behind."""
+
+import concurrent.futures
+import errno
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from stringline.datasets.command.application import STOPPED, Task, run
+from stringline.datasets.contract.contract import Camera
+
+PRIMARY = """\
+# Bakes bread.
+# Example: stringline-bake flour=rye oven.minutes=50
+defaults: [{flour: wheat}, {oven: stone}, {yeast: fresh}, _self_]
+loaves: 2
+seeds: [poppy, flax]
+name: ???
+"""
+
+Attempt = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Attempt:
+    """Runs a small command of its own; returns its exit code, its output and what it wrote to standard error."""
+    folder = tmp_path / "configs"
+    files = {
+        "flour/wheat": "dark: false",
+        "flour/rye": "dark: true",
+        "oven/stone": "minutes: 40\ndegrees: 230",
+        "yeast/fresh": "# @package dough\ngrams: 20",
+        "drink/tea": "hot: true",
+    }
+    for name, text in {"bake": PRIMARY, **files}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.yaml").write_text(text)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+
+    def attempt(task: Task, *arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["/usr/bin/stringline-bake", *arguments])
+        code = 0
+        try:
+            run("bake", task, folder=folder)
+        except SystemExit as end:
+            code = int(end.code or 0)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return attempt
+
+
+def nothing(settings: DictConfig) -> None:
+    """A task that succeeds."""
+
+
+def test_the_task_gets_what_the_command_line_asks_for(attempt: Attempt) -> None:
+    seen: list[DictConfig] = []
+    code, _, _ = attempt(seen.append, "flour=rye", "oven.minutes=50", "name=dinner")
+    assert code == 0
+    assert (seen[0].flour.dark, seen[0].oven.minutes, seen[0].loaves, seen[0].name) == (True, 50, 2, "dinner")
+
+
+def test_nothing_is_left_behind(attempt: Attempt) -> None:
+    folders: list[Path] = []
+    attempt(lambda _: folders.append(Path.cwd()), "name=x")
+    assert folders == [Path.cwd()]
+    assert list(Path.cwd().iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [("--multirun", "loaves=1,3", "name=x"), ("loaves=1,3", "-m", "name=x")])
+def test_many_runs_take_one_value_each_and_keep_what_was_asked_for(attempt: Attempt, arguments: tuple[str, ...]) -> None:
+    seen: list[DictConfig] = []
+    code, _, error = attempt(seen.append, *arguments)
+    assert code == 0, error
+    assert [(settings.loaves, settings.name) for settings in seen] == [(1, "x"), (3, "x")]
+    assert [path.name for path in Path.cwd().rglob("*") if path.is_file()] == ["multirun.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "answers"),
+    [
+        ("flour=wheet", ["There is no flour 'wheet'. Did you mean 'wheat'", "Allowed: rye, wheat."]),
+        ("oven.minuets=3", ["There is no option 'oven.minuets'. Did you mean 'oven.minutes'", "oven.minutes, oven.degrees"]),
+        ("minuets=3", ["There is no option 'minuets'. Did you mean 'oven.minutes'"]),
+        ("loafs=3", ["There is no option 'loafs'. Did you mean 'loaves'"]),
+        ("flower=rye", ["There is no option 'flower'. Did you mean 'flour'"]),
+        ("drink=tea", ["There is no option 'drink'."]),
+        ("+loaves=3", ["The option 'loaves' is there already; leave the + away: loaves=..."]),
+        ("yeast.grams=3", ["no options below 'yeast'. Did you mean 'dough.grams'? It is a choice, yeast=NAME: fresh."]),
+        ("loaves=[", ["Cannot read 'loaves=['", "key=value"]),
+        ("loaves=3", ["The option 'name' has no value", "stringline-bake name="]),
+        (
+            "seeds=sesame",
+            ["The option 'seeds' is 'sesame'; allowed: lists, such as [sesame]. It is [poppy,flax] if"],
+        ),
+        ("loaves=many", ["The option 'loaves' is 'many'; allowed: numbers. It is 2 if it is not given."]),
+        ("loaves=nan", ["The option 'loaves' is nan; allowed: numbers."]),
+        ("oven.minutes=true", ["The option 'oven.minutes' is true; allowed: numbers. It is 40 if it is not given."]),
+        (
+            "flour.dark=perhaps",
+            ["The option 'flour.dark' is 'perhaps'; allowed: true and false. It is false if it is not given."],
+        ),
+    ],
+)
+def test_a_misspelt_choice_or_option_is_answered_with_what_would_do(
+    attempt: Attempt, argument: str, answers: list[str]
+) -> None:
+    code, _, error = attempt(lambda settings: settings.name, argument)
+    assert code == 2
+    assert error.startswith("stringline-bake: ")
+    assert error.count("\n") == 1
+    assert all(answer in error for answer in answers), error
+
+
+def test_values_of_other_kinds_that_mean_something_pass(attempt: Attempt) -> None:
+    """Nothing, lists, what is not there before, what refers to something else, and numbers or true for a word."""
+    seen: list[DictConfig] = []
+    arguments = ("loaves=null", "oven.minutes=[1,2]", "oven.degrees=${oven.minutes}", "+oven.door=open", "name=true")
+    assert attempt(seen.append, *arguments)[0] == 0
+    assert (seen[0].loaves, seen[0].oven.degrees, seen[0].oven.door, seen[0].name) == (None, [1, 2], "open", True)
+    assert attempt(seen.append, "flour=rye", "flour.dark=false", "loaves=1e2", "name='7'")[0] == 0
+    assert (seen[1].flour.dark, seen[1].loaves, seen[1].name) == (False, 100.0, "7")
+
+
+def test_what_this_package_refuses_is_a_line_and_no_trace(attempt: Attempt) -> None:
+    code, _, error = attempt(lambda _: Camera("a", 0, 1), "name=x")
+    assert (code, error) == (2, "stringline-bake: Camera 'a' has size 0x1; both must be positive.\n")
+
+
+def test_so_is_what_it_refuses_while_hydra_builds_it(attempt: Attempt) -> None:
+    camera = {"_target_": "stringline.datasets.contract.contract.Camera", "name": "a", "height": 0, "width": 1}
+    code, _, error = attempt(lambda _: instantiate(camera), "name=x")
+    assert (code, error) == (2, "stringline-bake: Camera 'a' has size 0x1; both must be positive.\n")
+
+
+def test_so_is_what_it_refuses_in_a_worker(attempt: Attempt) -> None:
+    def task(settings: DictConfig) -> None:
+        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            pool.submit(Camera, "a", 0, 1).result()
+
+    code, _, error = attempt(task, "name=x")
+    assert (code, error.count("\n")) == (2, 1), error
+
+
+@pytest.mark.parametrize("bug", [lambda: np.zeros(3) + np.zeros(4), lambda: float("three"), lambda: {}["key"]])
+def test_a_defect_shows_its_trace(attempt: Attempt, bug: Callable[[], object]) -> None:
+    code, _, error = attempt(lambda _: bug(), "name=x")
+    assert code == 1
+    assert "Traceback" in error
+
+
+def test_debug_shows_the_trace_of_a_mistake_too(attempt: Attempt) -> None:
+    code, _, error = attempt(lambda settings: settings.name, "--debug")
+    assert code == 2
+    assert "Traceback" in error
+    assert "The option 'name' has no value" in error
+
+
+def test_a_full_disk_names_the_file(attempt: Attempt) -> None:
+    def task(settings: DictConfig) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/episode")
+
+    code, _, error = attempt(task, "name=x")
+    assert code == 2
+    assert error.startswith("stringline-bake: The disk is full: runs/episode.")
+
+
+def test_a_missing_file_is_named(attempt: Attempt) -> None:
+    code, _, error = attempt(lambda _: Path("flour.bin").read_bytes(), "name=x")
+    assert (code, error) == (2, "stringline-bake: No such file or directory: flour.bin.\n")
+
+
+def test_memory_that_runs_out_is_said(attempt: Attempt) -> None:
+    def task(settings: DictConfig) -> None:
+        raise MemoryError
+
+    code, _, error = attempt(task, "name=x")
+    assert code == 2
+    assert "Out of memory" in error
+
+
+def test_interruption_says_how_to_go_on(attempt: Attempt) -> None:
+    def task(settings: DictConfig) -> None:
+        raise KeyboardInterrupt
+
+    code, _, error = attempt(task, "name=x")
+    assert code == 130
+    assert error.strip() == STOPPED
+
+
+def test_help_is_the_opening_comment_the_choices_and_the_options(attempt: Attempt) -> None:
+    code, text, _ = attempt(nothing, "--help", "flour=rye")
+    assert code == 0
+    for part in ("Bakes bread.\nExample: stringline-bake flour=rye", "rye, wheat", "dark: true", "minutes: 40", "--debug"):
+        assert part in text
+
+
+def test_a_commands_environment_is_as_the_user_left_it(attempt: Attempt) -> None:
+    seen: list[str | None] = []
+    attempt(lambda _: seen.append(os.environ.get("HYDRA_FULL_ERROR")), "name=x")
+    assert seen == [None]

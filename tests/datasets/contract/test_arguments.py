@@ -1,0 +1,68 @@
+"""Ranges of numbers: what lies in them, and how a number outside of one is refused."""
+
+import math
+
+import numpy as np
+import pytest
+
+from stringline.datasets.contract.arguments import COUNT, FINITE, NOT_NEGATIVE, POSITIVE, SHARE, WHOLE, Range
+
+EVERY = (FINITE, POSITIVE, NOT_NEGATIVE, SHARE, WHOLE, COUNT, Range(most=1), Range(below=1), Range(above=0, most=1))
+
+
+@pytest.mark.parametrize(
+    "strange", [math.nan, math.inf, -math.inf, np.float32("nan"), np.float64("inf"), None, "1", True, 1j, [1]]
+)
+def test_nothing_strange_lies_in_a_range(strange: object) -> None:
+    for allowed in EVERY:
+        assert strange not in allowed
+
+
+@pytest.mark.parametrize("end", [-2.5, 0, 3])
+def test_ends_belong_to_it_or_not(end: float) -> None:
+    beneath, beyond = np.nextafter(end, -math.inf), np.nextafter(end, math.inf)
+    assert [x in Range(least=end) for x in (beneath, end, beyond)] == [False, True, True]
+    assert [x in Range(above=end) for x in (beneath, end, beyond)] == [False, False, True]
+    assert [x in Range(most=end) for x in (beneath, end, beyond)] == [True, True, False]
+    assert [x in Range(below=end) for x in (beneath, end, beyond)] == [True, False, False]
+
+
+def test_whole_numbers() -> None:
+    assert [x in COUNT for x in (0, 1, np.int32(7), 10**400, 1.0, 1.5, np.float32(2))] == [
+        False,
+        True,
+        True,
+        True,
+        *[False] * 3,
+    ]
+    assert [x in WHOLE for x in (-1, 0, np.uint8(0))] == [False, True, True]
+    assert all(x in POSITIVE for x in (1, 0.5, np.float32(0.5), np.int64(1), 1e308))
+
+
+@pytest.mark.parametrize(
+    ("allowed", "words"),
+    [
+        (FINITE, "finite numbers"),
+        (POSITIVE, "above 0"),
+        (NOT_NEGATIVE, "0 and above"),
+        (SHARE, "0 to below 1"),
+        (WHOLE, "whole numbers 0 and above"),
+        (COUNT, "whole numbers 1 and above"),
+        (Range(whole=True), "whole numbers"),
+        (Range(least=0.5, most=2), "0.5 to 2"),
+        (Range(above=0, most=1), "above 0, up to 1"),
+        (Range(above=0, below=90), "above 0, below 90"),
+        (Range(most=3), "up to 3"),
+        (Range(below=3, whole=True), "whole numbers below 3"),
+    ],
+)
+def test_a_range_says_what_it_allows(allowed: Range, words: str) -> None:
+    assert str(allowed) == words
+    with pytest.raises(ValueError, match=rf"^depth\.unit is nan; allowed: {words}\.$"):
+        allowed.check(**{"fine": 1 if 1 in allowed else 0, "depth.unit": math.nan, "worse": "x"})
+
+
+def test_what_is_inside_passes() -> None:
+    SHARE.check(dropout=0.0, joint_dropout=0.999, other=0)
+    with pytest.raises(ValueError, match=r"^chunk is 'many'; allowed: whole numbers 1 and above\.$"):
+        COUNT.check(draws=3, chunk="many")

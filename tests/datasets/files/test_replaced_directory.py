@@ -1,0 +1,108 @@
+"""A folder that is replaced is whole at every moment at which a writer can be killed."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stringline.datasets.files import replaced_directory as module
+from stringline.datasets.files.replaced_directory import exchange, replaced_directory, standing
+from stringline.policies.checkpoints.load import find_checkpoint
+
+FILES = ("checkpoint.yaml", "weights.safetensors")
+
+
+def write(folder: Path, text: str, between: Callable[[], None] = lambda: None) -> None:
+    with replaced_directory(folder) as fresh:
+        for file in FILES:
+            (fresh / file).write_text(text)
+            between()
+
+
+def contents(folder: Path) -> set[str]:
+    """Returns what its files say: one text if they belong together."""
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+    return {(folder / file).read_text() for file in FILES}
+
+
+@contextmanager
+def watched(folder: Path, shots: Path) -> Iterator[Callable[[], None]]:
+    """Copies a folder before and after every change of its files, which is what kills at these moments would leave."""
+
+    def shoot() -> None:
+        shutil.copytree(folder, shots / f"{len(list(shots.iterdir())):03d}")
+
+    def watching(original: Callable[..., Any]) -> Callable[..., Any]:
+        def watch(*arguments: Any, **named: Any) -> Any:
+            shoot()
+            done = original(*arguments, **named)
+            shoot()
+            return done
+
+        return watch
+
+    shots.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("rename", "fsync", "unlink", "rmdir"):
+            patch.setattr(os, name, watching(getattr(os, name)))
+        patch.setattr(module, "exchange", watching(module.exchange))
+        yield shoot
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_whenever_it_is_killed_a_whole_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
+    """The old one or the new one, under its name; if two steps are needed, once under another. And the next writer goes on."""
+    if not at_once:
+        monkeypatch.setattr(module, "exchange", lambda one, other: False)
+    folder = tmp_path / "run"
+    write(folder / "best", "old")
+    with watched(folder, tmp_path / "shots") as shoot:
+        write(folder / "best", "new", between=shoot)
+    found, elsewhere = [], 0
+    for shot in sorted((tmp_path / "shots").iterdir()):
+        stands = find_checkpoint(shot / "best")
+        found.append(*contents(stands))
+        elsewhere += stands.name != "best"
+        write(shot / "best", "newer")
+        assert contents(shot / "best") == {"newer"}
+        assert [path.name for path in shot.iterdir()] == ["best"]
+    assert found == sorted(found, reverse=True), "first the old one, then the new one"
+    assert set(found) == {"old", "new"}
+    assert elsewhere == (0 if at_once else 2), "after the first of two steps, and before the second"
+
+
+def test_a_first_one_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with watched(tmp_path / "run", tmp_path / "shots") as shoot:
+        write(tmp_path / "run" / "best", "new", between=shoot)
+    there = [shot / "best" for shot in sorted((tmp_path / "shots").iterdir()) if (shot / "best").exists()]
+    assert there
+    assert all(contents(each) == {"new"} for each in there)
+
+
+def test_folders_change_places_or_stay(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        write(tmp_path / name, name)
+    assert exchange(tmp_path / "one", tmp_path / "other")
+    assert (contents(tmp_path / "one"), contents(tmp_path / "other")) == ({"other"}, {"one"})
+    assert not exchange(tmp_path / "one", tmp_path / "neither")
+    assert contents(tmp_path / "one") == {"other"}
+
+
+def test_a_c_library_that_cannot_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stringline.datasets.files.replaced_directory.ctypes.CDLL", lambda name: object())
+    write(tmp_path / "best", "old")
+    assert not exchange(tmp_path / "best", tmp_path / "best")
+    write(tmp_path / "best", "new")
+    assert contents(tmp_path / "best") == {"new"}
+
+
+def test_what_does_not_exist_is_looked_for_in_its_own_place(tmp_path: Path) -> None:
+    assert standing(tmp_path / "best") == tmp_path / "best"
+    assert standing(Path()) == Path()
+    with pytest.raises(ValueError, match=r"no checkpoint folder or shipped checkpoint"):
+        find_checkpoint(tmp_path / "best")

@@ -1,0 +1,213 @@
+"""No byte of a store can change without `verify` naming the episode, and the other episodes stay usable."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from numpy.typing import NDArray
+
+import stringline.datasets.files.checksums
+from stringline.datasets.contract.contract import Camera, Contract
+from stringline.datasets.data import main
+from stringline.datasets.store.checksummed_metadata import SEAL, is_sealed, sealed_group
+from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.verification import verify_store
+from stringline.datasets.store.zarr_layout import array_name
+
+MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
+
+
+@pytest.fixture
+def store(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> EpisodeStore:
+    """Three episodes, with an array of no elements, a scalar, and text beyond ASCII."""
+    store = EpisodeStore.create(tmp_path / "store")
+    for seed in range(3):
+        extra = {"extra/none": np.zeros((0, 3), np.float32), "extra/one": np.array(7, np.int16)}
+        attributes = EpisodeAttributes(contract, "reach", seed, True, instruction="greif die Banane, schön sacht")
+        store.write(make_episode(steps=6, seed=seed) | extra, attributes)
+    return store
+
+
+@pytest.fixture
+def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives the rows of small pictures checksums of their own, as those of real ones have."""
+    monkeypatch.setattr(stringline.datasets.files.checksums, "_LARGE_ROW", 40)
+
+
+@pytest.mark.parametrize("flips", [100, pytest.param(1000, marks=pytest.mark.stress)])
+def test_every_flipped_byte_is_found(small_rows: None, store: EpisodeStore, flips: int) -> None:
+    """A third of the flips hits any byte, a third any file, a third the metadata of the store and of episodes."""
+    files = sorted(path for path in store.path.rglob("*") if path.is_file())
+    sizes = np.array([path.stat().st_size for path in files])
+    groups = [store.path / "zarr.json", *store.path.glob("*/zarr.json")]
+    rng = np.random.default_rng(flips)
+    assert verify_store(store) == {}
+    hit = set()
+    for flip in range(flips):
+        among = groups if flip % 3 == 2 else files
+        path = among[rng.choice(len(among), p=sizes / sizes.sum() if flip % 3 == 0 else None)]
+        intact = path.read_bytes()
+        spoilt = bytearray(intact)
+        spoilt[rng.integers(len(spoilt))] ^= int(rng.integers(1, 256))
+        path.write_bytes(spoilt)
+        if path.parent == store.path:
+            with pytest.raises(ValueError, match="The store .*(damaged|version)"):
+                EpisodeStore.open(store.path)
+        else:
+            name = path.relative_to(store.path).parts[0]
+            damage = verify_store(EpisodeStore.open(store.path))
+            assert list(damage) == [name], (path, spoilt)
+            assert all(name in sentence for sentence in damage[name])
+        path.write_bytes(intact)
+        hit.add(path)
+    assert store.path / "zarr.json" in hit
+    assert {path.name for path in hit} >= {"zarr.json", "0", "rows.crc32"}
+    assert verify_store(store) == {}
+
+
+def test_the_frame_of_a_flipped_byte_is_named(store: EpisodeStore) -> None:
+    """Each row of pictures has a checksum of its own, in a file that zarr passes over and whose own damage is told apart."""
+    name = store.names()[0]
+    assert not (store.path / name / "rgb.wrist/rows.crc32").exists()  # Rows of 48 bytes would not pay.
+    contract = replace(store.episode(name).attributes.contract, cameras=(Camera("large", 16, 16),))
+    arrays = {key: array for key, array in store.episode(name).arrays.items() if not key.endswith(("/front", "/wrist"))}
+    arrays |= {"rgb/large": np.zeros((6, 16, 16, 3), np.uint8), "time/large": arrays["time"]}
+    arrays |= {"frame/large": np.arange(6, dtype=np.int32), "intrinsics/large": np.eye(3, dtype=np.float32)}
+    arrays["T_base_camera/large"] = np.eye(4, dtype=np.float32)
+    name = store.write(arrays, EpisodeAttributes(contract, "look", 0))
+    chunk, rows = (store.path / name / "rgb.large" / part for part in ("c/0/0/0/0", "rows.crc32"))
+    assert rows.stat().st_size == 6 * 4
+    for flipped, message in (([4], "; frame 4."), ([2, 5], "; frame 2 and 1 more.")):
+        data = bytearray(6 * 768)
+        for frame in flipped:
+            data[frame * 768 + 9] = 1
+        chunk.write_bytes(data)
+        assert [sentence.endswith(f"was written{message}") for sentence in store.verify(name)] == [True]
+    chunk.write_bytes(bytes(6 * 768))
+    assert store.verify(name) == []
+    rows.write_bytes(rows.read_bytes()[:-1] + b"x")
+    assert ["the checksums of the rows of rgb/large are damaged" in sentence for sentence in store.verify(name)] == [True]
+    rows.unlink()
+    assert store.verify(name) == []  # What says where damage is may be missing.
+    group = zarr.open_group(store.path / name, mode="r")
+    assert {array_name(key) for key in arrays} == set(group.array_keys())
+
+
+def test_plain_zarr_reads_a_sealed_group(store: EpisodeStore) -> None:
+    """The seal is an attribute like others."""
+    group = zarr.open_group(store.path, mode="r")
+    assert group.attrs["stringline_store"] == 2
+    assert len(str(group[store.names()[0]].attrs[SEAL])) == 8
+    for path in (store.path, store.path / store.names()[0]):
+        assert is_sealed((path / "zarr.json").read_bytes())
+
+
+def test_a_seal_is_replaced_not_repeated() -> None:
+    """Attributes that were read may be written again."""
+    once = sealed_group({"a": 1})
+    assert sealed_group({SEAL: "ffffffff", "a": 1}) == once
+    assert is_sealed(once)
+    assert not is_sealed(once.replace(b"1", b"2"))
+    assert not is_sealed(once + b"\n")
+    assert not is_sealed(b"")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda path: (path / "rgb.front/c/0/0/0/0").unlink(), "rgb/front is missing"),
+        (
+            lambda path: _cut(path / "rgb.front/c/0/0/0/0", 150),
+            "rgb/front has 150 bytes instead of 288; it is damaged from frame 1 of 2",
+        ),
+        (lambda path: _cut(path / "action/c/0/0", 40), "action has 40 bytes instead of 48; it is damaged from frame 5 of 6 on"),
+        (lambda path: _cut(path / "action/c/0/0", 0), "action is missing or empty"),
+        (lambda path: (path / "action/zarr.json").unlink(), "action has another zarr.json than was written"),
+        (lambda path: (path / "zarr.json").unlink(), "its zarr.json is missing"),
+        (lambda path: _cut(path / "zarr.json", 500), "its zarr.json cannot be read"),
+        (lambda path: (path / "zarr.json").write_bytes(b"\xff\xfe{}"), "its zarr.json cannot be read"),
+        (lambda path: (path / "zarr.json").write_text("[]"), "its zarr.json cannot be read"),
+        (lambda path: (path / "zarr.json").write_text('{"attributes": 3}'), "its zarr.json has no attributes"),
+        (
+            lambda path: (path / "zarr.json").write_bytes(sealed_group({"stringline_episode": 2})),
+            "The attributes of the episode lack 'task'",
+        ),
+    ],
+)
+def test_damage_is_named_and_the_other_episodes_stay_usable(
+    store: EpisodeStore,
+    spoil: Callable[[Path], object],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bad, *good = store.names()
+    spoil(store.path / bad)
+    assert list(verify_store(store)) == [bad]
+    said = store.verify(bad)[0]
+    assert f"Episode {bad}" in said
+    assert message in said
+    if "zarr.json" in said and "action" not in said:
+        with pytest.raises(ValueError, match=f"set aside: stringline-data verify store={store.path} set_aside=true"):
+            store.episodes()
+    for name in good:
+        assert len(store.episode(name).arrays["action"]) == 6
+    monkeypatch.setattr(sys, "argv", ["stringline-data", "verify", f"store={store.path}"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    printed = capsys.readouterr()
+    assert caught.value.code == 2
+    assert said in printed.out
+    assert f"1 of 3 episodes in {store.path} are damaged" in printed.err
+    monkeypatch.setattr(sys, "argv", ["stringline-data", "verify", f"store={store.path}", "set_aside=true"])
+    with pytest.raises(SystemExit):
+        main()
+    assert f"1 damaged episodes moved to {store.path}.trash; 2 whole ones are left." in capsys.readouterr().err
+    assert store.names() == good
+    assert verify_store(store) == {}
+
+
+def _cut(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+
+
+RECORD = """
+import sys, time, numpy as np
+from stringline.datasets.contract.contract import ActionDimension, Contract
+from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.store import EpisodeStore
+contract = Contract("none", "table", 10.0, (), ("a",), (), (ActionDimension("a", "one", "joint"),))
+writer = EpisodeStore.open(sys.argv[1]).writer(EpisodeAttributes(contract, "reach", 9))
+for key, array in {"time": np.zeros(20), "time/front": np.zeros(5), "rgb/front": np.zeros((5, 2, 2, 3), np.uint8)}.items():
+    writer.put(key, array)
+print(writer.name, flush=True)
+time.sleep(60)
+"""
+
+
+def test_what_a_killed_writer_left_is_named(
+    store: EpisodeStore, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the step and the frames that it came to; a writer that lives is not named."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / ".src")}
+
+    def said() -> str:
+        monkeypatch.setattr(sys, "argv", ["stringline-data", "verify", f"store={store.path}"])
+        main()
+        return capsys.readouterr().out
+
+    command = [sys.executable, "-c", RECORD, str(store.path)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as recorder:
+        assert recorder.stdout is not None
+        name = recorder.stdout.readline().strip()
+        assert "never completed" not in said()
+        recorder.kill()
+    assert f"Episode {name} was never completed: its writer was killed after 20 steps, 5 frames of rgb/front." in said()

@@ -1,0 +1,83 @@
+"""The command `stringline-view`, as a user meets it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from stringline.datasets.pointclouds.open3d_library import read_ply
+from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.view import main
+
+
+@pytest.fixture(autouse=True)
+def no_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["stringline-view", *arguments])
+    main()
+
+
+def test_a_recording_a_cloud_and_a_check(
+    store: EpisodeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [f"save={tmp_path / 'a.rrd'}", f"ply={tmp_path / 'a.ply'}", f"proposal={tmp_path / 'a.json'}"]
+    check = ["check=true", "check_steps=[0]", "cameras=[overhead,wrist_left]", "reference=wrist_left"]
+    run(monkeypatch, f"store={store.path}", "episode=hand_over", "step=-1", "jpeg_quality=50", *files, *check)
+    said = capsys.readouterr().out
+    assert (tmp_path / "a.rrd").stat().st_size > 100_000
+    assert f"Open it where there is a display: rerun {tmp_path / 'a.rrd'}" in said
+    assert f"{len(read_ply(tmp_path / 'a.ply'))} points" in said
+    proposal = json.loads((tmp_path / "a.json").read_text())
+    assert proposal["reference"] == "wrist_left"
+    (corrected,) = proposal["cameras"]
+    assert corrected["camera"] == "overhead"
+    assert corrected["translation_mm"] < 2.0
+    assert len(corrected["T_base_camera"]) == 4
+    assert "overhead - wrist_left: " in said
+    assert "T_base_camera should be" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (
+            [],
+            "There is no display for the viewer. Save a file: save=FILE.rrd. Open it where there is a display: rerun FILE.rrd",
+        ),
+        (
+            ["episode=hand_over_banana.0000000001"],
+            "There is no episode 'hand_over_banana.0000000001'. Did you mean 'hand_over_ban",
+        ),
+        (["cameras=[overheat]"], "There is no camera 'overheat'. Did you mean 'overhead'"),
+        (["sav=a.rrd"], "There is no option 'sav'. Did you mean 'save'?"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_line(
+    store: EpisodeStore,
+    arguments: list[str],
+    answer: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run(monkeypatch, f"store={store.path}", *arguments)
+    error = capsys.readouterr().err
+    assert caught.value.code == 2
+    assert answer in error
+    assert error.count("\n") == 1
+
+
+def test_an_extra_that_is_missing_is_named(
+    store: EpisodeStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for library, arguments in (("open3d", ["check=true"]), ("rerun", ["save=a.rrd"])):
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, library, None)
+            with pytest.raises(SystemExit):
+                run(monkeypatch, f"store={store.path}", *arguments)
+        assert 'Run: pip install "stringline[view]"' in capsys.readouterr().err

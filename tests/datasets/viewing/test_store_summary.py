@@ -1,0 +1,195 @@
+"""The summary says what is in a store, in one file that a browser shows without a network and without an error."""
+
+import io
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+from numpy.typing import NDArray
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+
+from stringline.datasets.contract.contract import Contract
+from stringline.datasets.data import main
+from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.viewing.page_drawings import Histogram
+from stringline.datasets.viewing.store_summary import summarise, write_summary
+
+MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
+
+
+@pytest.fixture
+def store(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> EpisodeStore:
+    """Seven episodes of two tasks; random numbers, which jump at every step, and grippers beyond their range."""
+    store = EpisodeStore.create(tmp_path / "apples & <pears>")
+    for seed in range(7):
+        task, success = ("reach", seed > 1) if seed < 5 else ("press_button", None)
+        arrays = make_episode(steps=60, seed=seed)
+        arrays["depth/front"][:, :3] = 0
+        store.write(arrays, EpisodeAttributes(contract, task, seed, success, "expert" if seed else "teleoperation"))
+    return store
+
+
+@pytest.fixture
+def page(store: EpisodeStore, tmp_path: Path) -> Path:
+    """The summary of the store."""
+    path = tmp_path / "pages" / "summary.html"
+    write_summary(path, summarise(store))
+    return path
+
+
+def test_what_the_summary_counts(store: EpisodeStore) -> None:
+    summary = summarise(store)
+    assert summary.episodes == 7
+    assert [(row.task, row.episodes, row.successes, row.failures, row.unjudged) for row in summary.tasks] == [
+        ("press_button", 2, 0, 0, 2),
+        ("reach", 5, 3, 2, 0),
+    ]
+    assert summary.sources == {"expert": 6, "teleoperation": 1}
+    assert sum(row.seconds for row in summary.tasks) == pytest.approx(7 * 59 * 0.02)
+    assert summary.bytes == sum(episode.nbytes for episode in store.episodes())
+    front, wrist = summary.cameras
+    assert front.coverage == (pytest.approx(0.5, abs=0.01), pytest.approx(0.5, abs=0.01))
+    assert wrist.coverage is None
+    assert front.rate_hz == pytest.approx(12.5)
+    assert [histogram.counts.sum() for histogram in summary.action] == [420, 420]
+    assert len(summary.strips) == 7
+    assert {finding.kind for finding in summary.findings} == {"jump", "gripper"}
+
+
+def test_many_episodes_are_looked_at_in_part(store: EpisodeStore) -> None:
+    summary = summarise(store, looked_at=3)
+    assert (summary.episodes, summary.looked_at, len(summary.strips)) == (7, 3, 3)
+    assert [histogram.counts.sum() for histogram in summary.action] == [180, 180]
+    assert summary.durations.counts.sum() == 7
+
+
+def test_damaged_episodes_are_named_and_left_out(store: EpisodeStore, tmp_path: Path) -> None:
+    bad = store.names()[0]
+    chunk = store.path / bad / "rgb.front/c/0/0/0/0"
+    chunk.write_bytes(chunk.read_bytes()[:300])
+    summary = summarise(store)
+    assert summary.episodes == 6
+    assert [bad in sentence for sentence in summary.damaged] == [True]
+    write_summary(tmp_path / "page.html", summary)
+    assert f"Episode {bad}: rgb/front has 300 bytes" in (tmp_path / "page.html").read_text()
+
+
+def test_without_cameras_joints_and_depth(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> None:
+    """A set that lacks what ours have is legal, and has a page."""
+    store = EpisodeStore.create(tmp_path / "bare")
+    arrays = {key: make_episode()[key] for key in ("time", "action", "T_base_gripper/one", "joints/position")}
+    store.write(arrays, EpisodeAttributes(replace(contract, cameras=()), "reach", 0))
+    blind = EpisodeStore.create(tmp_path / "blind")
+    arrays = {key: array for key, array in make_episode().items() if "joints" not in key and "T_base_gripper" not in key}
+    blind.write(arrays, EpisodeAttributes(replace(contract, joints=(), arms=()), "reach", 0))
+    for each, state in ((store, 2), (blind, 0)):
+        summary = summarise(each)
+        assert len(summary.state) == state
+        write_summary(tmp_path / "page.html", summary)
+        assert ("Cameras" in (tmp_path / "page.html").read_text()) == (each is blind)
+
+
+def test_an_episode_of_one_step_has_a_page(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> None:
+    store = EpisodeStore.create(tmp_path / "short")
+    store.write(make_episode(steps=1), EpisodeAttributes(contract, "reach", 0))
+    summary = summarise(store)
+    assert [camera.rate_hz for camera in summary.cameras] == [0, 0]
+    write_summary(tmp_path / "page.html", summary)
+    assert "1 episodes, 0.0 minutes" in (tmp_path / "page.html").read_text()
+
+
+def test_a_store_without_episodes_has_no_page(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="There is no episode to look at in"):
+        summarise(EpisodeStore.create(tmp_path / "empty"))
+
+
+def test_the_command(store: EpisodeStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["stringline-data", "summary", f"store='{store.path}'"])
+    main()
+    page = store.path.with_name(f"{store.path.name}_summary.html")
+    assert capsys.readouterr().out.startswith(f"{page}: 7 episodes; stalls 0, jumps ")
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_the_page_asks_for_nothing_else(page: Path) -> None:
+    text = page.read_text()
+    assert "<script" not in text
+    addresses = re.findall(r"(?:src|href)=\"([^\"]*)", text) + re.findall(r"url\(([^)]*)", text)
+    assert addresses
+    assert [address[:40] for address in addresses if not address.startswith("data:")] == []
+
+
+@pytest.mark.parametrize("values", [[3.0], [2.0] * 5, [0.0, 1e-12], [-1e30, 1e30], [1, 2, np.nan, np.inf, 3]])
+def test_histograms_count_every_finite_value(values: list[float]) -> None:
+    histogram = Histogram.of("a <b>", "m", values)
+    finite = np.array(values)[np.isfinite(values)]
+    assert histogram.counts.sum() == len(finite)
+    assert (histogram.low, histogram.high) == (finite.min(), finite.max())
+    assert "a &lt;b&gt;" in histogram.svg()
+    assert histogram.svg().count("<rect") == np.count_nonzero(histogram.counts)
+
+
+def test_nothing_has_no_histogram() -> None:
+    with pytest.raises(ValueError, match="waist: there are no values to count"):
+        Histogram.of("waist", "rad", [np.nan])
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[webdriver.Chrome]:
+    """A Chromium without a screen and without a network."""
+    programs = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
+    missing = [name for name, path in programs.items() if path is None]
+    assert not missing, f"{' and '.join(missing)} not found. Debian and Ubuntu: apt install chromium chromium-driver"
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(programs["chromium"])
+    arguments = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1100,900"]
+    # Chromium refuses to run as root with its sandbox; a container's root has no other choice.
+    for argument in [*arguments, *(["--no-sandbox"] if os.geteuid() == 0 else [])]:
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with webdriver.Chrome(options=options, service=webdriver.ChromeService(programs["chromedriver"])) as driver:
+        driver.set_network_conditions(offline=True, latency=0, throughput=0)
+        yield driver
+
+
+def test_a_browser_shows_it(browser: webdriver.Chrome, page: Path) -> None:
+    """Every picture is drawn, the warnings open, nothing sticks out, nothing is fetched, nothing is logged."""
+    browser.get(page.as_uri())
+    assert browser.find_element(By.TAG_NAME, "h1").text == "apples & <pears>"
+    assert "7 episodes" in browser.find_element(By.CLASS_NAME, "headline").text
+    browser.execute_script("document.querySelectorAll('img').forEach(image => image.loading = 'eager')")
+    sizes = browser.execute_async_script(
+        "const done = arguments[0], images = [...document.images];"
+        "Promise.all(images.map(image => image.decode())).then(() => done(images.map(image => image.naturalWidth)))"
+    )
+    assert len(sizes) == 3 + 7
+    assert min(sizes) > 1
+    jumps = browser.find_element(By.CSS_SELECTOR, "details.jump")
+    row = jumps.find_element(By.CSS_SELECTOR, "td")
+    assert not row.is_displayed()
+    jumps.find_element(By.TAG_NAME, "summary").click()
+    assert row.is_displayed()
+    assert "reach" in row.text or "press_button" in row.text
+    assert [entry.text for entry in browser.find_elements(By.CSS_SELECTOR, "p.stall, p.timing")] == [
+        "Stalls: none.",
+        "Mis-timed frames and steps: none.",
+    ]
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#actions svg rect")) > 20
+    for width in (1100, 500):
+        browser.set_window_size(width, 900)
+        assert browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth") <= 0
+    fetched = browser.execute_script("return performance.getEntriesByType('resource').map(entry => entry.name)")
+    assert [address[:60] for address in fetched if not address.startswith("data:")] == []
+    assert browser.get_log("browser") == []
+    picture = imread(io.BytesIO(browser.get_screenshot_as_png()))
+    assert picture.std() > 0.05

@@ -1,0 +1,65 @@
+"""Whole frequencies per radian, with which a full turn changes nothing."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from stringline.encoders.coordinates.circle import WholeOnCircle
+from stringline.encoders.positions.bases import Cayley
+from stringline.encoders.positions.frequencies import Mixed
+from stringline.encoders.positions.rotary import RotaryEncoding
+
+MIXED = partial(Mixed, wavelengths=(0.2, 6.0))
+
+
+def _encoding() -> RotaryEncoding:
+    frequencies = partial(WholeOnCircle, frequencies=MIXED, angles=[1])
+    return RotaryEncoding(2, 16, 3, frequencies=frequencies, basis=Cayley, share_heads=False).double()
+
+
+def test_only_the_angles_are_rounded() -> None:
+    made = WholeOnCircle(2, 3, 8, frequencies=MIXED, angles=[1])
+    omega, under = made(), made.frequencies()
+    assert torch.equal(omega[:, 1], under[:, 1].round())
+    assert torch.equal(omega[:, [0, 2]], under[:, [0, 2]])
+    assert (omega[:, 1] != under[:, 1]).all()
+
+
+def test_a_full_turn_of_one_token_changes_nothing() -> None:
+    coordinates = torch.randn(1, 6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    turned = coordinates.clone()
+    turned[0, 2, 1] += 2 * math.pi
+    turned[0, 4, 1] -= 4 * math.pi
+    whole, free = _encoding(), RotaryEncoding(2, 16, 3, frequencies=MIXED).double()
+    torch.testing.assert_close(whole.rotation(turned), whole.rotation(coordinates), rtol=0, atol=1e-12)
+    assert (free.rotation(turned) - free.rotation(coordinates)).abs().max() > 0.5
+
+
+def test_gradients_pass_the_rounding() -> None:
+    made = WholeOnCircle(1, 2, 4, frequencies=MIXED)
+    weight = torch.randn(1, 2, 4)
+    (made() * weight).sum().backward()
+    expected = torch.autograd.grad((made.frequencies() * weight).sum(), list(made.frequencies.parameters()))
+    for parameter, gradient in zip(made.parameters(), expected, strict=True):
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, gradient)
+
+
+def test_starts_are_those_underneath() -> None:
+    made = WholeOnCircle(1, 3, 8, frequencies=MIXED)
+    before: Tensor = made()
+    made.reset_parameters(7)
+    assert not torch.equal(made(), before)
+    made.reset_parameters(0)
+    assert torch.equal(made(), before)
+    made.zero_()
+    assert made().abs().max() == 0
+
+
+@pytest.mark.parametrize("angles", [[], [3], [-1]])
+def test_an_angle_is_an_axis(angles: list[int]) -> None:
+    with pytest.raises(ValueError, match="angles are .*at least one of the axes 0 to 2"):
+        WholeOnCircle(1, 3, 8, frequencies=MIXED, angles=angles)

@@ -1,0 +1,164 @@
+"""What is found out and kept while a model is trained."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from tests.encoders.training.noisy_line import Line, Points, run, same_weights
+from torch import nn
+
+from stringline.encoders.training.history import History
+from stringline.encoders.training.interfaces import Asides, Batch
+from stringline.encoders.training.monitor import Meter
+from stringline.encoders.training.validation import ValidationLoss
+
+
+def held_out() -> Iterator[Batch]:
+    return Points().stream(1000, 1003)
+
+
+def test_the_validation_loss_draws_the_same_noise_every_time() -> None:
+    """It is the mean over its batches, and leaves the state of the random numbers as it was."""
+    torch.manual_seed(0)
+    model = Line().eval()
+    validate = ValidationLoss(held_out, seed=7)
+    before = torch.get_rng_state()
+    first = validate(model)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(5)
+    assert validate(model) == first
+    assert ValidationLoss(held_out, seed=8)(model) != first
+    losses = []
+    for number, batch in enumerate(held_out()):
+        torch.manual_seed(7 + number)
+        losses.append(model.loss(batch).item())
+    assert first == pytest.approx(sum(losses) / 3)
+
+
+def test_batches_weigh_in_the_validation_loss_as_much_as_counts() -> None:
+    model = Line().eval()
+    large, second, _ = held_out()
+    small = {key: value[:4] for key, value in second.items()}
+    means = [ValidationLoss(lambda each=each: iter([each]))(model) for each in (large, small)]  # type: ignore[misc]
+    shifted = ValidationLoss(lambda: iter([small]), seed=1)(model)
+    both = ValidationLoss(lambda: iter([large, small]))(model)
+    assert both == pytest.approx((16 * means[0] + 4 * shifted) / 20)
+    assert ValidationLoss(lambda: iter([large, small]), weigh=lambda batch: torch.tensor(len(batch["x"]) == 16))(
+        model
+    ) == pytest.approx(means[0])
+    with pytest.raises(ValueError, match="at least one batch"):
+        ValidationLoss(lambda: iter(()))(model)
+
+
+def test_validation_does_not_change_what_is_learned(tmp_path: Path) -> None:
+    plain, history = run(tmp_path / "plain")
+    asides = Asides(validate=ValidationLoss(held_out), evaluate=lambda done: {"success": 0.5}, keep=lambda *_: None)
+    watched, other = run(tmp_path / "watched", asides=asides, evaluate_every=7)
+    assert same_weights(plain, watched)
+    assert other.losses() == history.losses()
+    assert [step for step, _ in other.validations()] == [6, 13, 14, 20, 27, 29, 34, 39]
+    assert other.validations()[-1][1] < other.validations()[0][1], "the line was learned"
+
+
+def keep_into(kept: dict[str, tuple[int, nn.Module]]) -> Asides:
+    def keep(model: nn.Module, name: str, done: int) -> None:
+        kept[name] = done, copy.deepcopy(model)
+
+    return Asides(keep=keep)
+
+
+def test_the_latest_model_is_as_new_as_the_last_state_and_averaged(tmp_path: Path) -> None:
+    kept: dict[str, tuple[int, nn.Module]] = {}
+    model, _ = run(tmp_path, asides=keep_into(kept))
+    assert list(kept) == ["latest"]
+    assert kept["latest"][0] == 40
+    assert same_weights(kept["latest"][1], model)
+    assert not kept["latest"][1].training
+
+
+def test_the_best_model_is_the_one_with_the_smallest_validation_loss(tmp_path: Path) -> None:
+    kept: dict[str, tuple[int, nn.Module]] = {}
+    losses = iter([3.0, float("nan"), 1.0, 1.0, 2.0])
+    seen: list[float] = []
+
+    def validate(model: nn.Module) -> float:
+        seen.append(next(model.parameters()).sum().item())
+        return next(losses)
+
+    asides = Asides(keep=keep_into(kept).keep, validate=validate)
+    _, history = run(tmp_path, asides=asides, probe_every=9)
+    assert history.best_step() == 26
+    assert kept["best"][0] == 27
+    assert next(kept["best"][1].parameters()).sum().item() == seen[2]
+
+
+def test_success_decides_once_it_is_measured_and_validation_among_equals(tmp_path: Path) -> None:
+    rows = [
+        {"step": 9, "validation": 0.1},
+        {"step": 19, "validation": 0.4},
+        {"step": 19, "evaluation": {"success": 0.5}},
+        {"step": 29, "validation": 0.3},
+        {"step": 29, "evaluation": {"success": 0.5}},
+        {"step": 39, "evaluation": {"success": 0.2}},
+    ]
+    best = []
+    for count in range(len(rows) + 1):
+        history = History.open(tmp_path / f"{count}.jsonl")
+        for row in rows[:count]:
+            history.add(**row)  # type: ignore[arg-type]
+        best.append(history.best_step())
+        history.close()
+    assert best == [None, 9, 9, 19, 19, 29, 29]
+
+
+def test_the_history_has_what_a_run_was_like(tmp_path: Path) -> None:
+    _, history = run(tmp_path, asides=Asides(validate=lambda model: 1.5))
+    steps = [row for row in history.rows if "loss" in row]
+    assert len(steps) == 40
+    assert all(row["gradient_norm"] > 0 for row in steps)
+    looked = [row for row in history.rows if "validation" in row]
+    assert [row["step"] for row in looked] == [14, 29, 39]
+    assert all(row["speed"]["samples_per_s"] > 0 and 0 <= row["speed"]["waiting"] <= 1 for row in looked)
+
+
+def test_figures_go_to_a_logger_from_where_the_run_goes_on(tmp_path: Path) -> None:
+    got: list[tuple[int, dict[str, float]]] = []
+    begun: list[int] = []
+
+    class Log:
+        def __init__(self, *, directory: Path, first_step: int) -> None:
+            begun.append(first_step)
+
+        def log(self, step: int, values: Mapping[str, float]) -> None:
+            got.append((step, dict(values)))
+
+        def close(self) -> None:
+            begun.append(-1)
+
+    def evaluate(done: int) -> dict[str, float]:
+        return {"success": 0.25}
+
+    asides = Asides(logger=Log, probe=lambda model: {"seen": 0.5}, validate=lambda model: 2.0, evaluate=evaluate)
+    _, history = run(tmp_path, asides=asides, evaluate_every=20, log_every=8)
+    run(tmp_path, asides=asides, evaluate_every=20, log_every=8)
+    assert begun == [0, -1, 40, -1]
+    figures = {"loss", "gradient_norm", "learning_rate", "samples_per_s", "waiting"}
+    losses = {step: values for step, values in got if "loss" in values}
+    assert list(losses) == [0, 8, 16, 24, 32]
+    assert all(set(values) == figures for values in losses.values())
+    assert losses[16]["loss"] == dict(history.losses())[16]
+    assert (19, {"evaluation/success": 0.25}) in got
+    assert (14, {"held_out/seen": 0.5, "held_out/validation_loss": 2.0}) in got
+
+
+def test_the_meter_tells_waiting_from_working(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 10.0, 11.0, 14.0, 20.0, 21.0, 24.0, 30.0])
+    monkeypatch.setattr("stringline.encoders.training.monitor.time.perf_counter", lambda: next(clock))
+    meter = Meter(8)
+    assert (meter.samples_per_s, meter.waiting) == (0.0, 0.0)
+    for _ in meter.waits(iter("ab")):  # Each is asked for at 10 and 20, comes a second later, and is done with after 4.
+        meter.step_done()
+    assert meter.samples_per_s == pytest.approx(2 * 8 / 8)
+    assert meter.waiting == pytest.approx(0.25)

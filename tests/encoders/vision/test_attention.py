@@ -1,0 +1,216 @@
+"""Attention over placed tokens: the formula, with dense matrices, and what follows from it."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from stringline.encoders.positions.encoding import PositionEncoding
+from stringline.encoders.positions.places import Places
+from stringline.encoders.positions.presets import RopeMixed
+from stringline.encoders.vision.attention import PositionalAttention, attend
+
+Draw = Callable[..., Tensor]
+
+
+def _attention(
+    encoding: PositionEncoding, *, values: bool, qk_norm: Callable[[int], torch.nn.Module] | None = None
+) -> PositionalAttention:
+    torch.manual_seed(0)
+    dim = encoding.heads * encoding.head_dim
+    layer = PositionalAttention(dim, encoding.heads, values=values, qk_norm=qk_norm).double()
+    torch.nn.init.normal_(layer.qkv.bias)
+    torch.nn.init.normal_(layer.out.bias)
+    return layer
+
+
+def _by_dense_matrices(
+    layer: PositionalAttention, encoding: PositionEncoding, x: Tensor, r: Tensor, memory: Tensor, r_memory: Tensor
+) -> Tensor:
+    """Returns sum_j a_ij R(r_j - r_i) v_j, a_ij = softmax_j(q_i^T R(r_j - r_i) k_j / sqrt(d)), query by query."""
+    dim, heads = x.shape[-1], encoding.heads
+
+    def project(tokens: Tensor, part: int) -> Tensor:
+        rows = slice(part * dim, (part + 1) * dim)
+        projected = tokens @ layer.qkv.weight[rows].mT + layer.qkv.bias[rows]
+        return projected.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+    q, k, v = layer.q_norm(project(x, 0)), layer.k_norm(project(memory, 1)), project(memory, 2)
+    factor = encoding.logit_factor(encoding.prepare(r), encoding.prepare(r_memory))
+    outputs = []
+    for i in range(x.shape[1]):
+        between = encoding.rotation(r[:, i, None]).mT @ encoding.rotation(r_memory)
+        turned_k, turned_v = ((between @ each.unsqueeze(-1)).squeeze(-1) for each in (k, v))
+        logits = (q[:, :, i, None] * turned_k).sum(-1) / math.sqrt(encoding.head_dim)
+        logits = logits if factor is None else logits * factor[:, :, i]
+        mixed = torch.softmax(logits, dim=-1).unsqueeze(-1) * (turned_v if layer.values else v)
+        outputs.append(mixed.sum(dim=2).flatten(1))
+    return torch.stack(outputs, dim=1) @ layer.out.weight.mT + layer.out.bias
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_self_attention_is_the_formula(encoding: PositionEncoding, values: bool, draw: Draw) -> None:
+    layer, x, r = _attention(encoding, values=values), draw(2, 4, 32), draw(2, 4, encoding.axes)
+    expected = _by_dense_matrices(layer, encoding, x, r, x, r)
+    torch.testing.assert_close(layer(x, encoding.prepare(r)), expected, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_cross_attention_is_the_formula(encoding: PositionEncoding, values: bool, draw: Draw) -> None:
+    layer, x, memory = _attention(encoding, values=values), draw(2, 3, 32), draw(2, 5, 32)
+    r, r_memory = draw(2, 3, encoding.axes), draw(2, 5, encoding.axes)
+    expected = _by_dense_matrices(layer, encoding, x, r, memory, r_memory)
+    got = layer(x, encoding.prepare(r), memory, encoding.prepare(r_memory))
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_folding_changes_nothing(encoding: PositionEncoding, values: bool, draw: Draw) -> None:
+    layer, x, r = _attention(encoding, values=values), draw(2, 4, 32), draw(2, 4, encoding.axes)
+    before = layer(x, encoding.prepare(r))
+    layer.fold_(encoding.basis())
+    after = layer(x, encoding.folded().prepare(r))
+    torch.testing.assert_close(after, before, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "qk_norm", [torch.nn.LayerNorm, partial(torch.nn.RMSNorm, elementwise_affine=False)], ids=["mean", "root"]
+)
+@pytest.mark.parametrize("values", [True, False])
+def test_normalised_queries_and_keys_are_turned_afterwards(
+    qk_norm: Callable[[int], torch.nn.Module], values: bool, spatial_encoding: PositionEncoding, draw: Draw
+) -> None:
+    layer, x, memory = _attention(spatial_encoding, values=values, qk_norm=qk_norm), draw(2, 4, 32), draw(2, 5, 32)
+    for norm in (layer.q_norm, layer.k_norm):
+        for parameter in norm.parameters():
+            torch.nn.init.normal_(parameter)
+    r, r_memory = draw(2, 4, 3), draw(2, 5, 3)
+    places = spatial_encoding.prepare(r)
+    expected = _by_dense_matrices(layer, spatial_encoding, x, r, x, r)
+    torch.testing.assert_close(layer(x, places), expected, rtol=0, atol=1e-11)
+    across = _by_dense_matrices(layer, spatial_encoding, x, r, memory, r_memory)
+    torch.testing.assert_close(layer(x, places, memory, spatial_encoding.prepare(r_memory)), across, rtol=0, atol=1e-11)
+    if spatial_encoding.basis() is None or qk_norm is not torch.nn.LayerNorm:
+        layer.fold_(spatial_encoding.basis())
+        torch.testing.assert_close(layer(x, spatial_encoding.folded().prepare(r)), expected, rtol=0, atol=1e-11)
+    else:
+        with pytest.raises(ValueError, match="LayerNorm.*does not commute with a basis"):
+            layer.fold_(spatial_encoding.basis())
+        torch.testing.assert_close(layer(x, places), expected, rtol=0, atol=1e-11)
+
+
+def test_the_weights_that_are_shown_are_those_that_attend(spatial_encoding: PositionEncoding, draw: Draw) -> None:
+    attention = _attention(spatial_encoding, values=False)
+    x, places = draw(2, 5, attention.qkv.in_features), spatial_encoding.prepare(draw(2, 5, spatial_encoding.axes))
+    weights = attention.weights(x, places)
+    torch.testing.assert_close(weights.sum(dim=-1), torch.ones_like(weights[..., 0]))
+    dim = attention.qkv.in_features
+    values = torch.nn.functional.linear(x, attention.qkv.weight[2 * dim :], attention.qkv.bias[2 * dim :])
+    values = values.unflatten(-1, (attention.heads, -1)).transpose(1, 2)
+    torch.testing.assert_close(attention.out((weights @ values).transpose(1, 2).flatten(2)), attention(x, places))
+
+
+def test_what_was_remembered_serves_many_queries(spatial_encoding: PositionEncoding, draw: Draw) -> None:
+    layer, memory, r_memory = _attention(spatial_encoding, values=True), draw(2, 5, 32), draw(2, 5, 3)
+    known = layer.remember(memory, spatial_encoding.prepare(r_memory))
+    for _ in range(2):
+        x, places = draw(2, 3, 32), spatial_encoding.prepare(draw(2, 3, 3))
+        expected = layer(x, places, memory, spatial_encoding.prepare(r_memory))
+        torch.testing.assert_close(layer(x, places, known), expected, rtol=0, atol=1e-12)
+
+
+def test_absent_tokens_answer_nothing(spatial_encoding: PositionEncoding, draw: Draw) -> None:
+    layer, x, r = _attention(spatial_encoding, values=True), draw(2, 6, 32), draw(2, 6, 3)
+    present = torch.tensor([[True, True, False, True, False, True], [True] * 6])
+    got = layer(x, spatial_encoding.prepare(r), present=present)
+    kept = present[0]
+    expected = layer(x[:1, kept], spatial_encoding.prepare(r[:1, kept]))
+    torch.testing.assert_close(got[:1, kept], expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(got[1:], layer(x[1:], spatial_encoding.prepare(r[1:])), rtol=0, atol=1e-12)
+    rounded = attend(*(draw(2, 2, 6, 8).bfloat16() for _ in "qkv"), present=present)
+    assert rounded.isfinite().all()
+
+
+def test_only_relative_values_tell_where_the_others_are(draw: Draw) -> None:
+    """With a single token to look at, weights are one whatever the places: published RoPE is blind there."""
+    encoding = RopeMixed(2, 16, 3, wavelengths=(0.5, 5.0)).double()
+    x, memory, r = draw(1, 1, 32), draw(1, 1, 32), draw(1, 1, 3)
+    for values in (True, False):
+        layer = _attention(encoding, values=values)
+        near, far = (layer(x, encoding.prepare(r), memory, encoding.prepare(r + offset)) for offset in (0.0, 0.3))
+        assert torch.allclose(near, far) != values
+
+
+def test_order_of_tokens_does_not_matter(spatial_encoding: PositionEncoding, draw: Draw) -> None:
+    layer, x, r = _attention(spatial_encoding, values=True), draw(1, 6, 32), draw(1, 6, 3)
+    order = [3, 1, 5, 0, 2, 4]
+    shuffled = layer(x[:, order], spatial_encoding.prepare(r[:, order]))
+    torch.testing.assert_close(shuffled, layer(x, spatial_encoding.prepare(r))[:, order], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 3e-2)])
+def test_attend_is_softmax_attention_by_every_kernel(dtype: torch.dtype, tolerance: float, draw: Draw) -> None:
+    q, k, v = (draw(2, 3, 7, 8) for _ in range(3))
+    expected = torch.softmax(q @ k.mT / math.sqrt(8), dim=-1) @ v
+    got = attend(q.to(dtype), k.to(dtype), v.to(dtype))
+    assert got.dtype == dtype
+    torch.testing.assert_close(got.double(), expected, rtol=0, atol=tolerance)
+    ones = torch.ones(2, 1, 7, 7, dtype=dtype)
+    torch.testing.assert_close(attend(q.to(dtype), k.to(dtype), v.to(dtype), ones).double(), expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("factor", [None, 2.0])
+def test_in_half_precision_only_inputs_and_outputs_are_rounded(autocast: bool, factor: float | None, draw: Draw) -> None:
+    """Large logits that are near each other, as those of neighbouring places, stay apart."""
+    q, k, v = ((6 * draw(2, 2, 40, 8)).bfloat16() for _ in "qkv")
+    logit_factor = None if factor is None else torch.full((2, 1, 40, 40), factor)
+    expected = attend(q.double(), k.double(), v.double(), logit_factor)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        got = attend(q, k, v, logit_factor)
+    assert got.dtype == torch.bfloat16
+    torch.testing.assert_close(got.double(), expected, rtol=2**-8, atol=1e-4)
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_under_autocast_a_shift_of_all_places_changes_nothing(
+    values: bool, spatial_encoding: PositionEncoding, draw: Draw
+) -> None:
+    """Places are told apart by small differences of large numbers, which nothing here may round."""
+    layer, x, r = _attention(spatial_encoding, values=values).float(), draw(2, 30, 32).float(), draw(2, 30, 3).float()
+    encoding = spatial_encoding.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        here, there = (layer(x, encoding.prepare(place)) for place in (r, r + 3.0))
+    assert here.dtype == torch.float32
+    torch.testing.assert_close(there, here, rtol=0, atol=1e-4)
+
+
+def test_a_logit_factor_multiplies_the_logits(draw: Draw) -> None:
+    q, k, v, factor = draw(2, 3, 7, 8), draw(2, 3, 5, 8), draw(2, 3, 5, 8), draw(2, 1, 7, 5)
+    expected = torch.softmax(q @ k.mT / math.sqrt(8) * factor, dim=-1) @ v
+    torch.testing.assert_close(attend(q, k, v, factor), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("qk_norm", [None, torch.nn.LayerNorm], ids=["plain", "normalised"])
+def test_a_network_of_half_the_precision_runs(
+    qk_norm: Callable[[int], torch.nn.Module] | None, spatial_encoding: PositionEncoding, draw: Draw
+) -> None:
+    layer, x, r = _attention(spatial_encoding, values=True, qk_norm=qk_norm), draw(2, 4, 32), draw(2, 4, 3)
+    exact = layer(x, spatial_encoding.prepare(r))
+    rounded = layer.bfloat16()(x.bfloat16(), spatial_encoding.bfloat16().prepare(r.float()))
+    assert rounded.dtype == torch.bfloat16
+    assert (rounded.double() - exact).abs().mean() < 0.1 * exact.abs().mean()
+
+
+def test_sizes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="dim is 36 with 4 heads; allowed: multiples of 8"):
+        PositionalAttention(36, 4)
+
+
+def test_a_memory_without_places_is_refused() -> None:
+    layer = PositionalAttention(8, 2)
+    with pytest.raises(ValueError, match="needs memory_places"):
+        layer(torch.zeros(1, 2, 8), Places(), torch.zeros(1, 3, 8))

@@ -1,0 +1,160 @@
+"""What a common shift or turn of the world does to encoded tokens: nothing."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from stringline.datasets.contract.contract import Camera
+from stringline.encoders.coordinates.canonical import CanonicalPlaces, CylindricalPlaces, SphericalPlaces
+from stringline.encoders.coordinates.circle import WholeOnCircle
+from stringline.encoders.coordinates.coordinates import MetricPlaces
+from stringline.encoders.coordinates.geometry import View
+from stringline.encoders.positions.encoding import PositionEncoding
+from stringline.encoders.positions.frequencies import Mixed
+from stringline.encoders.positions.presets import RopeMixed
+from stringline.encoders.positions.rotary import NoEncoding, RotaryEncoding
+from stringline.encoders.vision.depth_inputs import DepthChannel, DepthInput, Normals
+from stringline.encoders.vision.patches import PatchProjection
+from stringline.encoders.vision.rgbd import RgbdTokens, RgbdVisionTransformer, Tokens
+from stringline.encoders.vision.vit import VisionTransformer
+
+MakeTokens = Callable[..., RgbdTokens]
+Observation = dict[str, Tensor]
+
+
+def _shifted(observation: Observation, shift: Tensor) -> Observation:
+    moved = dict(observation)
+    for key in observation:
+        if key.startswith("T_base_camera/"):
+            moved[key] = observation[key].clone()
+            moved[key][:, :3, 3] += shift
+    return moved
+
+
+def _blocks(encoding: PositionEncoding, registers: int = 2) -> VisionTransformer:
+    torch.manual_seed(1)
+    blocks = VisionTransformer(encoding, 32, depth=2, registers=registers).double()
+    torch.nn.init.normal_(blocks.unplaced_mark)
+    return blocks
+
+
+class FirstAxes(MetricPlaces):
+    """The first few metric coordinates, for encodings of fewer axes."""
+
+    def __init__(self, axes: int) -> None:
+        super().__init__()
+        self.axes = axes
+
+    def patches(self, view: View, patch: int, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        coordinates, placed = super().patches(view, patch, batch, device)
+        return coordinates[..., : self.axes], placed
+
+
+class AtOrigin(FirstAxes):
+    """The mistake: tokens without a place are put at the origin."""
+
+    def patches(self, view: View, patch: int, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        coordinates, placed = super().patches(view, patch, batch, device)
+        return torch.where(placed.unsqueeze(-1), coordinates, 0.0), torch.ones_like(placed)
+
+
+SHIFT = torch.tensor([0.7, -1.3, 0.4], dtype=torch.float64)
+
+
+@torch.no_grad()
+def _change(tokenise: RgbdTokens, blocks: VisionTransformer, before: Observation, after: Observation) -> float:
+    """Returns by how much the encoded tokens of two observations differ."""
+    encode = RgbdVisionTransformer(tokenise.double(), blocks)
+    return float((encode(after).features - encode(before).features).abs().max())
+
+
+def test_a_common_shift_changes_nothing(
+    relative_encoding: PositionEncoding, observation: Observation, make_tokens: MakeTokens
+) -> None:
+    """The batch has holes, a camera without geometry, one without depth, and the network has registers."""
+    tokenise = make_tokens(FirstAxes(relative_encoding.axes))
+    assert [int(count) for count in (~tokenise(observation).placed).sum(dim=1)] == [2 + 8, 8]
+    assert _change(tokenise, _blocks(relative_encoding), observation, _shifted(observation, SHIFT)) <= 1e-9
+
+
+def test_it_would_if_tokens_without_a_place_stood_at_the_origin(
+    relative_encoding: PositionEncoding, observation: Observation, make_tokens: MakeTokens
+) -> None:
+    tokenise = make_tokens(AtOrigin(relative_encoding.axes))
+    broken = _change(tokenise, _blocks(relative_encoding), observation, _shifted(observation, SHIFT))
+    assert (broken > 1e-3) == (not isinstance(relative_encoding, NoEncoding))
+
+
+@pytest.mark.parametrize("depth", [DepthChannel(), Normals(), Normals(base_frame=False)])
+def test_whatever_the_network_sees_of_depth_a_common_shift_changes_nothing(
+    depth: DepthInput, observation: Observation, make_tokens: MakeTokens
+) -> None:
+    blocks = _blocks(RopeMixed(2, 16, 3, wavelengths=(0.2, 2.0)))
+    assert _change(make_tokens(depth=depth), blocks, observation, _shifted(observation, SHIFT)) <= 1e-9
+
+
+def test_a_common_shift_takes_points_of_the_robot_along(
+    spatial_encoding: PositionEncoding, observation: Observation, make_tokens: MakeTokens
+) -> None:
+    """Grippers join the tokens of the pictures, and one of them has no place."""
+    tokenise, blocks = make_tokens().double(), _blocks(spatial_encoding, registers=0)
+    grippers, features = torch.randn(2, 2, 3, dtype=torch.float64), torch.randn(2, 2, 32, dtype=torch.float64)
+    has_gripper = torch.tensor([[True, False], [True, True]])
+
+    def encode(shift: Tensor) -> Tensor:
+        places, _ = tokenise.coordinates.points(grippers + shift)
+        tokens: Tokens = tokenise(_shifted(observation, shift)) + Tokens(features, places, has_gripper)
+        encoded: Tensor = blocks(tokens.features, tokens.coordinates, tokens.placed)
+        return encoded
+
+    torch.testing.assert_close(encode(SHIFT), encode(torch.zeros_like(SHIFT)), rtol=0, atol=1e-9)
+
+
+def _turned(observation: Observation, angle: float) -> Observation:
+    """Turns the whole world about the y axis through the point that is the origin of `_canonical`."""
+    cos, sin = torch.tensor(angle, dtype=torch.float64).cos(), torch.tensor(angle, dtype=torch.float64).sin()
+    turn = torch.eye(4, dtype=torch.float64)
+    turn[0, 0], turn[0, 2], turn[2, 0], turn[2, 2] = cos, sin, -sin, cos
+    to_origin = torch.eye(4, dtype=torch.float64)
+    to_origin[2, 3] = 6.0
+    about = torch.linalg.inv(to_origin) @ turn @ to_origin
+    return {key: about @ value if key.startswith("T_base_camera/") else value for key, value in observation.items()}
+
+
+def _canonical(kind: type[CanonicalPlaces]) -> CanonicalPlaces:
+    """Returns places about an axis behind all cameras, which look away from it."""
+    return kind(origin=(0.0, 0.0, -6.0), axis=(0.0, 1.0, 0.0), forward=(0.0, 0.0, 1.0))
+
+
+@pytest.mark.parametrize("kind", [SphericalPlaces, CylindricalPlaces])
+def test_a_turn_about_the_axis_changes_nothing_in_canonical_places(
+    kind: type[CanonicalPlaces], spatial_encoding: PositionEncoding, observation: Observation, make_tokens: MakeTokens
+) -> None:
+    """Unplaced tokens and normals in the camera frame included; in metric places it changes something."""
+    turned, blocks, depth = _turned(observation, 0.4), _blocks(spatial_encoding), Normals(base_frame=False)
+    assert _change(make_tokens(_canonical(kind), depth=depth), blocks, observation, turned) <= 1e-9
+    metric = _change(make_tokens(MetricPlaces(), depth=depth), blocks, observation, turned)
+    assert (metric > 1e-4) == (not isinstance(spatial_encoding, NoEncoding))
+
+
+def test_a_turn_across_the_cut_asks_for_whole_frequencies(observation: Observation, cameras: tuple[Camera, ...]) -> None:
+    """Here every token has a place: the mean of azimuths on both sides of the cut is none of the scene."""
+    for name in ("overhead", "wrist"):
+        observation[f"depth/{name}"] = observation[f"depth/{name}"].int().clamp(min=400)
+    torch.manual_seed(0)
+    tokenise = RgbdTokens(cameras[:2], _canonical(CylindricalPlaces), 32, embedding=PatchProjection)
+    turned = _turned(observation, 3.1)
+    placed: Tokens = tokenise(turned)
+    assert placed.placed.all()
+    assert placed.coordinates[..., 0].min() < -3
+    assert placed.coordinates[..., 0].max() > 3
+    free = partial(Mixed, wavelengths=(0.2, 6.0))
+    whole, not_whole = (
+        _change(tokenise, _blocks(RotaryEncoding(2, 16, 3, frequencies=frequencies), registers=0), observation, turned)
+        for frequencies in (partial(WholeOnCircle, frequencies=free, angles=(0,)), free)
+    )
+    assert whole <= 1e-9
+    assert not_whole > 1e-3

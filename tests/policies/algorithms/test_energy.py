@@ -1,0 +1,214 @@
+"""The energy policy: ranking, choice, Langevin steps, and that it beats its own proposal."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from stringline.datasets.contract.contract import Contract
+from stringline.datasets.loading.statistics import Statistics
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.energy import EnergyPolicy, choose, ranking_loss, sum_of_evidence
+from stringline.policies.algorithms.langevin import langevin
+from stringline.policies.checkpoints.load import build_policy
+from stringline.policies.observation.observation_encoder import Memory
+
+MakeBatch = Callable[[int], dict[str, Tensor]]
+MakeEnergy = Callable[..., EnergyPolicy]
+
+
+@pytest.fixture
+def make_energy(make_policy: Callable[..., ChunkPolicy]) -> MakeEnergy:
+    def make(*overrides: str) -> EnergyPolicy:
+        policy = make_policy("+policy=energy", *overrides)
+        assert isinstance(policy, EnergyPolicy)
+        return policy
+
+    return make
+
+
+def test_langevin_steps_draw_from_the_density_under_inference_mode() -> None:
+    """N(2, 0.5^2) in three numbers; the fourth is held. Gradients do not outlive the walk."""
+    weight = nn.Parameter(torch.tensor(2.0))
+    scale = torch.tensor([[0.5, 0.5, 0.5, 0.0]])
+    generator = torch.Generator().manual_seed(0)
+    with torch.inference_mode():
+        start = torch.full((4000, 1, 1, 4), -0.5)
+        drawn = langevin(
+            lambda chunk: -((chunk - weight) ** 2).sum(dim=(-2, -1)) / (2 * 0.5**2),
+            start,
+            scale=scale,
+            steps=60,
+            generator=generator,
+        )
+    assert drawn[..., :3].mean().item() == pytest.approx(2.0, abs=0.02)
+    assert drawn[..., :3].std().item() == pytest.approx(0.5, abs=0.015)
+    assert torch.equal(drawn[..., 3], start[..., 3])
+    assert not drawn.requires_grad
+    assert weight.grad is None
+
+
+def test_langevin_steps_never_leave_what_has_a_density() -> None:
+    """Steps that are far too long are refused rather than taken."""
+    drawn = langevin(
+        lambda chunk: (chunk.clamp(max=1).log() * 3).sum(dim=(-2, -1)),
+        torch.full((100, 1, 1, 1), 0.5),
+        scale=torch.tensor(1.5),
+        steps=20,
+        generator=torch.Generator().manual_seed(0),
+    )
+    assert (drawn > 0).all()
+
+
+def test_ranking_finds_the_log_odds() -> None:
+    """For an expert N(1, 1) and a proposal N(0, 1) they are y - 1/2, and the constant is left open."""
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.randn(4000, 5, generator=generator)
+    draws[:, 0] += 1
+    slope, bend = nn.Parameter(torch.zeros(())), nn.Parameter(torch.zeros(()))
+    optimizer = torch.optim.LBFGS([slope, bend], line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = ranking_loss(slope * draws + bend * draws**2, torch.full((4000,), 48))
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    optimizer.step(closure)
+    assert slope.item() == pytest.approx(1, abs=0.08)
+    assert bend.item() == pytest.approx(0, abs=0.04)
+
+
+def test_the_actions_within_the_episode_say_how_much_an_observation_counts() -> None:
+    log_odds = torch.tensor([[2.0, 0.0, 0.0], [0.0, 9.0, 9.0]])
+    both, one, other, none = (
+        ranking_loss(log_odds, torch.tensor(counts)).item() for counts in ([6, 2], [6, 0], [0, 2], [0, 0])
+    )
+    assert one == pytest.approx(math.log(math.exp(2) + 2) - 2)
+    assert both == pytest.approx((6 * one + 2 * other) / 8)
+    assert other > one
+    assert none == 0
+    assert ranking_loss(torch.zeros(7, 5), torch.arange(7)).item() == pytest.approx(math.log(5))
+    assert sum_of_evidence(torch.ones(2, 3, 4, 4)).tolist() == [[4.0] * 3] * 2
+
+
+def test_the_choice_follows_the_energy() -> None:
+    log_odds = torch.tensor([[0.0, 1.0, -1.0]])
+    generator = torch.Generator().manual_seed(0)
+    chosen = choose(log_odds.expand(20_000, 3), 1.0, generator)
+    shares = torch.bincount(chosen, minlength=3) / 20_000
+    torch.testing.assert_close(shares, log_odds.softmax(dim=1)[0], rtol=0, atol=0.015)
+    assert choose(log_odds, 0.0, generator).tolist() == [1]
+
+
+def test_an_energy_that_cannot_tell_changes_no_mode(make_energy: MakeEnergy) -> None:
+    """With log odds of zero everywhere the choice is even and Langevin steps keep y near its proposal."""
+    policy = make_energy("policy.refining_steps=20")
+    assert isinstance(policy.energy, nn.Module)
+    for name in ("read_action.weight", "read_action.bias"):
+        nn.init.zeros_(policy.energy.get_parameter(name))
+    proposed = torch.full((200, 1, 8, 14), 0.5)
+    judged = policy.energy.remember(torch.zeros(200, 1, 32))
+    with torch.inference_mode():
+        refined = policy.refine(0.8 * proposed, proposed, judged, None, torch.Generator().manual_seed(0), None)
+    assert refined.mean().item() == pytest.approx(0.4, abs=0.01)
+    assert refined.std().item() == pytest.approx(0.2, abs=0.02)
+
+
+def test_the_energy_does_not_pull_the_proposal(make_energy: MakeEnergy, make_batch: MakeBatch) -> None:
+    policy, batch = make_energy(), make_batch(2)
+    memory, action = policy.memory(batch), policy.action_range.normalise(batch["action"])
+    policy.chunk_ranking(memory, action, batch["action_mask"]).backward()  # type: ignore[no-untyped-call]
+    assert isinstance(policy.energy, nn.Module)
+    assert isinstance(policy.denoiser, nn.Module)
+    assert all(parameter.grad is None for parameter in policy.denoiser.parameters())
+    assert all(parameter.grad is not None for parameter in policy.energy.parameters())
+    policy.loss(batch).backward()  # type: ignore[no-untyped-call]
+    assert all(parameter.grad is not None for parameter in policy.parameters())
+
+
+def test_what_lies_beyond_the_end_tells_nothing(make_energy: MakeEnergy, make_batch: MakeBatch) -> None:
+    """An observation without a single action inside the episode has no loss; with some, the rest has no effect."""
+    policy, batch = make_energy(), make_batch(2)
+    memory, action = policy.memory(batch), policy.action_range.normalise(batch["action"])
+    nothing = torch.zeros_like(batch["action_mask"])
+    assert policy.chunk_ranking(memory, action, nothing) == 0
+    assert policy.loss(batch | {"action_mask": nothing}) == 0
+
+
+def test_plans_are_those_of_the_seed_and_leave_no_gradients(make_energy: MakeEnergy, make_batch: MakeBatch) -> None:
+    policy, batch = make_energy(), make_batch(2)
+    one, other, third = (policy.predict(batch, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    assert torch.equal(one, other)
+    assert not torch.equal(one, third)
+    assert all(parameter.grad is None for parameter in policy.parameters())
+    lacking = batch | {"present/wrist_left": torch.tensor([True, False])}
+    assert policy.predict(lacking, torch.Generator().manual_seed(0)).isfinite().all()
+
+
+def on_two_arcs(count: int, generator: torch.Generator) -> Tensor:
+    """Draws chunks (count, 2, 14): 3 of 10 on one arc, the others on another; the arcs lie in a plane of the chunks."""
+    plane = torch.linalg.qr(torch.randn(28, 2, generator=torch.Generator().manual_seed(7)))[0]
+    sign = torch.where(torch.rand(count, generator=generator) < 0.3, 1.0, -1.0)
+    angle = math.pi * torch.rand(count, generator=generator)
+    place = torch.stack((sign * angle.cos() + 0.5 * sign, sign * angle.sin()), dim=1)
+    return (1.5 * place @ plane.T + 0.02 * torch.randn(count, 28, generator=generator)).reshape(count, 2, 14)
+
+
+def energy_distance(one: Tensor, other: Tensor) -> float:
+    """Returns the squared energy distance of two sets of chunks (Szekely and Rizzo, 2013, equation 2.5), 0 for the same."""
+    one, other = one.flatten(1), other.flatten(1)
+
+    def within(points: Tensor) -> Tensor:
+        return torch.cdist(points, points).sum() / (len(points) * (len(points) - 1))
+
+    return float(2 * torch.cdist(one, other).mean() - within(one) - within(other))
+
+
+def test_the_policy_beats_its_own_coarse_proposal(
+    configuration: Callable[..., dict[str, object]], contract: Contract, statistics: Statistics
+) -> None:
+    """The flow takes two steps only; the same network judged and refined comes much closer to the data."""
+    sizes = ("policy.chunk=2", "policy.dim=64", "policy.depth=2", "policy.draws=4", "policy.sampling_steps=2")
+    torch.manual_seed(0)
+    policy = build_policy(configuration("+policy=energy", *sizes, "policy.ranking_weight=1"), contract, statistics)
+    assert isinstance(policy, EnergyPolicy)
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    memory = torch.randn(1, 3, 32, generator=generator)
+    optimizer = torch.optim.AdamW(policy.parameters(), 5e-3, weight_decay=0)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-3, total_steps=150)
+    few, mask = Memory(memory.expand(64, -1, -1)), torch.ones(64, 2, dtype=torch.bool)
+    for _ in range(150):
+        policy.chunk_loss(few, on_two_arcs(64, generator), mask).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+    many, data = Memory(memory.expand(1000, -1, -1)), on_two_arcs(1000, torch.Generator().manual_seed(100))
+    with torch.inference_mode():
+        remembered = policy.denoiser.remember(many.tokens)
+        proposed = policy.propose(many, remembered, 1, torch.Generator().manual_seed(5))[:, 0]
+        chosen = policy.generate(many, torch.Generator().manual_seed(5))
+    assert energy_distance(chosen, data) < 0.6 * energy_distance(proposed, data)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("policy.negatives=0", r"negatives is 0; allowed: whole numbers 1 and above"),
+        ("policy.candidates=0", r"candidates is 0; allowed: whole numbers 1 and above"),
+        ("policy.landing_steps=0", r"landing_steps is 0; allowed: whole numbers 1 and above"),
+        ("policy.refining_steps=-1", r"refining_steps is -1; allowed: whole numbers 0 and above"),
+        ("policy.temperature=-0.5", r"temperature is -0.5; allowed: 0 and above"),
+        ("policy.ranking_weight=-1", r"ranking_weight is -1; allowed: 0 and above"),
+        ("policy.refining_level=0", r"refining_level is 0; allowed: above 0, up to 1"),
+        ("policy.refining_level=1.5", r"refining_level is 1.5; allowed: above 0, up to 1"),
+        ("policy.refining_scale=0", r"refining_scale is 0; allowed: above 0"),
+        ("policy.solver=rk4", r"no solver 'rk4'"),
+    ],
+)
+def test_what_cannot_be_is_refused(make_energy: MakeEnergy, override: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_energy(override)

@@ -1,0 +1,217 @@
+"""What was seen before: sessions give it as windows do, absent moments tell nothing, and time counts."""
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from tests.policies.demonstrations import observation_at
+from torch import Tensor
+
+from stringline.datasets.loading.windows import Windows
+from stringline.datasets.store.store import EpisodeStore
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.observation.history import History, PastObservations
+from stringline.policies.observation.observation_encoder import ObservationMemory
+
+OfDemonstrations = Callable[..., ChunkPolicy]
+LOOKING_BACK = ("+history=state", "policy.memory.history.ages_s=[0.16,0.08]", "policy.memory.history.dropout=0")
+
+
+@pytest.fixture
+def windows(demonstrations: EpisodeStore) -> Windows:
+    return Windows(demonstrations, chunk=8, cameras=("overhead", "wrist_left", "wrist_right"), past=(8, 4))
+
+
+def batch_at(windows: Windows, *indices: int) -> dict[str, Tensor]:
+    return {key: torch.from_numpy(value) for key, value in windows.batch(indices).items()}
+
+
+def network_of(policy: ChunkPolicy) -> ObservationMemory:
+    assert isinstance(policy.memory, ObservationMemory)
+    return policy.memory
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one, other, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("ages", "message"),
+    [
+        ((), r"ages_s is \[\]; allowed: different times above 0"),
+        ((0.0,), r"ages_s is \[0.0\]"),
+        ((0.1, 0.1), r"ages_s is \[0.1, 0.1\]"),
+    ],
+)
+def test_ages_that_mean_nothing_are_refused(ages: tuple[float, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        History(ages)
+
+
+def test_ages_are_steps() -> None:
+    assert History((0.1, 0.96)).steps(50.0) == (48, 5)
+    with pytest.raises(ValueError, match=r"are \[5, 0\] steps at 5 Hz; allowed: different steps from 1"):
+        History((0.05, 1.0)).steps(5.0)
+    with pytest.raises(ValueError, match=r"history.dropout is 1.0; allowed: 0 to below 1"):
+        History((0.1,), dropout=1.0)
+    with pytest.raises(ValueError, match=r"history.tolerance_s is -1; allowed: 0 and above"):
+        History((0.1,), tolerance_s=-1)
+
+
+def seen(*times: float, history: History) -> dict[str, np.ndarray]:
+    past, found = PastObservations(history, ("time", "value")), {}
+    for time in times:
+        value = np.array([time * 10], np.float32)
+        found = past.before({"time": np.asarray(time), "value": value})
+        value[:] = np.nan  # Whoever gave it may use its memory again.
+    return found
+
+
+def test_what_was_not_seen_is_absent() -> None:
+    history = History((0.2, 0.1), tolerance_s=0.03)
+    first = seen(1.0, history=history)
+    assert first["past_mask"].tolist() == [False, False]
+    assert first["past/value"].tolist() == [[10.0], [10.0]]
+    second = seen(1.0, 1.12, history=history)
+    assert second["past_mask"].tolist() == [False, True]
+    np.testing.assert_allclose(second["past/time"], [1.12, 1.0])
+    np.testing.assert_allclose(second["past/value"][1], [10.0])
+    third = seen(1.0, 1.12, 1.215, 1.3, history=history)
+    np.testing.assert_allclose(third["past/time"], [1.12, 1.215])
+    assert third["past_mask"].all()
+
+
+def test_times_between_the_asked_ones_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert seen(1.0, 1.1, history=History((0.2,)))["past_mask"].tolist() == [False]
+        assert not caplog.records, "an episode that is too young is no mistake"
+        for times in ((1.0, 1.3), (1.0, 1.3, 1.6, 1.9)):
+            caplog.clear()
+            assert not seen(*times, history=History((0.2,)))["past_mask"].any()
+            assert len(caplog.records) == 1
+            assert "looks back [0.2] s, but it was not asked about 1.100 s" in caplog.text
+
+
+def test_observations_have_an_order() -> None:
+    with pytest.raises(ValueError, match=r"An observation of 1.0 s came after one of 2.0 s.*new session for each episode"):
+        seen(2.0, 1.0, history=History((0.2,)))
+
+
+@pytest.mark.parametrize("pictures", [False, True])
+def test_a_session_sees_what_windows_give(
+    demonstrations: EpisodeStore, of_demonstrations: OfDemonstrations, pictures: bool
+) -> None:
+    """The same keys with the same values, from the absent start of an episode on."""
+    policy = of_demonstrations(*LOOKING_BACK, f"policy.memory.history.pictures={str(pictures).lower()}")
+    assert policy.history is not None
+    steps = policy.history.steps(50.0)
+    assert steps == (8, 4)
+    cameras = [camera.name for camera in policy.contract.cameras]
+    windows = Windows(demonstrations, chunk=8, cameras=cameras, past=steps, past_pictures=pictures)
+    arrays = demonstrations.episode(demonstrations.names()[0]).arrays
+    past = PastObservations(policy.history, policy.memory.past_keys)
+    for index in range(4):
+        found = policy.observed(observation_at(dict(arrays), 4 * index), past)
+        expected = batch_at(windows, index)
+        assert windows.step_of(index) == 4 * index
+        assert set(found) <= set(expected)
+        assert {key for key in expected if key.startswith("past/rgb")} == (
+            {f"past/rgb/{name}" for name in cameras} if pictures else set()
+        )
+        known = expected["past_mask"][0]
+        assert known.tolist() == [index >= 2, index >= 1]
+        for key, value in found.items():
+            there = (known,) if key.startswith("past/") else ()
+            assert torch.equal(value[0][there], expected[key][0][there]), key
+            assert value.dtype == expected[key].dtype
+
+
+def test_sessions_remember_and_forget(demonstrations: EpisodeStore, of_demonstrations: OfDemonstrations) -> None:
+    """The second plan of an episode differs from the plan of one that begins there."""
+    policy = of_demonstrations(*LOOKING_BACK)
+    arrays = dict(demonstrations.episode(demonstrations.names()[0]).arrays)
+    session, other = policy.session(0), policy.session(0)
+    session.plan(observation_at(arrays, 0))
+    later = session.plan(observation_at(arrays, 4)).action
+    other.plan(observation_at(arrays, 1))
+    assert not np.allclose(later, other.plan(observation_at(arrays, 4)).action, atol=1e-4)
+
+
+@pytest.mark.parametrize(("pictures", "depth"), [(False, "colours"), (True, "colours"), (True, "normals")])
+def test_an_absent_past_is_as_none(windows: Windows, of_demonstrations: OfDemonstrations, pictures: bool, depth: str) -> None:
+    """A memory with a history, none of which is there, is the memory without one, whatever stands in its place."""
+    looking = of_demonstrations(*LOOKING_BACK, f"+depth={depth}", f"policy.memory.history.pictures={str(pictures).lower()}")
+    plain = of_demonstrations(f"+depth={depth}")
+    weights = network_of(looking).state_dict()
+    del weights["past_mark"]
+    for name in [name for name in weights if ".space." in name]:
+        weights[name.replace(".space.", ".")] = weights.pop(name)
+    for name in [name for name in weights if name not in network_of(plain).state_dict()]:
+        assert name in {"blocks.encodings.0.scaled", "blocks.encodings.0.scale"}
+        del weights[name]
+    network_of(plain).load_state_dict(weights)
+    batch = batch_at(windows, 2, 4)
+    absent = batch | {"past_mask": torch.zeros(2, 2, dtype=torch.bool)}
+    expected, found = plain.memory(batch), looking.memory(absent)
+    assert found.present is not None
+    assert found.present.sum(dim=1).tolist() == [expected.tokens.shape[1]] * 2
+    there = found.tokens[found.present].unflatten(0, (2, -1))
+    torch.testing.assert_close(there, expected.tokens, rtol=0, atol=1e-5)
+    full = looking.memory(batch)
+    assert full.present is not None
+    assert full.present.all()
+    per_moment = 3 * 4 * pictures + 2
+    assert full.tokens.shape[1] == expected.tokens.shape[1] + 2 * per_moment
+    assert not same(full.tokens[found.present].unflatten(0, (2, -1)), expected.tokens), "a past that is there matters"
+
+
+def test_the_past_matters_where_and_when_it_was(windows: Windows, of_demonstrations: OfDemonstrations) -> None:
+    policy, batch = of_demonstrations(*LOOKING_BACK), batch_at(windows, 2, 4)
+    here = policy.memory(batch).tokens
+    for key, change in {"T_base_gripper/left": 0.05, "joints/position": 0.3, "time": -0.2}.items():
+        moved = batch[f"past/{key}"].clone()
+        moved[:, 1] += change
+        assert not same(policy.memory(batch | {f"past/{key}": moved}).tokens, here), key
+    later = {key: batch[key] + 3.0 for key in ("time", "past/time")}
+    assert same(policy.memory(batch | later).tokens, here), "only how long ago counts"
+    half = batch | {"past_mask": torch.tensor([[False, True], [True, True]])}
+    changed = half | {"past/joints/position": half["past/joints/position"].clone()}
+    changed["past/joints/position"][0, 0] = 2.0
+    one, other = policy.memory(half), policy.memory(changed)
+    assert one.present is not None
+    assert torch.equal(one.tokens[one.present], other.tokens[one.present]), "an absent moment tells nothing"
+
+
+def test_pictures_of_an_absent_camera_are_absent_then_too(windows: Windows, of_demonstrations: OfDemonstrations) -> None:
+    policy, batch = of_demonstrations(*LOOKING_BACK, "policy.memory.history.pictures=true"), batch_at(windows, 2, 4)
+    lacking = batch | {"present/wrist_left": torch.tensor([True, False])}
+    changed = lacking | {"past/rgb/wrist_left": lacking["past/rgb/wrist_left"].clone()}
+    changed["past/rgb/wrist_left"][1] = 255 - changed["past/rgb/wrist_left"][1]
+    one, other = policy.memory(lacking), policy.memory(changed)
+    assert one.present is not None
+    assert (~one.present).sum(dim=1).tolist() == [0, 3 * 4]
+    assert torch.equal(one.tokens[one.present], other.tokens[one.present])
+
+
+def test_training_hides_the_past_of_some(windows: Windows, of_demonstrations: OfDemonstrations) -> None:
+    policy = of_demonstrations(*LOOKING_BACK, "policy.memory.history.dropout=0.5", "policy.memory.joint_dropout=0").train()
+    batch = batch_at(windows, *[4] * 16)
+    torch.manual_seed(0)
+    present = policy.memory(batch).present
+    assert present is not None
+    hidden = (~present).sum(dim=1)
+    assert sorted(set(hidden.tolist())) == [0, 4], "all of an example's past, or nothing"
+    policy.loss(batch).backward()
+    assert all(parameter.grad is not None for parameter in policy.parameters())
+
+
+def test_the_past_is_asked_for_by_name(windows: Windows, of_demonstrations: OfDemonstrations) -> None:
+    policy, batch = of_demonstrations(*LOOKING_BACK), batch_at(windows, 2)
+    del batch["past_mask"]
+    with pytest.raises(ValueError, match=r"no observation key 'past_mask'"):
+        policy.memory(batch)
+    with pytest.raises(ValueError, match=r"Time cannot be added to LieRE"):
+        of_demonstrations(*LOOKING_BACK, "+encoder=liere", "encoder.encoding.block=4")
+    assert of_demonstrations(*LOOKING_BACK, "+encoder=none").memory(batch_at(windows, 2)).tokens.isfinite().all()

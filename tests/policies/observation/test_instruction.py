@@ -1,0 +1,250 @@
+"""What was asked for: from episodes to windows to tokens, by name or by the meaning of a text."""
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+import transformers
+from tests.policies.demonstrations import TEXTS, episode, make_store, observation_at
+from torch import Tensor
+
+from stringline.datasets.contract.instructions import NUMBER_KEY, instruction_array, instruction_number, instruction_of
+from stringline.datasets.loading.statistics import Statistics
+from stringline.datasets.loading.windows import Windows
+from stringline.datasets.store.store import EpisodeStore
+from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.checkpoints.load import load_policy, save_policy
+from stringline.policies.execution.instructed import Instructed
+from stringline.policies.observation.instruction import TaskEmbedding, TextEmbedding
+from stringline.policies.observation.observation_encoder import ObservationMemory
+
+OfDemonstrations = Callable[..., ChunkPolicy]
+Configuration = Callable[..., dict[str, object]]
+WIDTH = 12
+
+
+@pytest.fixture
+def batch(demonstrations: EpisodeStore) -> dict[str, Tensor]:
+    """A window of each of two episodes, which ask for different things."""
+    windows = Windows(demonstrations, chunk=8, cameras=("overhead", "wrist_left", "wrist_right"))
+    return {key: torch.from_numpy(value) for key, value in windows.batch([0, 6]).items()}
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny CLIP text encoder that has learned nothing, with a tokenizer that knows the words of the demonstrations."""
+    declare_torchvision_operators()  # Before transformers imports torchvision.
+    folder = tmp_path_factory.mktemp("clip")
+    words = sorted({word for text in (*TEXTS, "the pen on the mug") for word in text.split()})
+    # The end comes last: to an end of number 2 transformers answers with the token of the highest number.
+    vocabulary = {word: number for number, word in enumerate(["<pad>", "<unk>", *words, "<end>"])}
+    end = vocabulary["<end>"]
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing("$A <end>", special_tokens=[("<end>", end)])
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>", eos_token="<end>", model_max_length=16
+    ).save_pretrained(folder)
+    torch.manual_seed(0)
+    transformers.CLIPTextModel(
+        transformers.CLIPTextConfig(
+            vocab_size=len(vocabulary),
+            hidden_size=WIDTH,
+            intermediate_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            max_position_embeddings=16,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=end,
+        )
+    ).save_pretrained(folder)
+    return folder
+
+
+def by_text(folder: Path, width: int = WIDTH) -> tuple[str, ...]:
+    return ("+instruction=text", f"policy.memory.instruction.model={folder}", f"policy.memory.instruction.width={width}")
+
+
+def told(text: str) -> dict[str, np.ndarray]:
+    return observation_at(episode(0), 0) | {"instruction": instruction_array(text)}
+
+
+def test_a_text_is_the_same_number_everywhere() -> None:
+    """The first 63 bits of SHA-256, as `printf 'hand over the pen' | sha256sum` says."""
+    assert instruction_number("hand over the pen") == 0xD578C4EF121411A1 >> 1
+    assert instruction_number("") == 0
+    assert instruction_of({"instruction": instruction_array("schön sacht")}) == "schön sacht"
+    assert instruction_of({}) is None
+    for wrong in (np.zeros((2, 2), np.uint8), np.zeros(3), np.array([255, 254], np.uint8)):
+        with pytest.raises(ValueError, match=r"instruction is no text .*allowed: its UTF-8 bytes"):
+            instruction_of({"instruction": wrong})
+
+
+def test_windows_say_what_their_episode_asks_for(demonstrations: EpisodeStore, measured: Statistics) -> None:
+    windows = Windows(demonstrations, chunk=4)
+    expected = [instruction_number(TEXTS[episode % 2]) for episode in windows.episode]
+    assert windows.batch(np.arange(len(windows)))[NUMBER_KEY].tolist() == expected
+    assert measured.instructions == tuple(sorted(TEXTS))
+    assert Statistics.from_dict(measured.to_dict()).instructions == measured.instructions
+
+
+def test_the_memory_depends_on_what_is_asked(of_demonstrations: OfDemonstrations, batch: dict[str, Tensor]) -> None:
+    policy = of_demonstrations("+instruction=task")
+    here = policy.memory(batch)
+    assert here.present is not None
+    assert here.present.all()
+    swapped = policy.memory(batch | {NUMBER_KEY: batch[NUMBER_KEY].flip(0)})
+    assert (here.tokens - swapped.tokens).abs().amax(dim=(1, 2)).min() > 1e-3
+    policy.train().loss(batch).backward()
+    assert isinstance(policy.memory.instruction, TaskEmbedding)
+    assert policy.memory.instruction.table.grad is not None
+    assert (policy.memory.instruction.table.grad.abs().sum(dim=1) > 0).all()
+
+
+def test_who_is_asked_for_nothing_is_as_one_who_cannot_be_asked(
+    of_demonstrations: OfDemonstrations, batch: dict[str, Tensor]
+) -> None:
+    asked, plain = of_demonstrations("+instruction=task"), of_demonstrations()
+    assert isinstance(asked.memory, ObservationMemory)
+    assert isinstance(plain.memory, ObservationMemory)
+    weights = asked.memory.state_dict()
+    del weights["instruction.table"]
+    plain.memory.load_state_dict(weights)
+    found = asked.memory(batch | {NUMBER_KEY: torch.tensor([0, instruction_number(TEXTS[0])])})
+    assert found.present is not None
+    assert found.present.sum(dim=1).tolist() == [14, 15]
+    torch.testing.assert_close(found.tokens[0][found.present[0]], plain.memory(batch).tokens[0], rtol=0, atol=1e-5)
+
+
+def test_a_policy_has_to_be_told(of_demonstrations: OfDemonstrations) -> None:
+    policy = of_demonstrations("+instruction=task")
+    with pytest.raises(ValueError, match=r"has to be told what to do: .*It knows: hand over the pen, put the mug on the plate"):
+        policy.session(0).plan(observation_at(episode(0), 0))
+    with pytest.raises(ValueError, match=r"no instruction 'hand over the pan'. Did you mean 'hand over the pen'"):
+        policy.session(0).plan(told("hand over the pan"))
+    one, other = (policy.session(0).plan(told(text)).action for text in TEXTS)
+    assert not np.allclose(one, other, atol=1e-4)
+    assert np.array_equal(Instructed(policy, TEXTS[1]).session(0).plan(observation_at(episode(0), 0)).action, other)
+    assert np.array_equal(Instructed(policy, TEXTS[0]).session(0).plan(told(TEXTS[1])).action, other), "its own goes first"
+    assert Instructed(policy, "").contract == policy.contract
+    with pytest.raises(ValueError, match=r"no instruction 'hand over the pan'. Did you mean 'hand over the pen'"):
+        Instructed(policy, "hand over the pan")
+    unasked = of_demonstrations()
+    plain = unasked.session(0).plan(observation_at(episode(0), 0)).action
+    assert np.array_equal(Instructed(unasked, "anything").session(0).plan(observation_at(episode(0), 0)).action, plain)
+
+
+def test_a_policy_that_knows_one_thing_needs_no_words() -> None:
+    embedding = TaskEmbedding(dim=8, known=["only this"])
+    assert embedding.number(None) == embedding.number("only this") == instruction_number("only this")
+    assert embedding.number("") == 0
+    with pytest.raises(ValueError, match=r"asks for something that this policy does not know. It knows: only this"):
+        embedding(torch.tensor([0, 5]))
+
+
+def test_names_may_be_given(of_demonstrations: OfDemonstrations, configuration: Configuration) -> None:
+    names = ["stack the cups", *TEXTS]
+    policy = of_demonstrations("+instruction=task", f"policy.memory.instruction.names={names}")
+    assert policy.memory.instruction is not None
+    assert policy.memory.instruction.names == tuple(names)
+    assert policy.session(0).plan(told("stack the cups")).action.shape == (8, 14)
+    with pytest.raises(ValueError, match=r"no instruction among the names 'hand over the pen'. Did you mean '.* pan'"):
+        of_demonstrations("+instruction=task", "policy.memory.instruction.names=[hand over the pan]")
+    with pytest.raises(ValueError, match=r"The known instructions are \[\]; .*come from the episodes"):
+        TaskEmbedding(dim=8, known=[])
+
+
+def test_a_checkpoint_keeps_the_names(
+    tmp_path: Path, of_demonstrations: OfDemonstrations, configuration: Configuration
+) -> None:
+    policy = of_demonstrations("+instruction=task")
+    save_policy(tmp_path / "c", policy, configuration("+instruction=task"), {})
+    again = load_policy(tmp_path / "c")
+    assert again.memory.instruction is not None
+    assert again.memory.instruction.names == tuple(sorted(TEXTS))
+    for text in TEXTS:
+        assert np.array_equal(policy.session(1).plan(told(text)).action, again.session(1).plan(told(text)).action)
+
+
+def test_a_text_means_what_its_encoder_says(
+    encoder: Path, of_demonstrations: OfDemonstrations, batch: dict[str, Tensor]
+) -> None:
+    """It is the same as the encoder alone, in whatever company; only the projection is learned, and draws stay the same."""
+    policy = of_demonstrations(*by_text(encoder)).train()
+    torch.manual_seed(3)
+    expected_draw = torch.rand(1)
+    torch.manual_seed(3)
+    policy.memory(batch)
+    instruction = policy.memory.instruction
+    assert isinstance(instruction, TextEmbedding)
+    loss = policy.loss(batch)
+    loss.backward()
+    assert {name for name, _ in instruction.named_parameters()} == {"project.weight", "project.bias"}
+    assert instruction.project.weight.grad is not None
+    alone = TextEmbedding(dim=32, known=[TEXTS[0]], model=str(encoder), width=WIDTH)
+    alone(torch.tensor([instruction_number(TEXTS[0])]))
+    row = instruction.names.index(TEXTS[0])
+    torch.testing.assert_close(instruction.features[row], alone.features[0], rtol=0, atol=1e-5)
+    assert (instruction.features[0] - instruction.features[1]).abs().max() > 0.05
+    fresh = TextEmbedding(dim=32, known=TEXTS, model=str(encoder), width=WIDTH)
+    torch.manual_seed(3)
+    with torch.autocast("cpu", torch.bfloat16):
+        fresh(batch[NUMBER_KEY])
+    assert torch.equal(torch.rand(1), expected_draw), "encoding draws nothing from the training's numbers"
+    torch.testing.assert_close(fresh.features[TEXTS.index(TEXTS[0])], alone.features[0], rtol=0, atol=1e-5)
+
+
+def test_new_words_can_be_tried(encoder: Path, of_demonstrations: OfDemonstrations) -> None:
+    policy = of_demonstrations(*by_text(encoder))
+    known = policy.session(0).plan(told(TEXTS[0])).action
+    new = policy.session(0).plan(told("the pen on the mug")).action
+    assert not np.allclose(new, known, atol=1e-5)
+    assert np.array_equal(policy.session(0).plan(told("the pen on the mug")).action, new)
+    assert np.array_equal(policy.session(0).plan(told(TEXTS[0])).action, known)
+    assert policy.state_dict()["memory.instruction.features"].shape == (2, WIDTH)
+
+
+def test_a_checkpoint_acts_without_the_encoder(
+    tmp_path: Path,
+    encoder: Path,
+    of_demonstrations: OfDemonstrations,
+    configuration: Configuration,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On what it was trained on; for other words it says what is missing."""
+    folder = Path(shutil.copytree(encoder, tmp_path / "encoder"))
+    policy = of_demonstrations(*by_text(folder))
+    expected = policy.session(1).plan(told(TEXTS[0])).action
+    save_policy(tmp_path / "c", policy, configuration(*by_text(folder)), {})
+    shutil.rmtree(folder)
+    again = load_policy(tmp_path / "c")
+    assert np.array_equal(again.session(1).plan(told(TEXTS[0])).action, expected)
+    with pytest.raises(ValueError, match=r"no instruction 'sing'. .*Others cannot be encoded: There is no folder .*encoder"):
+        again.session(1).plan(told("sing"))
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ValueError, match=r"needs transformers, which is not installed. Run: pip install .stringline\[text\]"):
+        again.session(1).plan(told("sing"))
+
+
+def test_an_encoder_that_does_not_fit_is_refused(tmp_path: Path, encoder: Path) -> None:
+    numbers = torch.tensor([instruction_number("go")])
+    with pytest.raises(ValueError, match=r"gives 12 features; the policy says width 512"):
+        TextEmbedding(dim=8, known=["go"], model=str(encoder), width=512)(numbers)
+    with pytest.raises(ValueError, match=r"is no text encoder that transformers loads"):
+        TextEmbedding(dim=8, known=["go"], model=str(tmp_path), width=512)(numbers)
+
+
+def test_episodes_that_ask_for_nothing_have_no_token(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store", 2, ("", "go"))
+    assert Statistics.of_store(store).instructions == ("go",)
+    batch = Windows(store, chunk=4).batch([0, 6])
+    tokens, present = TaskEmbedding(dim=8, known=["go"])(torch.from_numpy(batch[NUMBER_KEY]))
+    assert tokens.shape == (2, 1, 8)
+    assert present[:, 0].tolist() == [False, True]

@@ -1,0 +1,44 @@
+"""The map of attention shows the network's own weights at the patches' own places."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from torch import Tensor
+
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.observation.observation_encoder import ObservationMemory
+from stringline.policies.probes.attention_map import attention_map
+
+MakePolicy = Callable[..., ChunkPolicy]
+MakeBatch = Callable[[int], dict[str, Tensor]]
+
+
+@pytest.mark.parametrize("overrides", [(), ("+coordinates=grid",), ("+depth=normals",), ("+encoder=none",)])
+def test_it_shows_patches_where_they_are_with_shares_of_attention(
+    make_policy: MakePolicy, make_batch: MakeBatch, overrides: tuple[str, ...]
+) -> None:
+    policy = make_policy(*overrides).eval()
+    batch = make_batch(1)
+    seen = {key: value[0].numpy() for key, value in batch.items() if not key.startswith("action")} | {"time": np.asarray(0.0)}
+    before = policy.memory(batch).tokens
+    found = attention_map(policy, seen)
+    np.testing.assert_array_equal(policy.memory(batch).tokens.detach(), before.detach())
+    assert found.arms == ("left", "right")
+    assert found.points.shape == found.colours.shape == (found.weights.shape[1], 3)
+    assert 0 < len(found.points) < 16 * len(policy.memory.cameras)  # Some patches have no depth.
+    assert (found.weights >= 0).all()
+    assert ((found.weights.sum(axis=1) > 0.1) & (found.weights.sum(axis=1) < 1)).all()
+
+
+def test_who_asks_for_nothing_looks_everywhere_alike(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
+    """Its queries and keys are zero."""
+    policy = make_policy("+encoder=none").eval()
+    assert isinstance(policy.memory, ObservationMemory)
+    for name, parameter in policy.memory.blocks.named_parameters():
+        if ".qkv." in name:
+            parameter.data.zero_()
+    batch = make_batch(1)
+    seen = {key: value[0].numpy() for key, value in batch.items() if not key.startswith("action")}
+    weights = attention_map(policy, seen).weights
+    np.testing.assert_allclose(weights, weights.mean(), rtol=1e-5)

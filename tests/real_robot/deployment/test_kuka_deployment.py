@@ -1,0 +1,105 @@
+"""The command on emulated KUKA arms, over FRI and over LCM."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+from tests.real_robot.network_namespace import own_network
+
+from stringline.datasets.contract.contract import Camera
+from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline.datasets.loading.statistics import Statistics, statistics_of
+from stringline.policies.checkpoints.load import build_policy, open_policy, save_policy
+from stringline.real_robot.deployment.policy_deployment import Deployment
+from stringline.real_robot.protocol_in_the_loop.real_time_runner import demand_fit
+
+SMALL = (
+    "policy.dim=32",
+    "policy.depth=1",
+    "policy.memory.dim=32",
+    "policy.memory.depth=2",
+    "policy.chunk=30",
+    "policy.draws=2",
+    "policy.sampling_steps=2",
+)
+
+
+def settings(*overrides: str, robot: str = "kuka_emulated") -> dict[str, Any]:
+    chosen = ["task=kuka_pick", f"robot={robot}", "record=null", "log.folder=null", *overrides]
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        composed = OmegaConf.to_container(compose("deploy", overrides=chosen), resolve=True)
+    assert isinstance(composed, dict)
+    return {str(key): value for key, value in composed.items()}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy that has learned nothing and stays near the home pose."""
+    folder = tmp_path_factory.mktemp("kuka") / "checkpoint"
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        chosen = [
+            "+policy=diffusion",
+            "+encoder=cayley",
+            "+coordinates=metric",
+            "+depth=colours",
+            "policy.memory.cameras=[overhead,wrist]",
+        ]
+        model = OmegaConf.to_container(compose(overrides=[*chosen, *SMALL]).policy, resolve=True)
+    assert isinstance(model, dict)
+    plain = {str(key): value for key, value in model.items()}
+    torch.manual_seed(0)
+    contract = IIWA14.contract([Camera(name, 32, 32, "simulated") for name in ("overhead", "wrist")], 50.0)
+    rows = np.stack([IIWA14.home - 0.1, IIWA14.home + 0.1])
+    measured = {key: statistics_of(lambda: iter([rows])) for key in ("action", "joints/position")}
+    save_policy(folder, build_policy(plain, contract, Statistics(measured)), plain, {})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("lock_step", "version"),
+    [(True, ("robot.driver.version=1.11", "robot.driver.gripper.transport=null")), (False, ("robot.driver.version=2.5",))],
+    ids=["lock_step", "clock"],
+)
+def test_an_episode_on_an_emulated_kuka_arm(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, lock_step: bool, version: tuple[str, ...]
+) -> None:
+    chosen = settings(
+        f"checkpoint={checkpoint}", "task.time_limit_s=0.6", f"robot.lock_step={lock_step}", "execute_steps=24", *version
+    )
+    chosen["robot"]["emulator"] |= {"good": 0.05, "most_missed": 200}  # On a busy machine many answers are late.
+    chosen["log"]["folder"] = None if lock_step else str(tmp_path / "incidents")
+    Deployment(chosen).run()
+    said = capsys.readouterr().out
+    assert "Deploying to kuka_emulated" in said
+    assert "ok      ports and servos" in said
+    assert "The safety filter" in said
+    assert "a controller has stopped its arm" not in said
+    assert "Incident logs" not in said  # A new world is none.
+
+
+def test_an_episode_on_an_emulated_kuka_arm_behind_drake_iiwa_driver_by_the_clock(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overrides = (f"checkpoint={checkpoint}", "task.time_limit_s=0.6", "robot.lock_step=false", "execute_steps=24")
+    soon = "+robot.emulator.clock_samples=20"  # It is long until a real program knows the time.
+    with own_network():
+        Deployment(settings(*overrides, soon, robot="kuka_lcm_emulated")).run()
+    said = capsys.readouterr().out
+    assert "Deploying to kuka_lcm_emulated" in said
+    assert "ok      ports and servos" in said
+    assert "The safety filter" in said
+    assert "its driver program" not in said
+
+
+def test_a_version_without_a_gripper_is_refused_before_anything_is_started() -> None:
+    with pytest.raises(ValueError, match="FRI 1.11 has no inputs and outputs for a gripper: robot.driver.gripper"):
+        Deployment(settings("robot.driver.version=1.11"))
+
+
+def test_a_policy_for_other_arms_is_not_run_by_the_clock(checkpoint: Path) -> None:
+    with pytest.raises(ValueError, match="The policy is for iiwa14; aloha_emulated is aloha: choose another robot"):
+        demand_fit(open_policy(str(checkpoint))[0], {"name": "aloha_emulated", "driver": {}})

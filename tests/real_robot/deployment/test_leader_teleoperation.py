@@ -1,0 +1,178 @@
+"""Leaders lead followers over pseudo-terminals on both sides, and what they do becomes an episode."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stringline.datasets.contract.contract import Array, Camera, Contract
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.store import EpisodeStore
+from stringline.real_robot.deployment.leader_teleoperation import LedEpisode, Teleoperation
+from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.device.device_state import DeviceState
+from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
+from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
+from stringline.real_robot.emulators.dynamixel.emulated_leaders import LeaderEmulator
+from stringline.real_robot.emulators.plants.hand_plant import save_hand
+from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.execution.approach import Approach
+from stringline.real_robot.incidents.incident_recorder import LogPlan
+from stringline.real_robot.recording.deployment_recorder import DeploymentRecorder
+from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.reasons import Mode, Reason
+
+Vector = NDArray[np.float64]
+
+WAIST, ELBOW, GRIPPER = 0, 2, 13
+
+
+def led_to() -> Vector:
+    """Where the hand goes: the left elbow beyond the follower's reach, the right gripper half open."""
+    q = ALOHA.home.copy()
+    q[[WAIST, ELBOW, GRIPPER]] = [0.4, 1.9, 0.5]
+    return q
+
+
+class Cameras:
+    """A camera that takes a picture every tenth of a second."""
+
+    def frames(self) -> dict[str, Array]:
+        captured = np.floor(time.monotonic() * 10) / 10
+        rgb = np.full((4, 6, 3), round(captured * 10) % 256, np.uint8)
+        return {"rgb/overhead": rgb, "time/overhead": np.asarray(captured), "intrinsics/overhead": np.eye(3, dtype=np.float32)}
+
+
+@pytest.fixture
+def hand(tmp_path: Path) -> Iterator[LeaderEmulator]:
+    save_hand(tmp_path / "way.npz", np.array([0.0, 0.2, 1.0]), np.stack([ALOHA.home, ALOHA.home, led_to()]))
+    with LeaderEmulator(tmp_path / "way.npz") as running:
+        yield running
+
+
+@pytest.fixture
+def leaders(hand: LeaderEmulator) -> Iterator[AlohaLeaders]:
+    arms = AlohaLeaders(hand.ports, answer_timeout_s=0.05)
+    arms.connect()
+    yield arms
+    arms.close()
+
+
+@pytest.fixture
+def device(emulator: Emulator, tmp_path: Path) -> Iterator[DeviceProcess]:
+    driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
+    limits = SafetyLimits.of(ALOHA, soft_start_s=0.0)
+    with DeviceProcess(driver, ALOHA, limits, log=LogPlan(tmp_path / "log")) as running:
+        running.connect()
+        running.arm()
+        yield running
+
+
+def attributes(contract: Contract) -> EpisodeAttributes:
+    return EpisodeAttributes(contract, "bend_the_elbow", 3, source="teleoperation")
+
+
+def nothing(*_: object) -> None:
+    pass
+
+
+def test_a_hand_leads_the_followers_and_the_episode_is_in_the_store(
+    hand: LeaderEmulator, leaders: AlohaLeaders, device: DeviceProcess, tmp_path: Path
+) -> None:
+    seeing, cameras = ALOHA.contract([Camera("overhead", 4, 6)], 50.0), Cameras()
+    begun: list[float] = []
+
+    def begin(_: DeviceState, seconds: float) -> None:
+        if seconds > 0.1 and not begun:
+            begun.append(seconds)
+            hand.begin(0)
+
+    teleoperation = Teleoperation(leaders, device, ALOHA)
+    with DeploymentRecorder(device, tmp_path / "store", attributes(seeing), ALOHA, frame_hz=20.0, asked=True) as recorder:
+        led = teleoperation.run(2.0, stop=lambda: False, record=lambda state, _: recorder.look(state, cameras), report=begin)
+        device.begin()
+        recorded = recorder.commit(True, {"operator": "script"})
+    assert not recorded.problem
+    store, name = EpisodeStore.open(tmp_path / "store"), recorded.name
+    assert not led.fault
+    assert led.pauses == 0
+    assert led.targets >= 40
+    assert store.verify(name) == []
+    episode = store.episode(name)
+    action, position = episode.arrays["action"], episode.arrays["joints/position"]
+    assert episode.steps == recorded.steps
+    assert 40 <= episode.steps <= 102  # While the arms were led, and not while they came to rest.
+    assert np.abs(action[0] - ALOHA.home).max() < 0.01
+    reachable = np.clip(led_to(), ALOHA.lower, ALOHA.upper)
+    assert np.abs(action[-1] - reachable).max() < 0.006  # A tick, and an opening of half a percent.
+    assert np.abs(position[-1] - reachable).max() < 0.03  # The filter keeps a margin from the elbow's limit.
+    assert 5 <= len(episode.arrays["rgb/overhead"]) < episode.steps
+    assert episode.arrays["frame/overhead"][-1] == len(episode.arrays["rgb/overhead"]) - 1
+    assert episode.attributes.success
+    assert episode.attributes.extra == {"interventions": [], "lost_records": 0, "operator": "script"}
+
+
+def test_silent_leaders_make_the_followers_hold_until_they_speak(
+    hand: LeaderEmulator, leaders: AlohaLeaders, device: DeviceProcess
+) -> None:
+    seen: list[tuple[float, Mode]] = []
+    held = threading.Event()
+
+    def report(state: DeviceState, seconds: float) -> None:
+        seen.append((seconds, state.mode))
+        if seconds > 0.3 and not held.is_set():
+            hand.fault("left", "hang")
+            held.set()
+        if seconds > 1.2:
+            hand.fault("left", "resume")
+
+    led = Teleoperation(leaders, device, ALOHA).run(2.0, stop=lambda: False, record=nothing, report=report)
+    assert led.pauses == 1
+    assert led.counts[Reason.STARVED] > 0
+    assert Mode.HOLD in [mode for seconds, mode in seen if 0.6 < seconds < 1.2]
+    assert seen[-1][1] is Mode.RUN
+
+
+def test_nothing_moves_before_leaders_and_followers_agree(
+    hand: LeaderEmulator, leaders: AlohaLeaders, device: DeviceProcess
+) -> None:
+    away = ALOHA.home.copy()
+    away[WAIST] = 0.7
+    Approach(device, ALOHA).to(away, 0.5, "a pose away")
+    teleoperation = Teleoperation(leaders, device, ALOHA)
+    with pytest.raises(ValueError, match=r"do not agree: left/waist is 0\.[67]\d rad away; allowed: 0\.3\."):
+        teleoperation.run(1.0, stop=lambda: False, record=nothing, report=nothing)
+    said: list[str] = []
+    assert not teleoperation.wait(0.2, stop=lambda: False, say=said.append)
+    assert len(said) == 1
+    assert "Bring the leaders to the followers: left/waist is 0." in said[0]
+    teleoperation.approach(0.5)
+    assert teleoperation.wait(0.2, stop=lambda: False, say=said.append)
+    assert abs(device.latest().arms.position[WAIST]) < 0.1
+    assert teleoperation.run(0.2, stop=lambda: False, record=nothing, report=nothing).targets > 0
+
+
+def test_a_fault_of_the_followers_ends_the_episode(emulator: Emulator, leaders: AlohaLeaders, device: DeviceProcess) -> None:
+    def report(_: DeviceState, seconds: float) -> None:
+        if seconds > 0.2:
+            emulator.fault("right", "overload", 4)
+
+    led: LedEpisode = Teleoperation(leaders, device, ALOHA).run(10.0, stop=lambda: False, record=nothing, report=report)
+    assert led.seconds < 5.0
+    assert "right/elbow (id 4)" in " ".join(led.fault)
+
+
+def test_an_approach_says_where_it_ended(emulator: Emulator, device: DeviceProcess) -> None:
+    threading.Timer(0.3, lambda: emulator.fault("left", "overload", 2)).start()
+    with pytest.raises(RuntimeError, match=r"On the way to the shelf: .*left/shoulder \(id 2\)"):
+        Approach(device, ALOHA).to(led_to(), 2.0, "the shelf")
+
+
+def test_rates_and_thresholds_are_checked(leaders: AlohaLeaders, device: DeviceProcess) -> None:
+    with pytest.raises(ValueError, match="control_hz is 0 and agree 0.3; both must be above 0"):
+        Teleoperation(leaders, device, ALOHA, control_hz=0)

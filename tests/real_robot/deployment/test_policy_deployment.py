@@ -1,0 +1,185 @@
+"""The command's work: what it checks, what it refuses with which words, and an episode on emulated arms."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from stringline.datasets.contract.contract import Camera
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.loading.statistics import Statistics, statistics_of
+from stringline.datasets.store.store import EpisodeStore
+from stringline.policies.checkpoints.load import build_policy, save_policy
+from stringline.real_robot.deployment.policy_deployment import Deployment
+
+SMALL = (
+    "policy.dim=32",
+    "policy.depth=1",
+    "policy.memory.dim=32",
+    "policy.memory.depth=2",
+    "policy.chunk=30",
+    "policy.draws=2",
+    "policy.sampling_steps=2",
+)
+CAMERAS = ("overhead", "wrist_left", "wrist_right", "table")
+
+
+def settings(*overrides: str) -> dict[str, Any]:
+    chosen = ["record=null", "log.folder=null", *overrides]
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        composed = OmegaConf.to_container(compose("deploy", overrides=chosen), resolve=True)
+    assert isinstance(composed, dict)
+    return {str(key): value for key, value in composed.items()}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy that has learned nothing and stays near the home pose."""
+    return saved(tmp_path_factory.mktemp("deployment") / "checkpoint")
+
+
+def saved(folder: Path, *overrides: str, instructions: Sequence[str] = ()) -> Path:
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        chosen = ["+policy=diffusion", "+encoder=cayley", "+coordinates=metric", "+depth=colours"]
+        composed = compose(overrides=[*chosen, *SMALL, *overrides])
+    model = OmegaConf.to_container(composed.policy, resolve=True)
+    assert isinstance(model, dict)
+    plain = {str(key): value for key, value in model.items()}
+    torch.manual_seed(0)
+    contract = ALOHA.contract([Camera(name, 32, 32, "simulated") for name in CAMERAS], 50.0)
+    rows = np.stack([ALOHA.home - 0.1, ALOHA.home + 0.1])
+    measured = {key: statistics_of(lambda: iter([rows])) for key in ("action", "joints/position")}
+    statistics = Statistics(measured, instructions=instructions)
+    save_policy(folder, build_policy(plain, contract, statistics), plain, {})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("lock_step", "execution"), [(True, "receding_horizon"), (False, "receding_horizon"), (False, "real_time_chunking")]
+)
+def test_an_episode_on_emulated_arms(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str], *, lock_step: bool, execution: str
+) -> None:
+    how = (f"robot.lock_step={lock_step}", f"execution={execution}", "execute_steps=24")
+    chosen = settings(f"checkpoint={checkpoint}", "task.time_limit_s=1.0", *how)
+    assert not Deployment(chosen).run()
+    said = capsys.readouterr().out
+    assert "ok      ports and servos: 18 servos answer and are set as they should be" in said
+    assert "The safety filter" in said
+    assert "furthest stage: start." in said
+
+
+def test_without_hardware_the_missing_ports_are_named(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="Not started") as refused:
+        Deployment(settings(f"checkpoint={checkpoint}", "robot=aloha")).run()
+    message = str(refused.value)
+    assert "/dev/ttyDXL_follower_left cannot be opened: No such file or directory." in message
+    assert "/dev/ttyDXL_follower_right cannot be opened" in message
+    assert "There is no camera 'overhead'. Allowed: none." in message
+    assert "FAILED  ports and servos" in capsys.readouterr().out
+
+
+def test_a_policy_is_told_what_to_do(tmp_path: Path) -> None:
+    """What people say of the task, or another text; one that it does not know is refused before anything moves."""
+    known = ["hand over the banana and put it into the bowl", "wave"]
+    checkpoint = saved(tmp_path / "told", "+instruction=task", instructions=known)
+    chosen = (f"checkpoint={checkpoint}", "mode=dry_run", "task.time_limit_s=0.1", f"output={tmp_path}")
+    for more in ((), ("told=wave",)):
+        assert not Deployment(settings(*chosen, *more)).run()
+    with pytest.raises(ValueError, match="Not started") as refused:
+        Deployment(settings(*chosen, "told=wive")).run()
+    assert "There is no instruction 'wive'. Did you mean 'wave'" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("task.control_hz=25", "control_hz: 50.0 is asked for, 25.0 is offered."),
+        ("task.cameras=[overhead,wrist_left]", "There is no camera 'wrist_right'."),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused(checkpoint: Path, override: str, message: str) -> None:
+    with pytest.raises(ValueError, match="Not started") as refused:
+        Deployment(settings(f"checkpoint={checkpoint}", override)).run()
+    assert message in str(refused.value)
+
+
+def test_a_missing_checkpoint_is_named_before_anything_moves() -> None:
+    with pytest.raises(ValueError, match="nowhere"):
+        Deployment(settings("checkpoint=/nowhere/at/all", "robot=aloha")).run()
+
+
+def test_only_emulated_arms_can_wait() -> None:
+    with pytest.raises(ValueError, match="Only an emulated robot can run in lock-step"):
+        Deployment(settings("checkpoint=x", "robot=aloha", "robot.lock_step=true"))
+
+
+def test_a_delay_is_measured_by_the_clock_only() -> None:
+    with pytest.raises(ValueError, match="In lock-step the world waits for the policy, so there is no delay to measure"):
+        Deployment(settings("checkpoint=x", "execution=real_time_chunking", "execution.delay_s=measured"))
+    with pytest.raises(ValueError, match="no execution 'real_time'. Did you mean 'real_time_chunking'"):
+        Deployment(settings("checkpoint=x", "execution.name=real_time"))
+
+
+def test_a_dry_run_computes_and_moves_nothing(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = settings(f"checkpoint={checkpoint}", "mode=dry_run", "task.time_limit_s=0.5", f"output={tmp_path}")
+    assert not Deployment(chosen).run()
+    said = capsys.readouterr().out
+    assert "Deploying to aloha_emulated, mode dry_run" in said
+    assert "50 commands were computed and none was sent; 0 more were not seen." in said
+    assert len((tmp_path / "commands.csv").read_text().splitlines()) == 51
+
+
+def test_a_shadow_goes_beside_the_arms_and_all_is_recorded(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = [f"record={tmp_path / 'store'}", f"log.folder={tmp_path / 'log'}"]
+    chosen = settings(f"checkpoint={checkpoint}", "mode=shadow", "robot.lock_step=false", "task.time_limit_s=1.0", *kept)
+    assert not Deployment(chosen).run()
+    said = capsys.readouterr().out
+    assert "Arms and twin, over " in said
+    assert "No terminal, hence no operator keys; Ctrl-C makes the arms hold." in said
+    assert "Recorded as hand_over_banana.0001000000." in said, said
+    for line in ("cycle:       median ", "jitter:      median ", "command age: median "):
+        assert line in said
+    store = EpisodeStore.open(tmp_path / "store")
+    (name,) = store.names()
+    assert store.verify(name) == []
+    assert store.episode(name).attributes.source == "deployment"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("mode=dryrun",), "There is no mode of deployment 'dryrun'. Did you mean 'dry_run'"),
+        (("mode=teleop",), "A deployment of a policy is not led by hand"),
+        (("mode=calibrate",), "A deployment of a policy calibrates nothing"),
+        (("mode=shadow",), "A twin and a hand go by the clock: robot.lock_step=false"),
+        (("take_over=true",), "A twin and a hand go by the clock: robot.lock_step=false"),
+        (("seed=-1",), "seed is -1; allowed: whole numbers 0 and above"),
+        (("seconds=0",), "seconds is 0; allowed: above 0"),
+        (("robot.device_hz=0",), "robot.device_hz is 0.0; allowed: above 0"),
+        (("robot.home_s=-1",), "robot.home_s is -1; allowed: 0 and above"),
+        (("view=here",), "view is 'here'; allowed: null, spawn, FILE.rrd, or rerun.http://HOST:PORT/proxy"),
+        (("take_over=true", "mode=dry_run", "robot.lock_step=false"), "In a dry run nothing moves, so nobody can take over"),
+    ],
+)
+def test_modes_that_do_not_go_together_are_refused(overrides: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Deployment(settings("checkpoint=x", *overrides))
+
+
+def test_real_arms_do_not_move_without_a_limits_file(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="limits file: real arms need one") as refused:
+        Deployment(settings(f"checkpoint={checkpoint}", "robot=aloha")).run()
+    assert "Not started" in str(refused.value)
+    file = tmp_path / "limits.yaml"
+    file.write_text("table_height: 0.01\n")
+    with pytest.raises(ValueError, match="Not started") as refused:
+        Deployment(settings(f"checkpoint={checkpoint}", "robot=aloha", f"robot.limits_file={file}")).run()
+    assert "limits file" not in str(refused.value)

@@ -1,0 +1,122 @@
+"""A deployment by the clock whose policy server stands still for a while, goes on, and is killed."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_module
+from numpy.typing import NDArray
+from omegaconf import OmegaConf
+
+import stringline
+import stringline.configs
+from stringline.datasets.command.configuration import Configuration
+from stringline.datasets.command.user_errors import explain
+from stringline.datasets.store.store import EpisodeStore
+from stringline.policies.remote.protocol import RemoteError
+from stringline.real_robot.deployment.policy_deployment import Deployment
+from stringline.real_robot.incidents.incident_format import Kind
+from stringline.real_robot.incidents.incident_log import unpack_chunk
+from stringline.real_robot.incidents.incident_reader import Incident
+from stringline.real_robot.safety.reasons import Mode
+
+PERIOD = 0.01
+ACTION_TIMEOUT_S = 0.2
+
+# What stringline-serve runs, around a policy that stops its own process at its third answer and kills it at its sixth.
+SERVER = """
+import os, signal, subprocess, sys
+import numpy as np
+sys.path.insert(0, {root!r})
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.policies.chunks.chunk import ActionChunk
+from stringline.policies.remote.server import serve
+
+class Swinging:
+    contract = ALOHA.contract([], 50.0)
+    plans = 0
+
+    def session(self, seed):
+        return self
+
+    def plan(self, observation):
+        self.plans += 1
+        if self.plans == 3:
+            subprocess.Popen(["sh", "-c", f"sleep 0.9; kill -CONT {{os.getpid()}}"])
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if self.plans == 6:
+            os.kill(os.getpid(), signal.SIGKILL)
+        due = float(observation["time"]) + 0.02 * np.arange(15)
+        way = np.tile(ALOHA.home, (15, 1)).astype(np.float32)
+        way[:, 0] = 0.3 * np.sin(2.0 * due)
+        return ActionChunk(due, way)
+
+serve(Swinging(), port=0, started=lambda port: print(port, flush=True))
+"""
+
+
+def test_arms_hold_while_the_policy_server_stands_still_and_when_it_is_killed_and_nothing_recorded_is_lost(
+    tmp_path: Path,
+) -> None:
+    script = SERVER.format(root=str(Path(stringline.__file__).parents[1]))
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        address = f"ws://127.0.0.1:{int(server.stdout.readline())}"
+        with pytest.raises(RemoteError) as failed:
+            deploy(address, tmp_path)
+        assert server.wait(10) == -signal.SIGKILL
+    folder = Path(stringline.configs.__path__[0])
+    said = explain(failed.value, Configuration(folder, "deploy", "stringline-deploy"))  # What the command says in the end.
+    assert said is not None
+    assert said.startswith(f"{address} ended the connection: ")
+    (path,) = (tmp_path / "log").glob("session-*.log")
+    modes, now, overdue_s, commands = cycles(Incident.open(path))
+    late = overdue_s > ACTION_TIMEOUT_S + 3 * PERIOD
+    assert np.count_nonzero(late) > 10
+    assert (modes[late] == Mode.HOLD).all()
+    resumed = np.flatnonzero(late)[0] + int(np.argmax(modes[np.flatnonzero(late)[0] :] == Mode.RUN))
+    assert modes[resumed] == Mode.RUN
+    assert np.ptp(commands[:resumed][late[:resumed]], axis=0).max() == 0.0
+    assert modes[-1] == Mode.HOLD
+    assert np.array_equal(commands[-1], commands[-2])
+    store = EpisodeStore.open(tmp_path / "store")
+    (episode,) = store.episodes()
+    assert not episode.damaged()
+    assert episode.attributes.extra["ended"] == "not in good order"
+    run = now[modes == Mode.RUN]
+    assert float(np.ptp(episode.arrays["time"])) >= run[-1] - run[0] - 2 / 50.0
+
+
+def deploy(address: str, folder: Path) -> None:
+    """Runs the command's work without cameras, keeping everything."""
+    kept = [f"record={folder / 'store'}", f"log.folder={folder / 'log'}", "log.everything=true"]
+    chosen = [f"checkpoint={address}", "robot.lock_step=false", "task.cameras=[]", "execute_steps=10", *kept]
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        composed = OmegaConf.to_container(compose("deploy", overrides=chosen), resolve=True)
+    assert isinstance(composed, dict)
+    Deployment({str(key): value for key, value in composed.items()}).run()
+
+
+Cycles = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+
+
+def cycles(incident: Incident) -> Cycles:
+    """Returns of each cycle its mode, its time, how long the last action due had been past, and the command (T, 14)."""
+    assert not incident.damage
+    assert not incident.missing
+    records = {entry.number: record for entry, record in incident.cycles}
+    spans, found = list[tuple[float, float]](), list[tuple[int, float, float]]()
+    for entry in incident.entries:
+        if entry.kind == Kind.CHUNK:
+            chunk, _, number = unpack_chunk(entry.payload)
+            spans += [(float(chunk.time[0]), float(chunk.time[-1]))] * (number > 0)
+        elif entry.number in records:
+            record = records[entry.number]
+            now = float(record["now"])
+            ends = [end for start, end in spans if start <= now]
+            found.append((int(record["state"]["mode"]), now, now - ends[-1] if ends else 0.0))
+    modes, times, overdue = (np.array(column) for column in zip(*found, strict=True))
+    return modes, times, overdue, np.array([record["state"]["command"] for _, record in incident.cycles])

@@ -1,0 +1,306 @@
+"""An operator beside a policy on emulated arms: hold and go on, end, home, reset after a fault, taking over with leaders."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stringline.datasets.contract.contract import Array, Observation
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.policies.chunks.chunk import ActionChunk
+from stringline.real_robot.deployment.leader_teleoperation import Teleoperation
+from stringline.real_robot.deployment.supervised_run import SupervisedRun, Supervision
+from stringline.real_robot.device.device_process import DeviceError, DeviceProcess
+from stringline.real_robot.device.device_state import DeviceState
+from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
+from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
+from stringline.real_robot.emulators.dynamixel.emulated_leaders import LeaderEmulator
+from stringline.real_robot.emulators.plants.hand_plant import save_hand
+from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.execution.approach import Approach
+from stringline.real_robot.execution.real_time import LiveEpisode, RealTimeRobot
+from stringline.real_robot.operator.operator_keys import Key, NoKeys
+from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.reasons import Mode, Reason
+
+Vector = NDArray[np.float64]
+BLIND = ALOHA.contract([], 50.0)
+
+
+def until(true: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def after(seconds: float) -> Callable[[], bool]:
+    """Returns what is true from so long after it was first asked."""
+    asked: list[float] = []
+
+    def over() -> bool:
+        asked.append(time.monotonic())
+        return asked[-1] - asked[0] >= seconds
+
+    return over
+
+
+class NoCameras:
+    def frames(self) -> dict[str, Array]:
+        return {}
+
+
+class Circling:
+    """A policy that lets the left waist swing slowly, and counts its sessions."""
+
+    sessions = 0
+
+    def __init__(self) -> None:
+        type(self).sessions += 1
+
+    def plan(self, observation: Observation) -> ActionChunk:
+        due = float(observation["time"]) + 0.02 * np.arange(30, dtype=np.float64)
+        way = np.tile(ALOHA.home, (30, 1))
+        way[:, 0] = 0.2 * np.sin(due)
+        return ActionChunk(due, way.astype(np.float32))
+
+
+class Thinking(Circling):
+    """The same, with plans of two seconds; in its first session it answers once, and then not before the arms have braked."""
+
+    sessions = 0
+    thinks: ClassVar[bool] = False
+    device: ClassVar[DeviceProcess]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answers = 0
+
+    def plan(self, observation: Observation) -> ActionChunk:
+        if self._answers and type(self).sessions == 1:
+            type(self).thinks = True
+            until(lambda: self.device.latest().session == 2)  # A session begins when the arms have come to rest.
+        self._answers += 1
+        due = float(observation["time"]) + 0.02 * np.arange(100, dtype=np.float64)
+        way = np.tile(ALOHA.home, (100, 1))
+        way[:, 0] = 0.2 * np.sin(2 * due)
+        return ActionChunk(due, way.astype(np.float32))
+
+
+class Hand:
+    """Somebody who presses the keys of a script, each when its time has come, and answers questions at once."""
+
+    def __init__(self, script: list[tuple[Callable[[], bool], Key]], answers: list[Key] | None = None) -> None:
+        self.script, self.answers, self.start = list(script), list(answers or []), time.monotonic()
+        self.asked: list[tuple[Key, ...]] = []
+        self.before_answer: Callable[[], None] = lambda: None
+
+    def pressed(self) -> Key | None:
+        assert time.monotonic() - self.start < 60.0, "The time of a key never came."
+        return self.script.pop(0)[1] if self.script and self.script[0][0]() else None
+
+    def wait(self, *keys: Key) -> Key:
+        self.asked.append(keys)
+        self.before_answer()
+        answer = self.answers.pop(0)
+        assert answer in keys
+        return answer
+
+
+@pytest.fixture
+def device(emulator: Emulator) -> Iterator[DeviceProcess]:
+    driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
+    with DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA, soft_start_s=0.0)) as running:
+        running.connect()
+        running.arm()
+        Circling.sessions = 0
+        yield running
+
+
+def run(around: Supervision, seconds: float = 20.0, policy: type[Circling] = Circling) -> LiveEpisode:
+    robot = RealTimeRobot(around.device, NoCameras(), BLIND, ALOHA)
+    return SupervisedRun(robot, policy, 10, around).run(seconds, done=lambda: False, report=lambda *_: None)
+
+
+def test_space_holds_until_space_and_q_ends(device: DeviceProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    """Space is pressed while the policy has not answered yet, and does not wait for that."""
+    seen: list[DeviceState] = []
+    held: list[Vector] = []
+
+    def moved() -> float:
+        return float(np.ptp([state.command[0] for state in seen if state.session == 1] or [0.0]))
+
+    def look() -> None:
+        time.sleep(0.25)  # It takes a moment to come to rest.
+        held.append(device.latest().command)
+        time.sleep(0.1)
+        held.append(device.latest().command)
+
+    def follow() -> bool:
+        """As long as the policy thinks nobody else looks at the arms."""
+        seen.append(device.latest())
+        return Thinking.thinks and moved() > 0.05
+
+    Thinking.sessions, Thinking.thinks, Thinking.device = 0, False, device
+    hand = Hand([(follow, Key.HOLD), (after(0.5), Key.END)], [Key.HOLD])
+    hand.before_answer = look
+    episode = run(Supervision(device, ALOHA, hand, watchers=(seen.extend,)), policy=Thinking)
+    assert np.array_equal(held[0], held[1])
+    assert not episode.fault
+    assert Thinking.sessions == 2  # Plans from before the hold do not count after it.
+    assert episode.plans >= 2
+    assert np.ptp([state.command for state in seen if state.session == 2], axis=0).max() == 0.0
+    assert hand.asked == [(Key.HOLD, Key.END, Key.HOME)]
+    assert len({state.tick for state in seen}) > 30
+    assert capsys.readouterr().out.count("The arms hold.") == 2
+
+
+def test_h_brings_the_arms_home(device: DeviceProcess) -> None:
+    hand = Hand([(after(0.6), Key.HOME)])
+    run(Supervision(device, ALOHA, hand, home_s=0.5))
+    assert np.abs(device.latest().command - ALOHA.home).max() < 0.01
+
+
+def test_a_key_stops_the_way_home(device: DeviceProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    away = np.array([ALOHA.home])
+    away[0, 0] = 1.0
+    Approach(device, ALOHA).to(away[0], 0.5, "there")
+
+    def away_from_there() -> bool:
+        return device.latest().command[0] < 0.9
+
+    hand = Hand([(after(0.0), Key.HOME), (away_from_there, Key.HOLD)])
+    run(Supervision(device, ALOHA, hand, home_s=4.0))
+    stopped = device.latest().command[0]
+    assert 0.1 < stopped < 0.99
+    time.sleep(0.2)
+    assert device.latest().command[0] == stopped
+    assert "The arms hold." in capsys.readouterr().out
+
+
+def test_ctrl_c_brakes_before_anybody_else_is_waited_for(device: DeviceProcess) -> None:
+    """The plan at hand lasts for 0.6 s."""
+    seen: list[DeviceState] = []
+
+    def interrupt(states: list[DeviceState]) -> None:
+        seen.extend(states)
+        if states and abs(states[-1].command[0]) > 0.05:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Supervision(device, ALOHA, NoKeys(), watchers=(interrupt,)))
+    held = device.latest().command
+    assert device.latest().session > seen[-1].session
+    time.sleep(0.2)
+    assert np.array_equal(device.latest().command, held)
+
+
+def test_a_fault_that_comes_while_the_arms_hold_is_told_and_wants_a_reset(
+    emulator: Emulator, device: DeviceProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        emulator.fault("left", "overload", 2)
+        until(lambda: device.latest().mode is Mode.FAULT)
+
+    hand = Hand([(after(0.3), Key.HOLD)], [Key.HOLD, Key.END])
+    hand.before_answer = fail
+    episode = run(Supervision(device, ALOHA, hand))
+    assert hand.asked[1] == (Key.RESET, Key.END)
+    assert "left/shoulder" in episode.fault[0]
+    assert "left/shoulder" in capsys.readouterr().out
+    assert device.latest().mode is Mode.FAULT  # Nobody has said that it is over.
+
+
+def test_a_fault_that_comes_up_while_the_arms_brake_is_told_and_wants_a_reset(
+    emulator: Emulator, device: DeviceProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    robot, hand = RealTimeRobot(device, NoCameras(), BLIND, ALOHA), Hand([], [Key.END])
+    moving: list[DeviceState] = []
+
+    def done() -> bool:
+        if not moving or abs(moving[-1].command[0]) < 0.03:
+            return False
+        emulator.fault("left", "overload", 2)
+        return True
+
+    supervised = SupervisedRun(robot, Circling, 10, Supervision(device, ALOHA, hand))
+    episode = supervised.run(20.0, done=done, report=lambda state, _: moving.append(state))
+    assert hand.asked == [(Key.RESET, Key.END)]
+    assert "left/shoulder" in episode.fault[0]
+    assert "left/shoulder" in capsys.readouterr().out
+    assert device.latest().mode is Mode.FAULT
+
+
+def test_a_device_process_that_dies_is_an_error_whenever_it_does(device: DeviceProcess) -> None:
+    def kill(states: list[DeviceState]) -> None:
+        if states and states[-1].mode is Mode.RUN and device.pid is not None:
+            os.kill(device.pid, signal.SIGKILL)
+
+    with pytest.raises(DeviceError, match="The device process died"):
+        run(Supervision(device, ALOHA, NoKeys(), watchers=(kill,)), seconds=5.0)
+
+
+class Confused(Circling):
+    """A policy whose first session says nothing sensible."""
+
+    sessions = 0
+
+    def plan(self, observation: Observation) -> ActionChunk:
+        chunk = super().plan(observation)
+        return ActionChunk(chunk.time, np.full_like(chunk.action, np.nan)) if type(self).sessions == 1 else chunk
+
+
+def test_after_a_fault_r_goes_on_and_without_keys_it_is_the_end(device: DeviceProcess) -> None:
+    robot = RealTimeRobot(device, NoCameras(), BLIND, ALOHA)
+    endings = []
+    for hand in (Hand([(after(1.0), Key.END)], [Key.RESET]), NoKeys()):
+        Confused.sessions = 0
+        around = Supervision(device, ALOHA, hand)
+        supervised = SupervisedRun(robot, Confused, 2, around)
+        endings.append(supervised.run(20.0, done=lambda: False, report=lambda *_: None))
+        assert Confused.sessions == (2 if isinstance(hand, Hand) else 1)
+    reset, ended = endings
+    assert not reset.fault
+    assert reset.counts[Reason.BAD_CHUNK] >= 5
+    assert "a chunk was rejected" in ended.fault[0]
+
+
+@pytest.fixture
+def leaders(tmp_path: Path) -> Iterator[AlohaLeaders]:
+    end = ALOHA.home.copy()
+    end[0] = 0.25
+    save_hand(tmp_path / "way.npz", np.array([0.0]), end[None])
+    with LeaderEmulator(tmp_path / "way.npz") as emulated:
+        arms = AlohaLeaders(emulated.ports, answer_timeout_s=0.05)
+        arms.connect()
+        yield arms
+        arms.close()
+
+
+def test_t_lets_a_person_lead_and_says_in_which_states(device: DeviceProcess, leaders: AlohaLeaders) -> None:
+    states: list[tuple[DeviceState, Vector]] = []
+
+    def there() -> bool:
+        return bool(states) and abs(states[-1][0].arms.position[0] - 0.25) < 0.02
+
+    hand = Hand([(after(0.4), Key.TAKE_OVER), (there, Key.TAKE_OVER), (after(0.4), Key.END)])
+    led = Teleoperation(leaders, device, ALOHA, agree=0.5)
+    run(Supervision(device, ALOHA, hand, leaders=led, led=lambda *step: states.append(step)))
+    assert len(states) >= 5
+    assert states[-1][0].arms.position[0] == pytest.approx(0.25, abs=0.02)  # The policy alone goes no further than 0.2.
+    assert states[-1][1][0] == pytest.approx(0.25, abs=0.002)
+    assert states[0][0].session < device.latest().session
+    assert Circling.sessions == 2
+
+
+def test_what_keys_mean_is_said_where_they_mean_something(device: DeviceProcess, leaders: AlohaLeaders) -> None:
+    led = Teleoperation(leaders, device, ALOHA)
+    assert "t: take over with the leaders" in Supervision(device, ALOHA, NoKeys(), leaders=led).words()
+    words = Supervision(device, ALOHA, NoKeys(), home_s=0.0).words()
+    assert words == "space: hold, again: go on; q: stop softly and end; r: go on after a fault"

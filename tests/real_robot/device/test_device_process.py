@@ -1,0 +1,315 @@
+"""The device process against hostile streams and faults: what is on the wire stays within the limits."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import stringline
+from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER
+from stringline.policies.chunks.chunk import ActionChunk
+from stringline.real_robot.device.braking import braked_after
+from stringline.real_robot.device.device_process import DeviceError, DeviceProcess
+from stringline.real_robot.device.device_state import DeviceState
+from stringline.real_robot.drivers.dynamixel import control_table as table
+from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
+from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Parser
+from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
+from stringline.real_robot.driver_interface.driver import RobotNotReadyError
+from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.execution.lock_step import explain_fault, fault_of
+from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.reasons import Mode, Reason
+
+Vector = NDArray[np.float64]
+
+PERIOD = 0.01
+LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.0)
+HINGES = np.concatenate([ALOHA.hinges[arm] for arm in ALOHA.arms])
+GRIPPERS = np.array([ALOHA.grippers[arm] for arm in ALOHA.arms])
+
+
+# A program that starts a device process, says its number and does nothing more.
+OWNER = """
+import sys, time
+sys.path.insert(0, {root!r})
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
+from stringline.real_robot.safety.limits import SafetyLimits
+device = DeviceProcess(AlohaDriver({ports!r}, bus_watchdog_s=0.0, answer_timeout_s=0.2), ALOHA, SafetyLimits.of(ALOHA))
+device.connect()
+device.arm()
+print(device.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def process(emulator: Emulator, *, lock_step: bool = False, limits: SafetyLimits = LIMITS) -> DeviceProcess:
+    driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
+    return DeviceProcess(driver, ALOHA, limits, lock_step=lock_step)
+
+
+@pytest.fixture
+def device(emulator: Emulator) -> Iterator[DeviceProcess]:
+    with process(emulator) as running:
+        running.connect()
+        running.arm()
+        running.begin()
+        yield running
+
+
+def wait_for(device: DeviceProcess, wanted: Callable[[DeviceState], bool]) -> DeviceState:
+    deadline = time.monotonic() + 20.0
+    while not wanted(state := device.latest()):
+        assert time.monotonic() < deadline, f"{state.mode!r} {state.reasons!r}"
+        time.sleep(0.005)
+    return state
+
+
+def chunk(target: Vector, start: float, count: int = 100) -> ActionChunk:
+    return ActionChunk(start + 0.02 * np.arange(count, dtype=np.float64), np.tile(target, (count, 1)).astype(np.float32))
+
+
+def moved(index: int, by: float) -> Vector:
+    q = ALOHA.home.copy()
+    q[index] += by
+    return q
+
+
+def goals_on_the_wire(folder: Path) -> list[Vector]:
+    """Decodes the goals (T, 7) of each arm: rad, and opening of the gripper."""
+    found = []
+    for arm in ALOHA.arms:
+        written = []
+        for packet in Parser().feed((folder / f"{arm}.bin").read_bytes()):
+            if packet.instruction == Instruction.SYNC_WRITE and packet.parameters[:4] == b"\x74\x00\x04\x00":
+                entries = packet.parameters[4:]
+                ticks = [int.from_bytes(entries[at + 1 : at + 5], "little", signed=True) for at in range(0, 35, 5)]
+                written.append([table.angle_of_ticks(tick) for tick in ticks])
+        angles = np.array(written)
+        angles[:, 6] = FOLLOWER.opening(angles[:, 6])
+        found.append(angles)
+    return found
+
+
+def assert_within_limits(path: Vector, joints: slice) -> None:
+    """A goal on the wire is rounded to ticks: half a tick for a position, one for a step, two for a change of steps."""
+    tick = np.full(7, table.TICK_RAD)
+    tick[6] = 0.9 * table.TICK_RAD  # The linkage opens by at most 0.9 per radian.
+    at_rest_before = np.concatenate([path[:1], path])
+    assert (path >= LIMITS.lower[joints] - tick / 2 - 1e-9).all()
+    assert (path <= LIMITS.upper[joints] + tick / 2 + 1e-9).all()
+    assert (np.abs(np.diff(path, axis=0)) <= LIMITS.velocity[joints] * PERIOD + tick).all()
+    assert (np.abs(np.diff(at_rest_before, n=2, axis=0)) <= LIMITS.acceleration[joints] * PERIOD**2 + 2 * tick).all()
+
+
+def hostile_chunks(random: np.random.Generator, now: float) -> ActionChunk:
+    """Draws something that no policy should send, or just something wild."""
+    count = int(random.integers(1, 60))
+    due = now + 0.02 * np.arange(count, dtype=np.float64)
+    action = random.uniform(-4, 4, (count, 14))
+    match int(random.integers(0, 9)):
+        case 0:
+            action[random.integers(count), random.integers(14)] = np.nan
+        case 1:
+            action[random.integers(count), random.integers(14)] = np.inf
+        case 2:
+            action *= 1e30
+        case 3:
+            due = np.zeros(count)
+        case 4:
+            due = due - 50.0
+        case 5:
+            due = due + 50.0
+        case 6:
+            action[:] = action[0]
+        case 7:
+            due = now + 0.001 * np.arange(count, dtype=np.float64)
+        case _:
+            action = np.where(np.arange(count)[:, None] % 2, ALOHA.lower, ALOHA.upper)
+    return ActionChunk(due, action.astype(np.float32))
+
+
+def test_no_hostile_stream_gets_out_of_the_limits_on_the_wire(waiting_emulator: Emulator, tmp_path: Path) -> None:
+    random, faults, held = np.random.default_rng(0), 0, 0
+    with process(waiting_emulator, lock_step=True) as device:
+        device.connect()
+        device.arm()
+        waiting_emulator.begin(0)
+        device.begin()
+        for cycle in range(1500):
+            state = device.observe(cycle * PERIOD)
+            held = held + 1 if state.mode is Mode.FAULT else 0
+            if held > 60:  # The operator looks first; an episode begins where the arms have come to rest.
+                faults += 1
+                device.begin()
+            if random.random() < 0.15:
+                device.send(hostile_chunks(random, cycle * PERIOD))
+            state = device.act()
+            assert np.isfinite(state.command).all()
+            waiting_emulator.advance(dict(zip(device.arms, state.writes.tolist(), strict=True)))
+    assert faults > 0
+    for index, path in enumerate(goals_on_the_wire(tmp_path)):
+        assert len(path) == 1501
+        assert np.ptp(path, axis=0).min() > 0.1  # Something did move.
+        assert_within_limits(path, slice(7 * index, 7 * index + 7))
+
+
+def test_a_chunk_for_another_body_does_not_even_fit_into_the_mailbox(device: DeviceProcess) -> None:
+    with pytest.raises(ValueError, match=r"shape \(5, 13\); allowed: up to 256 actions of 14"):
+        device.send(ActionChunk(np.arange(5.0), np.zeros((5, 13), np.float32)))
+
+
+def test_a_plan_is_followed_and_its_end_is_a_hold(device: DeviceProcess) -> None:
+    device.send(chunk(moved(0, 0.3), time.monotonic(), count=40))
+    state = wait_for(device, lambda state: abs(state.arms.position[0] - 0.3) < 2 * table.TICK_RAD)
+    state = wait_for(device, lambda state: state.mode is Mode.HOLD)
+    assert state.reasons == Reason.STARVED
+    assert abs(state.command[0] - 0.3) < 1e-6
+
+
+def test_without_any_plan_the_arms_stay_where_they_are(device: DeviceProcess) -> None:
+    state = wait_for(device, lambda state: state.tick > 20)
+    assert state.mode is Mode.HOLD
+    assert np.abs(state.command - ALOHA.home).max() < table.TICK_RAD
+
+
+def test_bad_chunks_end_in_a_fault_that_a_new_episode_clears_once_somebody_was_told(device: DeviceProcess) -> None:
+    for _ in range(LIMITS.fault_after_rejects):
+        device.send(chunk(np.full(14, np.nan), time.monotonic()))
+        time.sleep(0.03)
+    state = wait_for(device, lambda state: state.mode is Mode.FAULT)
+    assert state.fault_reasons == Reason.BAD_CHUNK
+    for _ in range(2):
+        device.begin()
+        assert device.latest().mode is Mode.FAULT
+    assert "a chunk was rejected" in " ".join(fault_of(device))
+    device.begin()
+    assert fault_of(device) == []
+    device.send(chunk(moved(0, 0.1), time.monotonic()))
+    wait_for(device, lambda state: state.mode is Mode.RUN)
+
+
+def test_chunks_of_the_episode_before_are_refused(device: DeviceProcess) -> None:
+    device.send(chunk(moved(0, 0.2), time.monotonic()))
+    wait_for(device, lambda state: state.mode is Mode.RUN)
+    device.begin()
+    wait_for(device, lambda state: state.session == 2 and state.mode is Mode.HOLD)
+
+
+@pytest.mark.parametrize(
+    ("kind", "servo", "reason", "words"),
+    [
+        ("drop", 0, Reason.LINK_LOST, "the port of an arm is gone (left)."),
+        ("overload", 4, Reason.SERVO_ERROR, "left/elbow (id 4): torque is off, overload"),
+    ],
+)
+def test_a_fault_of_the_robot_latches(
+    emulator: Emulator, device: DeviceProcess, kind: str, servo: int, reason: Reason, words: str
+) -> None:
+    device.send(chunk(moved(7, 0.5), time.monotonic()))
+    wait_for(device, lambda state: state.mode is Mode.RUN)
+    emulator.fault("left", kind, servo)
+    state = wait_for(device, lambda state: state.mode is Mode.FAULT)
+    assert state.fault_reasons & reason
+    assert words in " ".join(explain_fault(state, device))
+    wait_for(device, lambda later: later.tick > state.tick + 20)
+    before = device.latest().command
+    device.send(chunk(moved(7, -0.5), time.monotonic()))
+    time.sleep(0.1)
+    assert np.array_equal(device.latest().command, before)
+    assert device.alive
+
+
+def test_a_silent_servo_makes_the_arms_hold_until_it_speaks(emulator: Emulator) -> None:
+    driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.05)
+    limits = SafetyLimits.of(ALOHA, soft_start_s=0.0)
+    with DeviceProcess(driver, ALOHA, limits) as device:
+        device.connect()
+        device.arm()
+        device.begin()
+        emulator.fault("right", "mute", 6)
+        state = wait_for(device, lambda state: bool(state.reasons & Reason.SERVO_SILENT))
+        emulator.fault("right", "unmute", 6)
+        assert state.mode in (Mode.HOLD, Mode.FAULT)
+        named = [name for name, misses in zip(device.servos, state.arms.servo_misses, strict=True) if misses]
+        assert "right/forearm_roll (id 6)" in named
+
+
+def test_a_robot_that_is_not_as_it_should_be_is_refused_with_all_that_is_wrong(emulator: Emulator) -> None:
+    emulator.fault("left", "mute", 4)
+    emulator.fault("right", "mute", 9)
+    with process(emulator) as device, pytest.raises(RobotNotReadyError) as refused:
+        device.connect()
+    assert [problem.split(" on ")[0] for problem in refused.value.problems] == ["left/elbow (id 4)", "right/gripper (id 9)"]
+
+
+def test_a_soft_start_is_slow_on_the_wire(waiting_emulator: Emulator, tmp_path: Path) -> None:
+    limits = SafetyLimits.of(ALOHA, soft_start_s=2.0)
+    with process(waiting_emulator, lock_step=True, limits=limits) as device:
+        device.connect()
+        device.arm()
+        waiting_emulator.begin(0)
+        device.begin()
+        device_path = []
+        for cycle in range(40):
+            device.observe(cycle * PERIOD)
+            device.send(chunk(moved(0, 2.0), cycle * PERIOD))
+            state = device.act()
+            device_path.append(state.command[0])
+            waiting_emulator.advance(dict(zip(device.arms, state.writes.tolist(), strict=True)))
+    speeds = np.abs(np.diff(goals_on_the_wire(tmp_path)[0][:, 0])) / PERIOD
+    assert speeds.max() > 0.3
+    assert speeds.max() <= np.pi * (0.1 + 0.9 * 0.4 / 2.0) + table.TICK_RAD / PERIOD
+
+
+def test_a_dead_owner_leaves_no_process_behind(emulator: Emulator) -> None:
+    root = str(Path(stringline.__file__).parents[1])
+    script = OWNER.format(root=root, ports=emulator.ports)
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        child = int(owner.stdout.readline())
+        assert _runs(child)
+        owner.kill()
+    deadline = time.monotonic() + 20.0
+    while _runs(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _runs(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_killed_device_process_is_noticed(device: DeviceProcess) -> None:
+    number = device.pid
+    assert number is not None
+    os.kill(number, signal.SIGKILL)
+    deadline = time.monotonic() + 20.0
+    while device.alive:
+        assert time.monotonic() < deadline
+    with pytest.raises(DeviceError, match="died; its last words are on standard error"):
+        device.latest()
+    with pytest.raises(DeviceError, match="died"), braked_after(device):
+        pass  # Nobody brakes the arms.
+    with pytest.raises(KeyboardInterrupt), braked_after(device):
+        raise KeyboardInterrupt
+    with pytest.raises(DeviceError, match="died|gone"):
+        device.begin()
+
+
+def test_every_servo_of_the_table_is_in_the_state(device: DeviceProcess) -> None:
+    state = device.latest()
+    assert len(state.arms.servo_error) == len(device.servos) == 2 * len(VIPERX)
+    assert len(HINGES) + len(GRIPPERS) == len(state.command)

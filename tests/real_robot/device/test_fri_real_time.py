@@ -1,0 +1,93 @@
+"""Two emulated arms by the clock, each in a beat of its own, and the device process that answers both."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from stringline.datasets.contract.contract import Array, Observation
+from stringline.datasets.embodiments.iiwa14 import IIWA14_BIMANUAL
+from stringline.policies.chunks.chunk import ActionChunk
+from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.device.device_state import DeviceState
+from stringline.real_robot.drivers.fri.fri_driver import FriDriver
+from stringline.real_robot.drivers.fri.versions import version_of
+from stringline.real_robot.emulators.fri.axis_check import FriLine, axis_check
+from stringline.real_robot.emulators.fri.fri_client import FriEmulator
+from stringline.real_robot.execution.lock_step import fault_of
+from stringline.real_robot.execution.real_time import RealTimeRobot
+from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.reasons import Mode
+
+
+class NoCameras:
+    def frames(self) -> dict[str, Array]:
+        return {}
+
+
+class Unasked:
+    def plan(self, observation: Observation) -> ActionChunk:
+        raise AssertionError("Nothing is planned in a fault.")
+
+
+def a_brief_stop_that_nobody_has_seen_is_told_with_its_cause(emulator: FriEmulator, device: DeviceProcess) -> None:
+    """Before an episode, as while the arms brake between two."""
+
+    def cause(event: str, there: Callable[[DeviceState], object]) -> None:
+        emulator.fault("left", event)
+        end = time.monotonic() + 8.0
+        while not there(device.recent()[-1]):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    cause("t2", lambda state: state.mode is Mode.FAULT)
+    cause("t1", lambda state: not state.arms.barred.any())
+    robot = RealTimeRobot(device, NoCameras(), IIWA14_BIMANUAL.contract([], 50.0), IIWA14_BIMANUAL)
+    episode = robot.run(Unasked(), 1.0, execute_steps=10, done=lambda: False, report=lambda *_: None)
+    assert "(left: its operation mode was changed, or is not allowed)" in " ".join(episode.fault)
+    device.begin()
+    assert not any("operation mode" in sentence for sentence in fault_of(device))
+
+
+def test_two_arms_are_answered_in_the_beat_of_their_controllers_and_moved(tmp_path: Path) -> None:
+    limits = SafetyLimits.of(IIWA14_BIMANUAL, soft_start_s=0.0)
+    # This machine may be busy with anything: what is asserted must hold even then.
+    with FriEmulator(["--arms", "two", "--most-missed", "60", "--good", "0.1", "--capture", str(tmp_path)]) as emulator:
+        with DeviceProcess(FriDriver(emulator.ports), IIWA14_BIMANUAL, limits) as device:
+            device.connect()
+            device.arm()
+            device.begin()
+            goal = IIWA14_BIMANUAL.home.copy()
+            goal[[0, 8]] += 0.1
+            end, state = time.monotonic() + 8.0, device.latest()
+            while np.abs(state.arms.position - goal).max() > 0.01 and time.monotonic() < end:
+                due = time.monotonic() + 0.02 * np.arange(50, dtype=np.float64)
+                device.send(ActionChunk(due, np.tile(goal, (50, 1)).astype(np.float32)))
+                time.sleep(0.05)
+                state = device.latest()
+            assert np.abs(state.arms.position - goal).max() <= 0.01
+            assert state.mode is not Mode.FAULT
+            reports = emulator.report()
+            a_brief_stop_that_nobody_has_seen_is_told_with_its_cause(emulator, device)
+        for report in reports.values():
+            assert report.stops == ()
+            assert report.state == "COMMANDING_ACTIVE"
+            assert report.in_time > 0.3 * report.periods
+        # A busy machine may keep the second arm from the path of its commands, and that is then sudden.
+        for arm, most in (("left", 0), ("right", 3)):
+            line = FriLine(tmp_path / f"{arm}.bin", version_of("1.15"), axis_check(IIWA14_BIMANUAL, arm, limits, 0.01))
+            line.take(0)
+            assert line.check.goals > 10
+            assert line.check.violations <= most
+            assert line.check.velocity <= 1 + 1e-9
+        end = time.monotonic() + 8.0
+        while any(report.state != "MONITORING_WAIT" for report in emulator.report().values()):
+            assert time.monotonic() < end  # A client that is gone is noticed.
+            time.sleep(0.05)
+        emulator.fault("left", "t2")
+        arms = FriDriver(emulator.ports, arm_timeout_s=0.5, read_only=True)
+        with DeviceProcess(arms, IIWA14_BIMANUAL, limits) as reader:
+            reader.connect()
+            assert "left would be refused commands: its operation mode was changed, or is not allowed." in reader.arm()
+            assert reader.latest().mode is not Mode.FAULT

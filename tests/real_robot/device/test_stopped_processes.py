@@ -1,0 +1,154 @@
+"""A process that stands still for a while: whoever goes on notices, and nobody jumps afterwards."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+import stringline
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.policies.chunks.chunk import ActionChunk
+from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.drivers.dynamixel import control_table as table
+from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
+from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.incidents.incident_format import Entry, Kind, scan
+from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.reasons import Mode
+
+Vector = NDArray[np.float64]
+
+PERIOD = 0.01
+TICK = table.TICK_RAD
+
+# A program that sends plans of four seconds, twice a second, says that it does, and does nothing more.
+OWNER = """
+import sys, time
+from pathlib import Path
+import numpy as np
+sys.path.insert(0, {root!r})
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.policies.chunks.chunk import ActionChunk
+from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
+from stringline.real_robot.ipc.group_signals import end_as_by_ctrl_c
+from stringline.real_robot.incidents.incident_recorder import LogPlan
+from stringline.real_robot.safety.limits import SafetyLimits
+end_as_by_ctrl_c()
+driver = AlohaDriver({ports!r}, bus_watchdog_s=0.0, answer_timeout_s=0.2)
+log = LogPlan(Path({folder!r}), everything=True)
+with DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA, soft_start_s=0.0), log=log) as device:
+    device.connect()
+    device.arm()
+    device.begin()
+    start = time.monotonic()
+    while time.monotonic() < start + 60:
+        due = time.monotonic() + 0.02 * np.arange(200.0)
+        way = np.tile(ALOHA.home, (200, 1)).astype(np.float32)
+        way[:, 0] += np.sin(2.0 * (due - start))
+        device.send(ActionChunk(due, way))
+        print("sent", flush=True)
+        time.sleep(0.5)
+"""
+
+
+def far_to_the_left() -> ActionChunk:
+    action = np.tile(ALOHA.home, (100, 1)).astype(np.float32)
+    action[:, 0] += 1.5
+    return ActionChunk(time.monotonic() + 0.02 * np.arange(100, dtype=np.float64), action)
+
+
+def test_a_device_process_that_stood_still_for_300_ms_goes_on_without_a_jump(tmp_path: Path) -> None:
+    limits = SafetyLimits.of(ALOHA, soft_start_s=0.0)
+    with Emulator(["--plant", "first_order", "--capture", str(tmp_path)]) as emulator:
+        driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
+        with DeviceProcess(driver, ALOHA, limits) as device:
+            device.connect()
+            device.arm()
+            device.begin()
+            device.send(far_to_the_left())
+            _wait(lambda: device.latest().mode is Mode.RUN)
+            number, late = device.pid, device.latest().late
+            assert number is not None
+            os.kill(number, signal.SIGSTOP)
+            time.sleep(0.3)
+            os.kill(number, signal.SIGCONT)
+            ticks = device.latest().tick
+            _wait(lambda: device.latest().tick > ticks + 10)
+            assert device.latest().late >= late + 20
+            assert device.latest().mode is Mode.RUN
+    data = (tmp_path / "left.bin").read_bytes()
+    from_wire = _goals_of_waist(data)
+    assert np.abs(np.diff(from_wire)).max() <= limits.velocity[0] * PERIOD + TICK
+    assert np.abs(np.diff(from_wire, n=2)).max() <= limits.acceleration[0] * PERIOD**2 + 2 * TICK
+
+
+def test_an_owner_that_stands_still_is_a_hold_and_one_that_goes_on_is_followed_again(tmp_path: Path) -> None:
+    limits = SafetyLimits.of(ALOHA)
+
+    def waist() -> Vector:
+        return _goals_of_waist((tmp_path / "left.bin").read_bytes())
+
+    with Emulator(["--plant", "first_order", "--capture", str(tmp_path)]) as emulator, _owner(emulator, tmp_path) as owner:
+        _wait(lambda: abs(float(waist()[-1])) > 0.1)
+        owner.send_signal(signal.SIGSTOP)
+        time.sleep(limits.oldest_heartbeat_s + 0.4)
+        held = waist()[-10:]
+        owner.send_signal(signal.SIGCONT)
+        _wait(lambda: abs(float(waist()[-1] - held[-1])) > 0.1)
+        owner.kill()
+    assert np.ptp(held) == 0.0
+    assert np.abs(np.diff(waist())).max() <= limits.velocity[0] * PERIOD + TICK
+    assert np.abs(np.diff(waist(), n=2)).max() <= limits.acceleration[0] * PERIOD**2 + 2 * TICK
+
+
+def test_a_closed_terminal_ends_the_owner_which_brakes_the_arms_and_keeps_the_log(tmp_path: Path) -> None:
+    """All processes of the group get the signal, as from a terminal; none of them goes before the arms are at rest."""
+    limits = SafetyLimits.of(ALOHA)
+
+    def waist() -> Vector:
+        return _goals_of_waist((tmp_path / "left.bin").read_bytes())
+
+    with Emulator(["--plant", "first_order", "--capture", str(tmp_path)]) as emulator, _owner(emulator, tmp_path) as owner:
+        _wait(lambda: abs(float(waist()[-1])) > 0.1)
+        os.killpg(owner.pid, signal.SIGHUP)
+        moving = waist()
+        owner.wait(20)
+    path = waist()
+    assert abs(moving[-1] - moving[-3]) > TICK
+    assert np.ptp(path[-5:]) == 0.0
+    assert np.abs(np.diff(path, n=2)).max() <= limits.acceleration[0] * PERIOD**2 + 2 * TICK
+    (kept,) = (tmp_path / "log").glob("session-*.log")
+    last = [entry for entry in scan(kept.read_bytes()) if isinstance(entry, Entry)][-1]
+    assert last.kind == Kind.END
+    assert b"died" not in last.payload
+
+
+def _owner(emulator: Emulator, folder: Path) -> "subprocess.Popen[str]":
+    root = str(Path(stringline.__file__).parents[1])
+    script = OWNER.format(root=root, ports=emulator.ports, folder=str(folder / "log"))
+    owner = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == "sent\n"
+    return owner
+
+
+def _goals_of_waist(data: bytes) -> Vector:
+    head, found, at = b"\x83\x74\x00\x04\x00\x01", [], 0
+    while 0 <= (at := data.find(head, at)) <= len(data) - 10:
+        found.append(table.angle_of_ticks(int.from_bytes(data[at + 6 : at + 10], "little", signed=True)))
+        at += len(head)
+    return np.array(found)
+
+
+def _wait(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20.0
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)

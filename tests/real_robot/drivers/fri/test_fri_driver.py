@@ -1,0 +1,638 @@
+"""The client's side of FRI, over real datagrams that the test writes as a controller would."""
+
+import dataclasses
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline.real_robot.drivers.fri import driver as fri_driver
+from stringline.real_robot.drivers.fri.enums import (
+    CommandMode,
+    ControlMode,
+    DriveState,
+    IoDirection,
+    IoType,
+    OperationMode,
+    Overlay,
+    Quality,
+    SafetyState,
+    SessionState,
+)
+from stringline.real_robot.drivers.fri.fri_arm import FriArm
+from stringline.real_robot.drivers.fri.fri_command import Command
+from stringline.real_robot.drivers.fri.fri_driver import FriDriver
+from stringline.real_robot.drivers.fri.fri_inbox import Inbox
+from stringline.real_robot.drivers.fri.fri_link import FriLink, address_of
+from stringline.real_robot.drivers.fri.fri_session import bar_of
+from stringline.real_robot.drivers.fri.io_value import IoValue
+from stringline.real_robot.drivers.fri.monitoring import Monitoring
+from stringline.real_robot.drivers.fri.output_gripper import IoGripper
+from stringline.real_robot.drivers.fri.playback import CHANGE_SHARE, SPEED_SHARE, Playback
+from stringline.real_robot.drivers.fri.versions import version_of
+from stringline.real_robot.driver_interface.driver import RobotNotReadyError
+from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, Bar, describe_bar
+from stringline.real_robot.driver_interface.safe_command import SafeCommand
+from stringline.real_robot.safety.filter import SafetyFilter
+from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.reasons import Mode
+
+Vector = NDArray[np.float64]
+
+PERIOD = 0.01
+HOME = tuple(IIWA14.home[:7].tolist())
+PLACE = tuple(0.1 * index for index in range(7))
+ELSEWHERE = tuple(0.1 * index + 0.02 for index in range(7))
+ACTIVE = Monitoring(
+    sequence=1,
+    session=SessionState.COMMANDING_ACTIVE,
+    quality=Quality.GOOD,
+    send_period_ms=10,
+    safety=SafetyState.NORMAL,
+    drives=(DriveState.ACTIVE,) * 7,
+    operation=OperationMode.T1,
+    measured=PLACE,
+    external_torque=PLACE,
+    commanded=ELSEWHERE,
+    time=(1_700_000_000, 0),
+    ipo=ELSEWHERE,
+    command_mode=CommandMode.POSITION,
+    overlay=Overlay.JOINT,
+)
+
+
+class Controller:
+    """The far end of a port."""
+
+    def __init__(self, version: str = "1.15", source: str = "127.0.0.1") -> None:
+        self.version = version_of(version)
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind((source, 0))
+        self._socket.settimeout(0.0)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+            free.bind(("127.0.0.1", 0))
+            self.number = int(free.getsockname()[1])
+        self.port, self.sequence, self.reflected = f"127.0.0.1:{self.number}", 0, 0
+
+    def say(self, message: Monitoring = ACTIVE, **changes: object) -> None:
+        self.sequence += 1
+        counts = {"sequence": self.sequence, "reflected": self.reflected, "time": (1_700_000_000, self.sequence)}
+        self.send(dataclasses.replace(message, **{**counts, **changes}).to_bytes(self.version))  # type: ignore[arg-type]
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendto(data, ("127.0.0.1", self.number))
+
+    def heard(self) -> Command | None:
+        try:
+            command = Command.of(self.version, self._socket.recv(2000))
+        except BlockingIOError:
+            return None
+        self.reflected = command.sequence
+        return command
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+MakeArm = Callable[..., tuple[FriArm, Controller]]
+
+
+@pytest.fixture
+def make() -> Iterator[MakeArm]:
+    made: list[FriArm | Controller] = []
+
+    def build(version: str = "1.15", **settings: object) -> tuple[FriArm, Controller]:
+        controller = Controller(version)
+        link = FriLink(controller.port)
+        arm = FriArm(
+            "arm",
+            link,
+            controller.version,
+            period_s=PERIOD,
+            operation_modes=[OperationMode.T1],
+            **settings,  # type: ignore[arg-type]
+        )
+        link.open()
+        made.extend((arm, controller))
+        return arm, controller
+
+    yield build
+    for one in made:
+        (one.link if isinstance(one, FriArm) else one).close()
+
+
+def exchange(
+    arm: FriArm, controller: Controller, offered: Vector | None = None, opening: float = 1.0, **changes: Any
+) -> Command | None:
+    controller.say(**changes)
+    arm.collect(0.01 * controller.sequence)
+    if offered is not None:
+        arm.offer(offered, opening)
+    arm.answer()
+    return controller.heard()
+
+
+def steps_of(arm: FriArm, controller: Controller, count: int, step: float) -> list[float]:
+    """Goes on by that many equal steps from where commands go on from, and returns where the first joint was sent."""
+    found = []
+    for _ in range(count):
+        command = exchange(arm, controller, arm.anchor + step)
+        assert command is not None
+        found.append(command.position[0])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("version", "session", "position"),
+    [
+        ("1.15", SessionState.MONITORING_WAIT, ELSEWHERE),
+        ("2.5", SessionState.MONITORING_READY, ()),
+        ("2.7", SessionState.COMMANDING_WAIT, ELSEWHERE),
+        ("1.11", SessionState.COMMANDING_ACTIVE, ELSEWHERE),
+    ],
+)
+def test_each_state_has_its_answer_and_counters_go_along(
+    make: MakeArm, version: str, session: SessionState, position: tuple[float, ...]
+) -> None:
+    arm, controller = make(version)
+    for count in range(3):
+        command = exchange(arm, controller, session=session)
+        assert command == Command(count, count + 1, position)
+    assert exchange(arm, controller, session=SessionState.IDLE) is None
+    assert arm.sent == 3
+
+
+def test_the_first_commands_are_the_controllers_own_whatever_was_offered_before(make: MakeArm) -> None:
+    arm, controller = make()
+    exchange(arm, controller, np.full(7, 0.5), session=SessionState.COMMANDING_WAIT)
+    command = exchange(arm, controller)
+    assert command is not None
+    assert command.position == ELSEWHERE
+    assert arm.take_bar() is Bar.ENTERED
+    assert arm.take_bar() is Bar.NONE
+    for step in range(1, 11):
+        offered, measured = np.array(ELSEWHERE) + 0.03 * step, tuple(np.array(PLACE) + 0.03 * step)
+        command = exchange(arm, controller, offered, measured=measured)
+    assert command is not None
+    assert np.allclose(command.position, np.array(ELSEWHERE) + 0.3)
+    exchange(arm, controller, session=SessionState.MONITORING_READY, ipo=())
+    for session in (SessionState.COMMANDING_WAIT, SessionState.COMMANDING_ACTIVE):
+        old = np.array(ELSEWHERE) + 0.33  # The old target is not taken up,
+        command = exchange(arm, controller, old, session=session, ipo=PLACE)
+        assert command is not None
+        assert command.position == PLACE  # nor is anything else but what the controller holds.
+
+
+def test_a_command_that_is_far_from_the_last_is_never_sent(make: MakeArm) -> None:
+    arm, controller = make()
+    exchange(arm, controller)
+    arm.take_bar()
+    for far in (np.zeros(7), np.full(7, np.nan), np.array(ELSEWHERE) + 0.07):
+        assert exchange(arm, controller, far) == Command(arm.sent - 1, controller.sequence, ELSEWHERE)
+        assert arm.take_bar() is Bar.FAR
+        assert np.array_equal(arm.anchor, ELSEWHERE)
+
+
+def test_what_nobody_asks_for_is_no_command(make: MakeArm) -> None:
+    arm, controller = make()
+    exchange(arm, controller)
+    arm.take_bar()
+    assert not arm.asked
+    for step in range(1, 5):  # Messages are late, and the filter goes on.
+        arm.offer(np.array(ELSEWHERE) + 0.02 * step, 1.0)
+    assert np.array_equal(arm.anchor, ELSEWHERE)
+    command = exchange(arm, controller, np.array(ELSEWHERE) + 0.1)
+    assert command is not None
+    assert command.position == ELSEWHERE
+    assert arm.take_bar() is Bar.FAR
+
+
+@pytest.mark.parametrize("own_beat", [False, True])
+@pytest.mark.parametrize("lost", [1, 5])
+def test_what_was_lost_is_not_caught_up_with(make: MakeArm, lost: int, *, own_beat: bool) -> None:
+    arm, controller = make(own_beat=own_beat)
+    exchange(arm, controller)
+    sent = steps_of(arm, controller, 6, 0.02)
+    assert max(np.diff(sent)) == pytest.approx(0.02)
+    arm.take_bar()
+    for _ in range(lost):
+        controller.sequence += 1
+        arm.offer(arm.anchor + 0.02, 1.0)
+    controller.say()
+    arm.collect(1.0)
+    assert arm.take_bar() is Bar.MISSED
+    assert arm.take_bar() is Bar.NONE
+    assert arm.anchor[0] == sent[-1]
+    arm.answer()
+    assert (heard := controller.heard()) is not None
+    assert heard.position[0] == sent[-1]
+    assert max(np.diff([sent[-1], *steps_of(arm, controller, 6, 0.02)])) <= 0.02 + 1e-9
+    assert arm.take_bar() is Bar.NONE
+
+
+@pytest.mark.parametrize("own_beat", [False, True])
+def test_after_lost_answers_commands_go_on_where_the_controller_took_the_last_one(make: MakeArm, *, own_beat: bool) -> None:
+    arm, controller = make(own_beat=own_beat)
+    exchange(arm, controller)
+    arm.take_bar()
+    taken, number = steps_of(arm, controller, 6, 0.02)[-1], controller.reflected
+    for _ in range(3):  # The controller stands there, and says that it has heard nothing since.
+        steps_of(arm, controller, 1, 0.02)
+        controller.reflected = number
+    controller.say()
+    arm.collect(1.0)
+    assert arm.take_bar() is Bar.MISSED
+    assert arm.anchor[0] == taken
+    arm.answer()
+    assert (heard := controller.heard()) is not None
+    assert heard.position[0] == taken
+    steps_of(arm, controller, 3, 0.001)
+    assert arm.take_bar() is Bar.NONE
+
+
+def test_a_controller_that_always_names_answers_a_message_later_lacks_none(make: MakeArm) -> None:
+    arm, controller = make()
+    exchange(arm, controller, session=SessionState.COMMANDING_WAIT)
+    arm.take_bar()
+    sent, before = [], 77  # It has not heard of this client.
+    for step in range(8):
+        reflected, before = before, controller.reflected
+        command = exchange(arm, controller, arm.anchor + 0.01 * (step > 0), reflected=reflected)
+        assert command is not None
+        sent.append(command.position[0])
+        assert arm.take_bar() is (Bar.NONE if step else Bar.ENTERED)
+    assert np.diff(sent) == pytest.approx(np.full(7, 0.01))
+    exchange(arm, controller, reflected=before - 1)
+    assert arm.take_bar() is Bar.MISSED
+
+
+def test_what_a_stop_leaves_of_a_burst_of_messages_is_a_stop(make: MakeArm) -> None:
+    arm, controller = make()
+    exchange(arm, controller)
+    arm.take_bar()
+    stops: list[tuple[dict[str, Any], Bar]] = [
+        ({"safety": SafetyState.STOP1_ON_PATH}, Bar.SAFETY),
+        ({"session": SessionState.MONITORING_READY, "ipo": ()}, Bar.MONITORING_READY),
+        ({"drives": (DriveState.OFF,) * 7}, Bar.DRIVES),
+        ({"operation": OperationMode.T2}, Bar.OPERATION_MODE),
+    ]
+    for changes, bar in stops:
+        controller.say(**changes)
+        exchange(arm, controller)
+        assert arm.take_bar() is bar
+        exchange(arm, controller)
+        assert arm.take_bar() is Bar.NONE  # It is told once, and past by then.
+
+
+def test_an_arm_that_somebody_else_has_moved_is_a_stop_and_is_not_sent_after_it(make: MakeArm) -> None:
+    arm, controller = make()
+    exchange(arm, controller)
+    arm.take_bar()
+    command = exchange(arm, controller, measured=tuple(np.array(PLACE) + 0.4))
+    assert arm.take_bar() is Bar.STRAYED
+    assert Bar.STRAYED >= FIRST_STOP
+    assert command is not None
+    assert command.position == ELSEWHERE
+    exchange(arm, controller)
+    assert arm.take_bar() is Bar.NONE
+
+
+def test_one_answer_to_several_messages_if_the_controller_wants_it_so(make: MakeArm) -> None:
+    arm, controller = make()
+    answers = [exchange(arm, controller, receive_multiplier=3) for _ in range(6)]
+    assert [answer is not None for answer in answers] == [False, False, True, False, False, True]
+    assert answers[5] is not None
+    assert (answers[5].sequence, answers[5].reflected) == (1, 6)
+
+
+@pytest.mark.parametrize("ratio", [0.995, 1.0, 1.005])
+def test_a_path_is_played_in_another_beat_without_larger_steps_or_stops(ratio: float) -> None:
+    playback, way, given = Playback(np.zeros(2)), [np.zeros(2)], 0
+    goes = np.cumsum(np.minimum(0.001 * np.arange(700), 0.02))  # Starts gently, and then goes at full speed.
+    for question in range(1, 600):
+        while given <= ratio * question + 0.4 * np.sin(7.0 * question):  # Commands come a little irregularly.
+            given += 1
+            playback.give(np.array([goes[given], -goes[given]]))
+        way.append(playback.play())
+    steps = np.diff([q[0] for q in way])
+    assert steps.max() <= 0.02 + 1e-9
+    assert steps[60:].min() >= 0.6 * 0.02
+    assert np.allclose(np.array(way)[:, 0], -np.array(way)[:, 1])
+    assert 1.0 < playback.backlog < 6.0
+    for _ in range(200):
+        playback.give(np.array([goes[given], -goes[given]]))  # When the path comes to rest, what is behind catches up.
+        way.append(playback.play())
+    assert playback.backlog < 5.0
+    assert way[-1][0] == pytest.approx(goes[given])
+    assert np.diff([q[0] for q in way]).max() <= 0.02 + 1e-9
+
+
+def test_an_arm_that_is_silent_while_others_rest_leaves_no_endless_path() -> None:
+    playback, way = Playback(np.zeros(2)), [np.zeros(2)]
+    for point in (*np.linspace(0.0, 0.05, 6), *[0.05] * 1000):
+        playback.give(np.full(2, point))
+    assert playback.backlog < 12.0
+    for _ in range(40):
+        way.append(playback.play())
+    assert way[-1] == pytest.approx(np.full(2, 0.05))
+    assert np.diff(way, axis=0).max() <= 0.01 + 1e-9
+
+
+def test_where_a_path_ends_in_full_motion_commands_begin_anew(make: MakeArm) -> None:
+    arm, controller = make(own_beat=True)
+    exchange(arm, controller)
+    arm.take_bar()
+    sent = steps_of(arm, controller, 6, 0.02)
+    while (command := exchange(arm, controller)) is not None and command.position[0] != sent[-1]:
+        sent.append(command.position[0])
+    assert arm.take_bar() is Bar.MISSED
+    assert arm.anchor[0] == sent[-1] == pytest.approx(ELSEWHERE[0] + 0.12)
+    assert max(np.diff(sent)) <= 0.02 + 1e-9
+    for _ in range(3):
+        exchange(arm, controller)
+    assert arm.take_bar() is Bar.NONE
+
+
+def test_an_arm_with_a_beat_of_its_own_follows_behind_and_begins_anew_where_it_is(make: MakeArm) -> None:
+    arm, controller = make(own_beat=True)
+    exchange(arm, controller)
+    for step in range(1, 5):
+        arm.offer(np.array(ELSEWHERE) + 0.01 * step, 1.0)
+    positions = [exchange(arm, controller).position[0] - ELSEWHERE[0] for _ in range(6)]  # type: ignore[union-attr]
+    assert np.diff(positions).max() <= 0.01 + 1e-9
+    assert positions[-1] == pytest.approx(0.04)
+    assert arm.anchor[0] == pytest.approx(ELSEWHERE[0] + 0.04)
+    exchange(arm, controller, session=SessionState.MONITORING_READY, ipo=())
+    command = exchange(arm, controller)
+    assert command is not None
+    assert command.position == ELSEWHERE
+
+
+def test_a_reader_keeps_the_session_alive_and_moves_nothing(make: MakeArm) -> None:
+    arm, controller = make(read_only=True)
+    exchange(arm, controller)
+    command = exchange(arm, controller, np.array(ELSEWHERE) + 0.01)
+    assert command is not None
+    assert command.position == ELSEWHERE
+    assert arm.take_bar() is Bar.NONE
+
+
+def test_a_gripper_is_an_output_and_keeps_what_it_holds_when_the_motion_begins(make: MakeArm) -> None:
+    plan = IoGripper("Close", IoType.ANALOG, "Measured")
+    arm, controller = make(gripper=plan.gripper("arm", period_s=PERIOD, read_only=False))
+    closed = (IoValue("Measured", IoType.ANALOG, IoDirection.INPUT, 0.2),)
+    command = exchange(arm, controller, inputs=closed)
+    assert command is not None
+    assert command.outputs == ()  # Nothing is written before the first command.
+    assert arm.gripper.wanted == 0.2
+    command = exchange(arm, controller, np.array(ELSEWHERE), 0.7, inputs=closed)
+    assert command is not None
+    assert command.outputs == (IoValue("Close", IoType.ANALOG, IoDirection.OUTPUT, 0.7),)
+    assert arm.gripper.state.opening == 0.2
+    exchange(arm, controller, np.zeros(7), 0.9, inputs=closed)  # A command that is refused moves no gripper either.
+    assert arm.gripper.wanted == 0.7
+    told = (*closed, IoValue("Close", IoType.ANALOG, IoDirection.OUTPUT, 0.6))
+    exchange(arm, controller, session=SessionState.MONITORING_READY, ipo=(), inputs=told)
+    command = exchange(arm, controller, inputs=told)
+    assert command is not None
+    assert (command.outputs, arm.gripper.wanted) == ((), 0.6)  # A motion begins anew with what the controller says.
+    reader, controller = make(gripper=plan.gripper("arm", period_s=PERIOD, read_only=True), read_only=True)
+    command = exchange(reader, controller, np.array(ELSEWHERE), 0.7, inputs=closed)
+    assert command is not None
+    assert command.outputs == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "bar"),
+    [
+        ({}, Bar.NONE),
+        ({"quality": Quality.FAIR}, Bar.QUALITY),
+        ({"session": SessionState.COMMANDING_WAIT}, Bar.COMMANDING_WAIT),
+        ({"session": SessionState.MONITORING_READY}, Bar.MONITORING_READY),
+        ({"session": SessionState.MONITORING_WAIT}, Bar.MONITORING_WAIT),
+        ({"session": SessionState.IDLE}, Bar.IDLE),
+        ({"command_mode": CommandMode.TORQUE}, Bar.COMMAND_MODE),
+        ({"overlay": Overlay.CARTESIAN}, Bar.COMMAND_MODE),
+        ({"operation": OperationMode.AUT}, Bar.OPERATION_MODE),
+        ({"operation": None}, Bar.OPERATION_MODE),
+        ({"drives": (DriveState.ACTIVE,) * 6 + (DriveState.TRANSITIONING,)}, Bar.DRIVES),
+        ({"drives": ()}, Bar.DRIVES),
+        ({"safety": SafetyState.STOP2, "session": SessionState.IDLE}, Bar.SAFETY),
+        ({"safety": None}, Bar.SAFETY),
+    ],
+)
+def test_what_forbids_commands_is_named(changes: dict[str, object], bar: Bar) -> None:
+    assert bar_of(dataclasses.replace(ACTIVE, **changes), {OperationMode.T1}) is bar  # type: ignore[arg-type]
+    assert describe_bar(bar) != describe_bar(99) == "unknown state 99"
+
+
+def test_old_messages_and_doubles_are_left_out_and_a_new_session_is_not() -> None:
+    version = version_of("1.15")
+    inbox = Inbox(version)
+
+    def take(sequence: int, time: int, now: float = 0.0, **changes: object) -> bool:
+        message = dataclasses.replace(ACTIVE, sequence=sequence, time=(time, 0), **changes)  # type: ignore[arg-type]
+        return inbox.take(message.to_bytes(version), now) is not None
+
+    assert take(10, 100)
+    assert not take(10, 100)
+    assert not take(9, 99)
+    assert take(11, 50)  # A clock that was set back does not matter while the counter goes on.
+    assert take(1, 51)  # Another session, later by the clock.
+    assert not take(0, 40)
+    assert take(0, 40, now=0.6)  # After a silence anything is new.
+    assert take(2**32 - 1, 60, now=0.6)
+    assert take(0, 60, now=0.6)  # The counter goes round.
+    assert (inbox.stale, inbox.broken) == (3, 0)
+    assert not take(1, 61, measured=PLACE[:6])
+    assert not take(1, 61, measured=(*PLACE[:6], np.nan))
+    assert not take(1, 61, ipo=())
+    assert not take(1, 61, receive_multiplier=0)
+    assert not take(1, 61, external_torque=())
+    assert not take(1, 61, external_torque=(*PLACE[:6], np.nan))
+    assert not take(1, 61, joints=6)
+    assert inbox.broken == 7
+    assert "The arm has 6 joints; expected are 7" in inbox.complaint
+
+
+def test_only_the_controller_is_listened_to() -> None:
+    stranger = Controller(source="127.0.0.2")
+    link = FriLink(stranger.port, "127.0.0.1")
+    link.open()
+    try:
+        stranger.say()
+        assert link.receive() == []
+        assert link.strangers == 1
+        with pytest.raises(ValueError, match="cannot be opened: Address already in use"):
+            FriLink(stranger.port).open()
+    finally:
+        link.close()
+        stranger.close()
+    for port in ("30200", "host:", "127.0.0.1:70000", ":1"):
+        with pytest.raises(ValueError, match="allowed: address:number"):
+            address_of(port)
+
+
+def test_a_driver_that_cannot_be_is_refused() -> None:
+    ports = {"arm": "127.0.0.1:30200"}
+    for settings, words in (
+        ({"version": "3.0"}, "no version of FRI '3.0'"),
+        ({"period_s": 0.5}, "a period from 1 to 100 ms"),
+        ({"operation_modes": ["T3"]}, "no operation mode 'T3'. Did you mean"),
+        ({"controllers": {"amr": "1.2.3.4"}}, "no arm 'amr'. Did you mean 'arm'"),
+        ({"version": "1.11", "grippers": {"arm": IoGripper("x")}}, "FRI 1.11 has no inputs and outputs"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            FriDriver(ports, **settings)  # type: ignore[arg-type]
+
+
+def is_told_at_once(driver: FriDriver, monkeypatch: pytest.MonkeyPatch, say: Callable[[], None]) -> None:
+    """Has something said as soon as the port is open."""
+    link = driver._links[0]
+    open_port = link.open
+
+    def open_and_hear() -> None:
+        open_port()
+        say()
+
+    monkeypatch.setattr(link, "open", open_and_hear)
+
+
+def come_up(driver: FriDriver) -> None:
+    driver.connect()
+    driver.arm()
+
+
+@pytest.mark.parametrize(
+    ("say", "words"),
+    [
+        (lambda controller: None, "no controller speaks"),
+        (lambda controller: controller.send(b"hello"), "what comes in is not FRI 1.15 of an LBR"),
+        (lambda controller: controller.say(send_period_ms=5), "an answer every 5 ms; this driver's period is 10 ms"),
+        (
+            lambda controller: controller.send(dataclasses.replace(ACTIVE, commanded=()).to_bytes(version_of("2.5"))),
+            "does not tell what it was commanded, as FRI 1.15 does. Is it 2.x",
+        ),
+        (
+            lambda controller: controller.say(session=SessionState.MONITORING_WAIT),
+            "arm takes no commands: the session is MONITORING_WAIT",
+        ),
+    ],
+)
+def test_what_is_wrong_when_it_comes_up_is_said(
+    say: Callable[[Controller], None], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = Controller()
+    driver = FriDriver({"arm": controller.port}, connect_timeout_s=0.05, arm_timeout_s=0.05)
+    is_told_at_once(driver, monkeypatch, lambda: say(controller))
+    with closing(driver), closing(controller), pytest.raises(RobotNotReadyError, match=words):
+        come_up(driver)
+
+
+@pytest.mark.parametrize("version", ["2.5", "2.7"])
+def test_a_controller_of_1_x_is_refused_where_2_x_is_set(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = Controller()
+    driver = FriDriver({"arm": controller.port}, version=version, connect_timeout_s=0.05)
+    is_told_at_once(driver, monkeypatch, controller.say)
+    words = f"which FRI {version} does not. Is it 1.x"
+    with closing(driver), closing(controller), pytest.raises(RobotNotReadyError, match=words):
+        driver.connect()
+
+
+@pytest.mark.parametrize(
+    ("changes", "notes"),
+    [
+        ({}, []),
+        (
+            {"operation": OperationMode.T2},
+            ["arm would be refused commands: its operation mode was changed, or is not allowed."],
+        ),
+        ({"overlay": Overlay.NONE}, ["arm would be refused commands: its application wants no joint positions."]),
+        (
+            {"control": ControlMode.JOINT_IMPEDANCE, "tracking": 0.9},
+            ["arm is in JOINT_IMPEDANCE (tracking performance 0.90): it gives way when pushed."],
+        ),
+    ],
+)
+def test_whoever_only_reads_is_told_why_an_arm_could_not_be_moved(
+    changes: dict[str, Any], notes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = Controller()
+    driver = FriDriver({"arm": controller.port}, connect_timeout_s=0.05, arm_timeout_s=0.05, read_only=True)
+    open_port = driver._links[0].open
+
+    def open_and_hear() -> None:
+        open_port()
+        controller.say(**changes)
+
+    monkeypatch.setattr(driver._links[0], "open", open_and_hear)
+    with closing(driver), closing(controller):
+        come_up(driver)
+        assert driver.notes == notes
+
+
+class VirtualWorld:
+    """Two controllers with a time of their own, in which nothing else happens while a driver waits."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.controllers = [Controller(), Controller()]
+        self.now, self._due = 0.0, [0.0, 0.4 * PERIOD]
+        self.at, self.silent = [np.array(HOME)] * 2, False
+        self.path: list[Vector] = []
+        monkeypatch.setattr(fri_driver, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(fri_driver, "select", SimpleNamespace(select=self._wait))
+
+    def _wait(self, *given: Any) -> None:
+        due = min(self._due)
+        self.now, until = max(self.now, min(due, self.now + given[3])), self.now + given[3]
+        if due > until:
+            return
+        place = self._due.index(due)
+        controller, self._due[place] = self.controllers[place], due + PERIOD
+        while (command := controller.heard()) is not None:
+            self.at[place] = np.array(command.position)
+        if place:
+            self.path.append(self.at[place])
+        elif self.silent:
+            return
+        told = tuple(self.at[place].tolist())
+        controller.say(measured=told, commanded=told, ipo=HOME, external_torque=(0.0,) * 7)
+
+
+def test_when_the_first_arm_falls_silent_the_second_brakes_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = VirtualWorld(monkeypatch)
+    ports = {arm: controller.port for arm, controller in zip(IIWA14_BIMANUAL.arms, world.controllers, strict=True)}
+    limits = SafetyLimits.of(IIWA14_BIMANUAL, speed_share=0.25, acceleration=5.0, soft_start_s=0.0)
+    keeper, target = SafetyFilter(IIWA14_BIMANUAL, limits, PERIOD), IIWA14_BIMANUAL.home.copy()
+    target[8] += 2.0
+    driver = FriDriver(ports)
+    try:
+        come_up(driver)
+        keeper.start(driver.read(lambda: world.now), 0)
+        for cycle in range(90):
+            world.silent = cycle >= 30
+            driver.write(keeper.step(target, driver.read(lambda: world.now), world.now))
+    finally:
+        driver.close()
+        for controller in world.controllers:
+            controller.close()
+    assert keeper.mode is Mode.FAULT
+    steps = np.diff([position[0] for position in world.path])
+    fastest, change = limits.velocity[8] * PERIOD, limits.acceleration[8] * PERIOD**2
+    assert steps.max() == pytest.approx(fastest)
+    assert np.abs(np.diff(steps)).max() <= CHANGE_SHARE * change + SPEED_SHARE * fastest + 1e-9
+    assert steps[-1] == 0.0
+
+
+def test_only_what_the_filter_made_is_sent() -> None:
+    driver = FriDriver({"arm": "127.0.0.1:30200"})
+    with pytest.raises(TypeError, match="Only a SafeCommand"):
+        driver.write(np.zeros(8))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="made by the SafetyFilter only"):
+        SafeCommand(np.zeros(8), 0, object())

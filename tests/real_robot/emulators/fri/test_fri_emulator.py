@@ -1,0 +1,166 @@
+"""The emulated controller by itself: when it lets a client command, what it refuses, and how it judges a connection."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline.real_robot.drivers.fri.enums import Quality, SafetyState, SessionState
+from stringline.real_robot.drivers.fri.fri_command import Command
+from stringline.real_robot.drivers.fri.monitoring import Monitoring
+from stringline.real_robot.drivers.fri.versions import version_of
+from stringline.real_robot.emulators.fri import __main__ as program
+from stringline.real_robot.emulators.fri.connection_quality import QualityMeter, QualityRule
+from stringline.real_robot.emulators.fri.controller import EmulatedController
+from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
+from stringline.real_robot.emulators.plants.plant import FirstOrderPlant
+from stringline.real_robot.emulators.program.faulty_network import Road
+
+VERSION = version_of("2.5")
+HOME = IIWA14.home[:7]
+
+
+class Client:
+    """Answers in the simplest way: with what the controller says itself, plus an offset."""
+
+    def __init__(self, **settings: object) -> None:
+        self.cell = EmulatedCell(IIWA14, FirstOrderPlant(IIWA14), VERSION, **settings)  # type: ignore[arg-type]
+        self.controller: EmulatedController = self.cell.controllers["arm"]
+        self.count, self.told = 0, Monitoring()
+
+    def period(self, offset: float = 0.0, answer: Callable[[Command], Command | None] = lambda command: command) -> Monitoring:
+        self.cell.advance()
+        for data in self.controller.tick():
+            self.told = Monitoring.of(VERSION, data)
+        position = tuple((np.array(self.told.ipo) + offset).tolist()) if self.told.ipo else ()
+        command = answer(Command(self.count, self.told.sequence, position))
+        self.count += 1
+        if command is not None:
+            self.controller.receive(command.to_bytes(VERSION))
+        return self.told
+
+    def up(self) -> "Client":
+        for _ in range(60):
+            if self.period().session is SessionState.COMMANDING_ACTIVE:
+                return self
+        raise AssertionError(self.told)
+
+
+def test_a_session_goes_through_its_states_in_order_and_the_arm_follows() -> None:
+    client = Client()
+    seen = [client.period() for _ in range(50)]
+    states = [message.session for message in seen]
+    assert list(dict.fromkeys(states)) == list(SessionState)[1:]
+    assert states == sorted(states)
+    assert all(message.quality >= Quality.GOOD for message in seen if message.session > SessionState.MONITORING_WAIT)
+    assert all(bool(message.ipo) == (message.session >= SessionState.COMMANDING_WAIT) for message in seen)
+    assert all((message.tracking == 1.0) == (message.session is SessionState.COMMANDING_ACTIVE) for message in seen)
+    for step in range(100):
+        client.period(min(0.01 * step, 0.5))
+    assert np.allclose(client.told.measured, HOME + 0.5, atol=1e-3)
+    assert client.controller.stops == []
+
+
+@pytest.mark.parametrize(
+    ("position", "words"),
+    [
+        (tuple(HOME + 0.05), "was to jump by 0.0500 rad"),
+        ((*HOME[:6], 3.2), "was to jump"),
+        ((), "a command of 0 joints"),
+        ((*HOME[:6], np.inf), "not finite"),
+    ],
+)
+def test_a_command_that_no_arm_could_follow_is_a_safety_stop(position: tuple[float, ...], words: str) -> None:
+    client = Client().up()
+    client.period(0.0, lambda command: Command(command.sequence, command.reflected, position))
+    told = client.period()
+    assert told.safety is SafetyState.STOP1_ON_PATH
+    assert told.session is SessionState.MONITORING_READY
+    assert words in client.controller.stops[0]
+    client.controller.fault("release")
+    client.up()
+
+
+def test_a_client_that_does_not_repeat_the_controllers_position_is_not_let_in() -> None:
+    client = Client()
+    for _ in range(60):
+        assert client.period(0.001).session <= SessionState.COMMANDING_WAIT
+    assert client.told.session is SessionState.COMMANDING_WAIT
+    client.up()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda command: None,
+        lambda command: Command(command.sequence, command.reflected - 1, command.position),
+        lambda command: Command(3, command.reflected, command.position),
+    ],
+)
+def test_answers_that_are_missing_late_or_old_end_the_motion(wrong: Callable[[Command], Command | None]) -> None:
+    client = Client().up()
+    for _ in range(4):
+        assert client.period(0.0, wrong).session is SessionState.COMMANDING_ACTIVE
+    for _ in range(3):
+        client.period(0.0, wrong)
+    assert client.told.session is SessionState.MONITORING_WAIT
+    assert client.told.quality is Quality.POOR
+
+
+def test_an_application_that_gives_up_waits_for_its_operator() -> None:
+    client = Client(restarts=False).up()
+    client.controller.fault("stop")
+    client.controller.fault("release")
+    for _ in range(30):
+        assert client.period().session is SessionState.MONITORING_READY
+    client.controller.fault("restart")
+    client.up()
+
+
+def test_one_answer_to_two_messages_is_enough_if_it_is_set_so() -> None:
+    client = Client(receive_multiplier=2)
+    for period in range(150):
+        client.period(0.0, lambda command, odd=bool(period % 2): command if odd else None)  # type: ignore[misc]
+    assert client.told.session is SessionState.COMMANDING_ACTIVE
+    assert client.told.receive_multiplier == 2
+
+
+def test_quality_follows_the_rule() -> None:
+    meter = QualityMeter(QualityRule(window=10, fair=0.5, good=0.8, excellent=1.0, most_missed=3))
+    seen = []
+    for _ in range(10):
+        meter.note(True)
+        seen.append(meter.quality)
+    poor, fair, good, excellent = Quality
+    assert seen == [poor] * 4 + [fair] * 3 + [good] * 2 + [excellent]
+    for expected in (good, good, fair, poor):
+        meter.note(False)
+        assert meter.quality is expected
+    with pytest.raises(ValueError, match="0 <= fair <= good <= excellent <= 1"):
+        QualityRule(fair=0.9)
+
+
+def test_a_road_does_to_datagrams_what_its_script_says() -> None:
+    road = Road()
+    for kind, arrived in (("drop", []), ("duplicate", [b"ab", b"ab"]), ("corrupt", [bytes([0x61, 0x62 ^ 0xFF])])):
+        road.plan(kind, 1)
+        assert road.carry(b"ab") == arrived
+    road.plan("reorder", 1)
+    assert [road.carry(data) for data in (b"1", b"2", b"3")] == [[], [b"2", b"1"], [b"3"]]
+    road.plan("late", 1)
+    assert road.carry(b"4") == []
+    assert [road.pass_period() for _ in range(4)] == [[], [], [b"4"], []]
+    road.cut = True
+    assert road.carry(b"5") == []
+    with pytest.raises(ValueError, match="no fault of a connection 'dorp'. Did you mean 'drop'"):
+        road.plan("dorp", 1)
+
+
+def test_what_an_emulator_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="no fault 'stopp'. Did you mean 'stop'"):
+        Client().controller.fault("stopp")
+    with pytest.raises(ValueError, match="every 1 to 100 whole milliseconds"):
+        EmulatedCell(IIWA14, FirstOrderPlant(IIWA14, period_s=0.0105), VERSION)
+    with pytest.raises(SystemExit, match="is not a number for each of left, right"):
+        program.main(["--arms", "two", "--ports", "30200"])

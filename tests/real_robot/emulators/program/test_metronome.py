@@ -1,0 +1,44 @@
+"""Beats of emulated controllers on a host that is busy at times."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stringline.real_robot.emulators.program.metronome import Metronome
+
+PERIOD = 0.01
+
+
+def beats(stalls: list[float], *, until: float = 3.0, phase: float = 0.4) -> dict[str, list[float]]:
+    """Returns when each arm's beats were taken by a host that is away at each whole tenth of a second for so long."""
+    metronome, found = Metronome(["left", "right"], PERIOD, phase, 0.0), dict[str, list[float]](left=[], right=[])
+    away = {0.1 * (place + 1): length for place, length in enumerate(stalls)}
+    now = 0.0
+    while now < until:
+        for arm in metronome.take(now):
+            found[arm].append(now)
+        assert metronome.next > now
+        now = metronome.next
+        for start in [start for start in away if now >= start]:
+            now = max(now, start + away.pop(start))
+    return found
+
+
+def test_a_host_that_is_never_late_keeps_the_period_and_the_phase() -> None:
+    found = beats([])
+    assert np.allclose(np.diff(found["left"]), PERIOD)
+    assert np.allclose(np.array(found["right"][:299]) - found["left"][:299], 0.4 * PERIOD)
+
+
+@given(st.lists(st.floats(0.0, 0.04), max_size=10))
+def test_what_was_missed_is_made_up_for_and_whoever_answers_has_half_a_period_each_time(stalls: list[float]) -> None:
+    for taken in beats(stalls).values():
+        assert np.diff(taken).min() >= PERIOD / 2 - 1e-9
+        assert len(taken) == pytest.approx(3.0 / PERIOD, abs=1.5)
+
+
+def test_more_than_a_quarter_of_a_second_is_forgotten() -> None:
+    for taken in beats([1.0]).values():
+        assert len(taken) == pytest.approx((3.0 - 1.0 + 0.25) / PERIOD, abs=4.0)
+        assert np.diff(np.sort(taken)[-20:]) == pytest.approx(np.full(19, PERIOD))

@@ -1,0 +1,101 @@
+"""Plans that take their time, on emulated arms: in lock-step as long as was said, by the clock as long as they do."""
+
+import time
+
+import numpy as np
+import pytest
+
+from stringline.datasets.contract.contract import Array, Observation
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.policies.chunks.chunk import ActionChunk, Session
+from stringline.policies.execution.execution import Execution
+from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
+from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.execution.lock_step import LockStepRobot
+from stringline.real_robot.execution.real_time import RealTimeRobot
+from stringline.real_robot.safety.limits import SafetyLimits
+
+HZ = 50.0
+
+
+class Stairs:
+    """A policy that wants the first joint a little higher in each plan, and may take its time to say so."""
+
+    contract = ALOHA.contract([], HZ)
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds, self.asked = seconds, list[float]()
+
+    def session(self, seed: int) -> "Stairs":
+        return self
+
+    def plan(self, observation: Observation) -> ActionChunk:
+        time.sleep(self.seconds)
+        target = ALOHA.home.copy()
+        target[0] += 0.004 * len(self.asked)
+        self.asked.append(float(observation["time"]))
+        return ActionChunk(self.asked[-1] + np.arange(30) / HZ, np.tile(target, (30, 1)).astype(np.float32))
+
+
+class Noted:
+    """A session that keeps what it said."""
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.sent = session, list[ActionChunk]()
+
+    def plan(self, observation: Observation) -> ActionChunk:
+        self.sent.append(self.session.plan(observation))
+        return self.sent[-1]
+
+
+class NoCameras:
+    def frames(self) -> dict[str, Array]:
+        return {}
+
+
+def device_of(emulator: Emulator, *, lock_step: bool) -> DeviceProcess:
+    driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.5)
+    return DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA, soft_start_s=0.0), lock_step=lock_step)
+
+
+def test_in_lock_step_a_plan_is_followed_after_the_given_delay() -> None:
+    """The first at once, for nothing moves before it; the others five control periods, ten cycles, after their observation."""
+    begun: dict[float, list[int]] = {}
+    with (
+        Emulator(["--plant", "first_order", "--lock-step", "--time-limit", "0.8"]) as emulator,
+        device_of(emulator, lock_step=True) as device,
+    ):
+        device.connect()
+        device.arm()
+        robot = LockStepRobot(emulator, device, Stairs.contract, ALOHA)
+        for delay_s in (0.0, 0.1):
+            policy, execution = Stairs(), Execution(delay_s=delay_s)
+            session = execution.session(policy, 0, execute_steps=10)
+            episode = robot.run(session, 0, execute_steps=execution.ask_after(10))
+            np.testing.assert_allclose(policy.asked, [0.0, 0.2, 0.4, 0.6], atol=1e-9)
+            first = np.array([command[0] for command in episode.commands])
+            still = np.abs(np.diff(first)) < 1e-9
+            begun[delay_s] = [cycle for cycle in range(15, 80) if still[cycle - 2] and not still[cycle - 1]]
+    assert begun == {0.0: [20, 40, 60], 0.1: [30, 50, 70]}
+
+
+def test_by_the_clock_whole_chunks_follow_each_other_and_wait_for_the_next_plan(emulator: Emulator) -> None:
+    """Each plan is asked for when the one before has been carried out, and is carried out from its beginning."""
+    policy, execution = Stairs(seconds=0.05), Execution("stop_and_go")
+
+    with device_of(emulator, lock_step=False) as device:
+        device.connect()
+        device.arm()
+        session = Noted(execution.session(policy, 0, execute_steps=10, clock=time.monotonic))
+        robot = RealTimeRobot(device, NoCameras(), policy.contract, ALOHA)
+        episode = robot.run(session, 1.0, execute_steps=execution.ask_after(10), done=lambda: False, report=lambda *_: None)
+    assert episode.plans == len(session.sent) >= 2
+    assert not episode.fault
+    assert all(len(chunk.time) == 10 for chunk in session.sent)
+    for asked, chunk in zip(policy.asked, session.sent, strict=True):
+        assert chunk.time[0] >= asked + 0.05 - 1e-3
+    for before, after in zip(policy.asked, policy.asked[1:], strict=False):
+        assert after - before >= 0.05 + 10 / HZ - 0.02
+    with pytest.raises(ValueError, match="Stairs cannot keep to what is decided"):
+        Execution("real_time_chunking").session(policy, 0, execute_steps=10, clock=time.monotonic)

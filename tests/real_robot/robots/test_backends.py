@@ -1,0 +1,169 @@
+"""Arms by configuration, and the MuJoCo world of a KUKA task behind emulated controllers."""
+
+import math
+import time
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.real_robot.demonstrations import CONTROL_HZ, Replay, demonstrate
+from tests.real_robot.network_namespace import own_network
+
+from stringline.datasets.contract.contract import Contract
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline.real_robot.device.device_state import DeviceState
+from stringline.real_robot.driver_interface.interlocks import STRAYED_RAD
+from stringline.real_robot.execution.lock_step import WireEpisode, largest_difference
+from stringline.real_robot.protocol_in_the_loop import loop_evaluation as wire_evaluation
+from stringline.real_robot.robots.backends import FriArms, ServoArms, arm_kind, emulated_arms
+from stringline.real_robot.safety.reasons import Reason
+from stringline.sim.evaluation.results import EpisodeResult
+from stringline.sim.experts.expert import make_expert
+
+SEED = 3
+CYCLES_PER_ACTION = 2
+
+# As in `configs/robot`.
+SERVOS = {"driver": {"bus_watchdog_s": 0.0}}
+KUKA = {
+    "transport": "fri",
+    "arms": "one",
+    "driver": {
+        "version": "1.15",
+        "operation_modes": ["T1", "AUT"],
+        "gripper": {"transport": "fri_output", "fri_output": {"output": "Gripper.Opening"}},
+    },
+}
+
+
+@pytest.mark.parametrize("transport", ["fri", "lcm"])
+def test_what_holds_a_kuka_arm_up_is_pushed_less_than_an_arm_that_has_strayed_is_from_its_command(transport: str) -> None:
+    arms = emulated_arms(IIWA14_BIMANUAL.name, transport)
+    hinges = np.concatenate([*IIWA14_BIMANUAL.hinges.values()])
+    assert (arms.limits(table_height=0.01).tracking[hinges] < STRAYED_RAD).all()
+    assert arms.limits(tracking_rad=0.1).tracking[hinges] == pytest.approx(0.1)
+    for value in (STRAYED_RAD, 0.8, 0.0, math.nan, "0.1"):
+        with pytest.raises(ValueError, match=r"tracking_rad is .*; allowed: above 0, below 0\.3"):
+            arms.limits(tracking_rad=value)
+
+
+def test_a_configuration_names_the_arms() -> None:
+    servos, one = arm_kind(SERVOS), arm_kind(KUKA)
+    assert isinstance(servos, ServoArms)
+    assert isinstance(one, FriArms)
+    assert servos.body is ALOHA
+    assert one.body is IIWA14
+    assert arm_kind({**KUKA, "arms": "two"}).body is IIWA14_BIMANUAL
+    driver = one.driver({"arm": "127.0.0.1:30200"}, period_s=0.01, lock_step=False, read_only=True)
+    assert driver.servos == ("arm/controller (127.0.0.1:30200)",)
+    assert driver.paced
+    two = arm_kind({**KUKA, "arms": "two"})
+    ports = {"right": "127.0.0.1:30201", "left": "127.0.0.1:30200"}
+    assert two.driver(ports, period_s=0.01, lock_step=False, read_only=True).arms == IIWA14_BIMANUAL.arms == ("left", "right")
+    assert two.twin_driver(ports, period_s=0.01).arms == IIWA14_BIMANUAL.arms
+    with pytest.raises(ValueError, match="ports for the arms arm; iiwa14_bimanual has left, right"):
+        two.driver({"arm": "127.0.0.1:30200"}, period_s=0.01, lock_step=False, read_only=True)
+    assert [emulated_arms(body.name).body for body in (ALOHA, IIWA14, IIWA14_BIMANUAL)] == [ALOHA, IIWA14, IIWA14_BIMANUAL]
+    with pytest.raises(ValueError, match="no emulated body 'iiwa7'. Did you mean 'iiwa14'"):
+        emulated_arms("iiwa7")
+    with pytest.raises(ValueError, match="no number of KUKA arms 'tow'. Did you mean 'two'"):
+        arm_kind({"transport": "fri", "arms": "tow", "driver": {}})
+
+
+class Known:
+    """A policy that does what an expert did."""
+
+    contract = IIWA14.contract([], CONTROL_HZ)
+
+    def __init__(self, actions: NDArray[np.float32]) -> None:
+        self._actions = actions
+
+    def session(self, seed: int) -> Replay:
+        return Replay(self._actions)
+
+
+@pytest.fixture(scope="module")
+def demonstration() -> tuple[NDArray[np.float32], list[NDArray[np.float64]]]:
+    return demonstrate("kuka_pick", make_expert("kuka_pick"), SEED)
+
+
+@pytest.mark.parametrize(("transport", "other", "apart"), [("fri", "lcm", 0.03), ("lcm", None, 0.05)])
+def test_what_an_expert_does_in_simulation_succeeds_over_each_transport_as_well_and_results_say_over_which(
+    demonstration: tuple[NDArray[np.float32], list[NDArray[np.float64]]],
+    transport: str,
+    other: str | None,
+    apart: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    actions, joints = demonstration
+    task = {"name": "kuka_pick", "control_hz": CONTROL_HZ, "frame_hz": 12.5, "time_limit_s": 12.0}
+    policy, episodes, summed_up = Known(actions), list[WireEpisode](), wire_evaluation._result
+
+    def kept(seed: int, episode: WireEpisode, contract: Contract) -> EpisodeResult:
+        episodes.append(episode)
+        return summed_up(seed, episode, contract)
+
+    monkeypatch.setattr(wire_evaluation, "_result", kept)
+    file = tmp_path / "results.jsonl"
+    with own_network() if transport == "lcm" else nullcontext():  # Multicast reaches nobody else.
+        evaluation = wire_evaluation.WireEvaluation(policy, task, execute_steps=24, workers=1, transport=transport)
+        (result,) = evaluation.run([SEED], file)
+    (episode,) = episodes
+    assert episode.fault == []
+    assert result.success
+    assert result.plans == math.ceil(len(episode.positions) / (24 * CYCLES_PER_ACTION))
+    assert episode.counts.get(Reason.BARRED, 0) == 0
+    difference = largest_difference(joints, episode.positions[::CYCLES_PER_ACTION])
+    # Targets are interpolated on the wire and steps in the direct run: half an action's time. drake-iiwa-driver passes commands
+    # on a period later.
+    assert difference[IIWA14.hinges["arm"]].max() < apart
+    with pytest.raises(ValueError, match="transport"):
+        wire_evaluation.WireEvaluation(policy, task, execute_steps=24, workers=1, transport=other).run([SEED], file)
+
+
+@pytest.mark.parametrize("transport", ["fri", "lcm"])
+def test_what_is_told_before_the_first_world_and_read_by_nobody_does_not_hide_its_beginning(transport: str) -> None:
+    task = {"name": "kuka_pick", "frame_hz": 12.5, "time_limit_s": 12.0}
+    still = Replay(np.tile(IIWA14.home, (2, 1)).astype(np.float32))
+    with own_network() if transport == "lcm" else nullcontext(), ExitStack() as stack:
+        robot = wire_evaluation.open_lock_step_robot(stack, Known.contract, task, transport)
+        time.sleep(2.0)  # Enough for any socket's buffer at a thousand messages a second.
+        states = list[DeviceState]()
+        episode = robot.run(
+            still, SEED, execute_steps=24, report=lambda state, _: states.append(state), done=lambda: len(states) == 20
+        )
+    assert episode.fault == []
+    assert len(states) == 20
+    assert not any(state.arms.servo_error.any() for state in states)
+
+
+@pytest.mark.parametrize("transport", ["fri", "lcm"])
+def test_an_episode_goes_as_it_goes_whatever_was_before_it(transport: str) -> None:
+    """To the bit, so that neither the number of robots nor a stop in between decides what an evaluation finds."""
+    task = {"name": "kuka_pick", "frame_hz": 12.5, "time_limit_s": 12.0}
+    closing = np.tile(IIWA14.home, (40, 1)).astype(np.float32)
+    closing[:, IIWA14.grippers["arm"]] = np.linspace(1, 0, 40)
+    with own_network() if transport == "lcm" else nullcontext(), ExitStack() as stack:
+        robot = wire_evaluation.open_lock_step_robot(stack, Known.contract, task, transport)
+
+        def run(seed: int, cycles: int) -> list[NDArray[np.float64]]:
+            told = list[DeviceState]()
+            episode = robot.run(
+                Replay(closing),
+                seed,
+                execute_steps=40,
+                report=lambda state, _: told.append(state),
+                done=lambda: len(told) == cycles,
+            )
+            assert episode.fault == []
+            return episode.positions
+
+        first = run(SEED, 60)
+        assert len(run(SEED + 1, 37)) == 37  # No multiple of the 50 ms in which a gripper behind LCM acts.
+        assert np.array_equal(run(SEED, 60), first)
+    gripper = np.array(first)[:, IIWA14.grippers["arm"]]
+    assert gripper[-1] < gripper[0] - 0.1

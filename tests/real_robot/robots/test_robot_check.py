@@ -1,0 +1,90 @@
+"""What a configuration of arms comes to: whom its checks send where, and what emulated arms are drawn with."""
+
+import argparse
+import io
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+from tests.sim.menagerie_files import write_kuka
+
+from stringline.real_robot.cameras.robot_cameras import RobotCameras
+from stringline.real_robot.emulators.dynamixel import aloha
+from stringline.real_robot.emulators.plants.kuka_world import add_world_arguments, kuka_world
+from stringline.real_robot.operator.checklist import Checklist
+from stringline.real_robot.robots.robot_factory import Cell
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "page"),
+    [
+        (("robot=aloha",), "hardware-aloha.md"),
+        (("task=kuka_pick", "robot=kuka"), "hardware-kuka.md"),
+        (("task=kuka_bimanual_pick", "robot=kuka", "robot.arms=two"), "hardware-kuka.md"),
+    ],
+)
+def test_who_has_no_limits_file_is_told_where_to_read_on(overrides: tuple[str, ...], page: str) -> None:
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        robot = OmegaConf.to_container(compose("deploy", overrides=list(overrides)).robot, resolve=True)
+    assert isinstance(robot, dict)
+    checklist = Checklist(io.StringIO())
+    Cell({str(key): value for key, value in robot.items()}).check(checklist, moving=True)
+    with pytest.raises(ValueError, match=rf"limits file: real arms need one, .* See docs/{page}\."):
+        checklist.demand()
+    assert "limits_file" in (DOCS / page).read_text()
+
+
+@pytest.mark.parametrize(
+    ("robot", "transport"), [("aloha", ""), ("kuka", "fri"), ("kuka_lcm", "lcm")], ids=["aloha", "kuka", "kuka_lcm"]
+)
+def test_cameras_of_real_arms_are_given_on_the_command_line_or_in_a_file(robot: str, transport: str, tmp_path: Path) -> None:
+    task, name = ("hand_over_banana", "overhead") if not transport else ("kuka_pick", "wrist")
+    file = tmp_path / "cameras.yaml"
+    file.write_text(f'{name}: {{driver: realsense, serial: "218622270001"}}')
+    plain = f"{name}: {{driver: realsense, serial: '218622270001', depth: true}}"
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        for override, depth in ((f"robot.cameras_file={file}", None), (f"robot.cameras={{{plain}}}", "measured")):
+            chosen = compose("deploy", overrides=[f"robot={robot}", f"task={task}", override]).robot
+            found = OmegaConf.to_container(chosen, resolve=True)
+            assert isinstance(found, dict)
+            (camera,) = Cell({str(key): value for key, value in found.items()}).contract().cameras
+            assert (camera.name, camera.depth, camera.has_geometry) == (name, depth, True)
+
+
+def test_two_realsense_cameras_that_nobody_can_tell_apart_are_refused() -> None:
+    one = {"driver": "realsense"}
+    for cameras in ({"wrist": one, "overhead": {**one, "serial": "7"}}, {"wrist": one, "overhead": one}):
+        with pytest.raises(
+            ValueError, match="2 RealSense cameras, and nothing says which one is 'wrist'.*give each its serial"
+        ):
+            RobotCameras({"cameras": cameras})
+    kept = {"wrist": one, "overhead": {**one, "source": "a.db3"}}  # A recording is none of those that are plugged in.
+    assert len(RobotCameras({"cameras": kept}).offered()) == 2
+
+
+@pytest.mark.parametrize(("robot", "task"), [("aloha_emulated", "hand_over_banana"), ("kuka_emulated", "kuka_pick")])
+def test_emulated_arms_are_drawn_with_what_is_asked_for(robot: str, task: str) -> None:
+    """As the worlds of the simulation's own commands."""
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        for model in ("primitives", "menagerie"):
+            chosen = compose("deploy", overrides=[f"robot={robot}", f"task={task}", f"robot.model={model}"])
+            assert chosen.robot.emulator.robot_model == model
+
+
+def test_a_world_behind_the_wire_wears_the_meshes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_kuka(tmp_path / "kuka_iiwa_14")
+    monkeypatch.setenv("MENAGERIE_ROOT", str(tmp_path))
+    parser = argparse.ArgumentParser()
+    add_world_arguments(parser)
+    seen = []
+    for model in ("primitives", "menagerie"):
+        arguments = ["--task", "kuka_pick", "--cameras", "wrist", "--image-size", "24", "--robot-model", model]
+        _, plant = kuka_world(parser.parse_args(arguments))
+        seen.append(plant.frames()["rgb/wrist"].copy())
+        plant.close()
+    assert (seen[0] != seen[1]).any()
+    with pytest.raises(SystemExit, match=r"There is no robot.model 'menagery'. Did you mean 'menagerie'"):
+        aloha.main(["--robot-model", "menagery", "--lock-step"])

@@ -1,0 +1,367 @@
+"""The stages of the safety filter, one by one.
+
+Effort is in `test_effort.py`, what holds for all streams in `test_filter_properties.py`.
+"""
+
+import dataclasses
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.real_robot.filter_rig import LIMITS, PERIOD, Run, chunk, moved, state
+
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.policies.chunks.chunk import ActionChunk
+from stringline.real_robot.driver_interface.interlocks import Bar
+from stringline.real_robot.safety.clearance import Clearance
+from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.reasons import Mode, Reason
+from stringline.real_robot.safety.stage_cycle import Signs
+
+Vector = NDArray[np.float64]
+
+
+def test_a_near_target_is_passed_unchanged() -> None:
+    run, target = Run(), moved(left__waist=0.005)
+    for _ in range(5):
+        run.step(target)
+    assert np.allclose(run.path[-1], target)
+    assert run.filter.mode is Mode.RUN
+    assert run.filter.reasons == Reason(0)
+
+
+@pytest.mark.parametrize("bad", [np.full(14, np.nan), np.full(14, np.inf), np.zeros(13), np.zeros((14, 1))])
+def test_a_target_that_is_none_brakes_the_arms(bad: Vector) -> None:
+    run = Run()
+    for _ in range(10):
+        run.step(moved(left__waist=2.0))
+    assert run.speed() > 1.0
+    for _ in range(10):
+        run.step(bad)
+        assert run.filter.mode is Mode.HOLD
+        assert Reason.BAD_TARGET in run.filter.reasons
+    assert run.speed() == 0.0
+
+
+def test_without_a_target_the_arms_hold_and_go_on_when_one_comes() -> None:
+    run = Run()
+    run.step(None)
+    assert run.filter.mode is Mode.HOLD
+    assert run.filter.reasons == Reason.STARVED
+    run.step(moved(left__waist=0.001))
+    assert run.filter.mode is Mode.RUN
+
+
+def test_targets_beyond_the_joint_limits_are_moved_inside_and_that_is_said() -> None:
+    run = Run()
+    for _ in range(200):
+        run.step(moved(left__wrist_angle=9.0))
+    assert Reason.POSITION in run.filter.reasons
+    assert run.path[-1][4] == pytest.approx(ALOHA.upper[4] - 0.01)
+
+
+def test_a_target_does_not_run_away_from_an_arm_that_is_stuck() -> None:
+    run = Run()
+    for _ in range(150):
+        run.step(moved(left__waist=2.5), position=ALOHA.home)
+    assert Reason.TRACKING in run.filter.reasons
+    assert run.path[-1][0] == pytest.approx(LIMITS.tracking[0], abs=1e-6)
+
+
+def test_the_arms_stop_over_the_table() -> None:
+    run, clearance = Run(), Clearance(ALOHA)
+    for _ in range(300):
+        run.step(moved(left__shoulder=1.3, left__elbow=-0.2, left__wrist_angle=1.0))
+    heights = np.array([clearance.measure(q).heights.min() for q in run.path])
+    assert run.filter.counts[Reason.TABLE] > 0
+    assert heights.min() >= -1e-9
+    assert heights[-1] < 0.03
+
+
+def test_the_arms_stop_before_each_other() -> None:
+    run, clearance = Run(SafetyLimits.of(ALOHA, soft_start_s=0.0, arm_clearance=0.02)), Clearance(ALOHA)
+    forward = {f"{arm}__{joint}": value for arm in ALOHA.arms for joint, value in (("shoulder", 1.56), ("elbow", -0.9))}
+    for _ in range(300):
+        run.step(moved(**forward))
+    gaps = np.array([clearance.measure(q).between.min() for q in run.path])
+    assert run.filter.counts[Reason.OTHER_ARM] > 0
+    assert gaps.min() >= 0.02 - 1e-9
+
+
+def test_a_soft_start_grows_from_a_tenth() -> None:
+    run = Run(SafetyLimits.of(ALOHA, soft_start_s=2.0))
+    speeds = []
+    for _ in range(230):
+        run.step(moved(left__waist=2.5, right__waist=-2.5))
+        speeds.append(run.speed())
+    ramp = 0.1 + 0.9 * np.minimum(np.arange(230) * PERIOD / 2.0, 1.0)
+    assert (np.array(speeds) <= np.pi * ramp + 1e-9).all()
+    assert max(speeds[:20]) > 0.2
+
+
+def test_bad_chunks_are_rejected_and_many_of_them_are_a_fault() -> None:
+    run = Run()
+    bad = [
+        chunk(np.nan),
+        ActionChunk(np.zeros(5), np.zeros((5, 14), np.float32)),
+        ActionChunk(np.arange(5, dtype=np.float64), np.zeros((5, 13), np.float32)),
+        chunk(start=1e6),
+    ]
+    assert [run.filter.admit(one, 0, 0.0) for one in bad] == [False] * 4
+    run.step(ALOHA.home)
+    assert run.filter.mode is Mode.RUN
+    assert not run.filter.admit(chunk(), 7, 0.0)  # Of another episode.
+    run.step(ALOHA.home)
+    assert run.filter.mode is Mode.FAULT
+    assert run.filter.fault_reasons == Reason.BAD_CHUNK
+
+
+def test_a_good_chunk_makes_up_for_bad_ones() -> None:
+    run = Run()
+    for _ in range(10):
+        run.filter.admit(chunk(np.nan), 0, 0.0)
+        run.filter.admit(chunk(), 0, 0.0)
+    run.step(ALOHA.home)
+    assert run.filter.mode is Mode.RUN
+
+
+def test_a_plan_of_long_ago_is_not_followed() -> None:
+    run = Run()
+    for age_s in (LIMITS.oldest_plan_s + 0.1, LIMITS.oldest_plan_s - 0.1):
+        run.step(moved(left__waist=1.0), signs=Signs(plan_age_s=age_s))
+        assert (run.filter.reasons & Reason.OLD_PLAN == Reason.OLD_PLAN) == (age_s > LIMITS.oldest_plan_s)
+        assert (run.speed() == 0.0) == (age_s > LIMITS.oldest_plan_s)
+
+
+def test_an_answer_that_took_too_long_is_refused_though_its_actions_are_due_now() -> None:
+    run = Run()
+    late = ActionChunk(10.0 + np.arange(5) / 50, np.tile(ALOHA.home, (5, 1)).astype(np.float32))
+    assert not run.filter.admit(late, 0, 10.0, observed_s=10.0 - LIMITS.oldest_plan_s - 0.01)
+    assert run.filter.counts[Reason.OLD_PLAN] == 1
+    assert run.filter.admit(late, 0, 10.0, observed_s=10.0 - LIMITS.oldest_plan_s + 0.01)
+    for observed_s in (np.nan, 10.0 + LIMITS.oldest_plan_s + 0.01):
+        assert not run.filter.admit(late, 0, 10.0, observed_s=observed_s)
+    assert run.filter.counts[Reason.BAD_CHUNK] == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"servo_error": np.eye(18, dtype=np.uint8)[4] * 0x20}, Reason.SERVO_ERROR),
+        ({"lost": np.array([False, True])}, Reason.LINK_LOST),
+        ({"servo_misses": np.eye(18, dtype=np.int32)[4] * LIMITS.fault_after_misses}, Reason.SERVO_SILENT),
+    ],
+)
+def test_a_fault_holds_both_arms_until_somebody_resets_it(changes: dict[str, object], reason: Reason) -> None:
+    run = Run()
+    for _ in range(10):
+        run.step(moved(left__waist=2.0, right__waist=2.0))
+    run.step(moved(left__waist=2.0), **changes)
+    assert run.filter.mode is Mode.FAULT
+    for _ in range(20):
+        run.step(moved(left__waist=2.0, right__waist=2.0))
+    assert run.filter.fault_reasons == reason
+    assert run.speed() == 0.0
+    run.filter.start(state(run.path[-1]), 1)
+    assert run.filter.admit(chunk(start=run.now), 1, run.now)
+    run.step(run.path[-1])
+    assert run.filter.mode is Mode.RUN
+
+
+def test_a_few_missed_answers_do_not_matter_and_several_make_the_arms_hold() -> None:
+    run, silent = Run(), np.eye(18, dtype=np.int32)[4]
+    run.step(ALOHA.home, servo_misses=silent * (LIMITS.hold_after_misses - 1))
+    assert run.filter.mode is Mode.RUN
+    run.step(ALOHA.home, servo_misses=silent * LIMITS.hold_after_misses)
+    assert run.filter.mode is Mode.HOLD
+    run.step(ALOHA.home)
+    assert run.filter.mode is Mode.RUN
+
+
+def test_a_controller_that_takes_no_commands_makes_all_arms_hold_and_is_taken_up_where_it_holds_its_arm() -> None:
+    run, elsewhere = Run(), moved(left__waist=0.7)
+    for _ in range(10):
+        run.step(moved(left__waist=2.0, right__waist=2.0))
+    barred, taken = np.array([Bar.ENTERED, 0], np.uint8), np.array([0, 0], np.uint8)
+    for _ in range(12):
+        run.step(moved(left__waist=2.0, right__waist=2.0), barred=barred, commanded=elsewhere)
+        assert run.filter.mode is Mode.HOLD
+        assert run.filter.reasons == Reason.BARRED
+        assert np.array_equal(run.path[-1][:7], elsewhere[:7])
+    assert run.path[-1][7] > 0.05  # The other arm has braked on its own way.
+    assert run.path[-1][7] == run.path[-2][7]
+    run.step(moved(left__waist=2.0, right__waist=2.0), barred=taken, commanded=elsewhere)
+    assert run.filter.mode is Mode.RUN
+    assert 0.7 < run.path[-1][0] <= 0.7 + LIMITS.acceleration[0] * PERIOD**2 + 1e-9
+
+
+def test_an_arm_with_a_poor_connection_brakes_on_its_way() -> None:
+    run = Run()
+    for _ in range(10):
+        run.step(moved(left__waist=2.0))
+    before = run.speed()
+    run.step(moved(left__waist=2.0), barred=np.array([Bar.QUALITY, 0], np.uint8), commanded=ALOHA.home)
+    assert run.filter.reasons == Reason.BARRED
+    assert before - LIMITS.acceleration[0] * PERIOD - 1e-9 <= run.speed() < before
+
+
+def test_an_arm_that_cannot_be_sent_a_command_goes_on_later_from_the_last_one() -> None:
+    run = Run()
+    for _ in range(5):
+        run.step(moved(left__waist=2.0, right__waist=2.0))
+    steps = np.diff(np.array(run.path), axis=0)
+    left, right = run.path[-1][0], run.path[-1][7]
+    for _ in range(3):
+        run.step(moved(left__waist=2.0, right__waist=2.0), asked=np.array([False, True]))
+        assert run.filter.mode is Mode.RUN
+        assert run.path[-1][0] == left
+    assert run.path[-1][7] > right + 3 * steps[-1][7]
+    run.step(moved(left__waist=2.0, right__waist=2.0), asked=np.array([True, True]))
+    gained = LIMITS.acceleration[0] * PERIOD**2
+    assert steps[-1][0] < run.path[-1][0] - left <= steps[-1][0] + gained + 1e-9
+
+
+@pytest.mark.parametrize("bar", [Bar.STRAYED, Bar.OPERATION_MODE])
+def test_an_arm_that_still_follows_commands_is_braked_by_them_when_it_has_to_stop(bar: Bar) -> None:
+    run, barred = Run(), np.array([bar, 0], np.uint8)
+    for _ in range(10):
+        run.step(moved(left__waist=2.0))
+    before = run.speed()
+    run.step(moved(left__waist=2.0), barred=barred, commanded=run.path[-1])
+    assert run.filter.fault_reasons == Reason.STOPPED
+    assert before - LIMITS.acceleration[0] * PERIOD - 1e-9 <= run.speed() < before
+    run.step(moved(left__waist=2.0), barred=barred, commanded=moved(left__waist=0.7))  # It has begun anew elsewhere.
+    assert run.path[-1][0] == pytest.approx(0.7)
+
+
+def test_a_controller_that_has_stopped_its_arm_is_a_fault_until_somebody_resets_it() -> None:
+    run, elsewhere = Run(), moved(left__waist=-0.5)
+    run.step(moved(left__waist=2.0))
+    run.step(moved(left__waist=2.0), barred=np.array([Bar.SAFETY, 0], np.uint8), commanded=elsewhere)
+    assert run.filter.fault_reasons == Reason.STOPPED
+    run.step(moved(left__waist=2.0), commanded=elsewhere)
+    assert run.filter.mode is Mode.FAULT
+    run.filter.start(state(ALOHA.home, commanded=elsewhere), 1)
+    assert run.filter.admit(chunk(start=run.now), 1, run.now)
+    run.path.append(elsewhere)
+    run.step(moved(left__waist=2.0))
+    assert run.filter.mode is Mode.RUN
+    assert -0.5 < run.path[-1][0] < -0.49
+
+
+@pytest.mark.parametrize(("temperature", "mode"), [(69, Mode.RUN), (70, Mode.HOLD), (78, Mode.FAULT)])
+def test_a_warm_servo_makes_the_arms_hold_and_a_hot_one_is_a_fault(temperature: int, mode: Mode) -> None:
+    run, degrees = Run(), np.full(18, 40, np.uint8)
+    degrees[3] = temperature
+    run.step(ALOHA.home, temperature=degrees)
+    assert run.filter.mode is mode
+    assert run.filter.amounts.get(Reason.HOT, 0.0) == (0.0 if mode is Mode.RUN else temperature)
+
+
+@pytest.mark.parametrize(("age_s", "mode"), [(3 * PERIOD, Mode.RUN), (3.1 * PERIOD, Mode.HOLD)])
+def test_a_state_is_good_for_three_periods(age_s: float, mode: Mode) -> None:
+    run = Run()
+    run.now = 0.5
+    run.step(ALOHA.home, time=run.now - age_s)
+    assert run.filter.mode is mode
+    assert (Reason.OLD_STATE in run.filter.reasons) == (mode is Mode.HOLD)
+
+
+@pytest.mark.parametrize(("age_s", "mode"), [(0.19, Mode.RUN), (0.21, Mode.HOLD)])
+def test_an_action_is_good_for_a_fifth_of_a_second(age_s: float, mode: Mode) -> None:
+    run = Run()
+    run.step(ALOHA.home, signs=Signs(action_age_s=age_s))
+    assert run.filter.mode is mode
+    assert (Reason.STARVED in run.filter.reasons) == (mode is Mode.HOLD)
+
+
+def test_a_silent_supervisor_makes_the_arms_hold_until_it_speaks() -> None:
+    run = Run()
+    for _ in range(10):
+        run.step(moved(left__waist=2.0))
+    for _ in range(10):
+        run.step(moved(left__waist=2.0), signs=Signs(supervisor_age_s=0.6))
+    assert run.filter.reasons == Reason.SUPERVISOR
+    assert run.speed() == 0.0
+    run.step(moved(left__waist=2.0), signs=Signs(supervisor_age_s=0.1))
+    assert run.filter.mode is Mode.RUN
+
+
+def test_plans_from_old_pictures_are_refused_but_no_fault() -> None:
+    run = Run()
+    assert run.filter.admit(chunk(), 0, 0.0, picture_age_s=0.14)
+    for age_s in [0.16, 5.0, np.inf, np.nan] * 3:
+        assert not run.filter.admit(chunk(), 0, 0.0, picture_age_s=age_s)
+    run.step(ALOHA.home)
+    assert run.filter.counts[Reason.OLD_PICTURES] == 12
+    assert run.filter.mode is Mode.RUN
+
+
+def test_the_arms_stop_before_the_walls_of_their_box() -> None:
+    box = [[-0.9, -0.5, -0.1], [0.9, 0.3, 0.9]]
+    run, clearance = Run(SafetyLimits.of(ALOHA, soft_start_s=0.0, box=box)), Clearance(ALOHA, box=np.array(box))
+    spare = [clearance.measure(ALOHA.home).walls.min()]
+    assert spare[0] > 0.0
+    for _ in range(300):
+        run.step(moved(left__waist=2.8, right__waist=-1.2, left__shoulder=0.8, left__elbow=-0.8))
+        spare.append(clearance.measure(run.path[-1]).walls.min())
+    assert run.filter.counts[Reason.BOX] > 0
+    assert min(spare) >= -1e-9
+
+
+def test_it_says_by_how_much_it_acted() -> None:
+    run = Run()
+    run.step(moved(left__wrist_angle=9.0))
+    beyond = ALOHA.home[4] + 9.0 - LIMITS.upper[4]
+    assert run.filter.amounts[Reason.POSITION] == pytest.approx(beyond)
+    assert run.filter.amounts[Reason.MOTION] == pytest.approx(LIMITS.tracking[4] - abs(run.path[-1][4] - ALOHA.home[4]))
+    run.step(ALOHA.home, servo_misses=np.eye(18, dtype=np.int32)[4] * 7)
+    assert run.filter.amounts == {Reason.SERVO_SILENT: 7}
+
+
+def test_limits_that_limit_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="speed_share is 2.0; allowed: above 0, up to 1"):
+        SafetyLimits.of(ALOHA, speed_share=2.0)
+    with pytest.raises(ValueError, match="acceleration is 0.0; allowed: above 0"):
+        SafetyLimits.of(ALOHA, acceleration=0.0)
+    with pytest.raises(ValueError, match="limits of acceleration must be positive"):
+        dataclasses.replace(LIMITS, acceleration=0 * LIMITS.acceleration)
+    with pytest.raises(ValueError, match="limits of velocity and acceleration must be finite"):
+        dataclasses.replace(LIMITS, velocity=LIMITS.velocity + np.inf)
+    with pytest.raises(ValueError, match="fault_after_misses is 2; allowed: from hold_after_misses on"):
+        dataclasses.replace(LIMITS, fault_after_misses=2)
+    with pytest.raises(ValueError, match="box is .*; allowed: the lowest and the highest corner"):
+        SafetyLimits.of(ALOHA, box=[[0.0, 0.0, 0.0], [1.0, 1.0, -1.0]])
+    with pytest.raises(ValueError, match="oldest_picture_s is 0.0; allowed: above 0"):
+        SafetyLimits.of(ALOHA, oldest_picture_s=0.0)
+    with pytest.raises(ValueError, match="hold_temperature must not be above fault_temperature"):
+        dataclasses.replace(LIMITS, hold_temperature=90.0)
+
+
+@pytest.mark.parametrize("strange", [float("nan"), float("inf"), "0.1", None, True])
+def test_a_limit_that_is_no_number_would_never_act_and_is_refused(strange: Any) -> None:
+    """As a limits file may say; `nan` is neither above nor below anything."""
+    asked = inspect.signature(SafetyLimits.of).parameters
+    for name in (name for name, parameter in asked.items() if parameter.annotation is float):
+        with pytest.raises(ValueError, match=rf"^{name} is .*; allowed: "):
+            SafetyLimits.of(ALOHA, **{name: strange})
+    for field in dataclasses.fields(SafetyLimits):
+        if field.type in (float, int):
+            with pytest.raises(ValueError, match=rf"^{field.name} is .*; allowed: "):
+                dataclasses.replace(LIMITS, **{field.name: strange})
+
+
+def test_nothing_moves_while_a_camera_shows_nothing_new() -> None:
+    run = Run()
+    run.step(moved(left__waist=0.5), signs=Signs(picture_ages_s=(0.0, LIMITS.oldest_picture_s)))
+    assert run.filter.mode is Mode.RUN
+    for _ in range(20):
+        run.step(moved(left__waist=0.5), signs=Signs(picture_ages_s=(0.0, LIMITS.oldest_picture_s + 0.01)))
+    assert run.filter.mode is Mode.HOLD
+    assert run.filter.reasons == Reason.CAMERA
+    assert run.filter.amounts[Reason.CAMERA] == pytest.approx(0.16)
+    assert run.speed() == 0.0
+    run.step(moved(left__waist=0.5), signs=Signs(picture_ages_s=(0.0, 0.0)))
+    assert run.filter.mode is Mode.RUN

@@ -1,0 +1,279 @@
+"""What the safety filter promises whatever anybody sends: positions, velocities and accelerations stay inside the limits."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.policies.chunks.chunk import ActionChunk
+from stringline.real_robot.driver_interface.driver import ArmState
+from stringline.real_robot.safety.filter import SafetyFilter
+from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.reasons import Mode
+from stringline.real_robot.safety.sampler import ChunkSampler
+from stringline.real_robot.safety.stage_cycle import Signs
+
+if TYPE_CHECKING:
+    from tests.real_robot.conftest import Rig
+
+Vector = NDArray[np.float64]
+
+PERIOD = 0.01
+LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.3, arm_clearance=0.005)
+ROUNDING = 1e-9
+UNHURRIED = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
+PART = 100_000  # Actions of each of the ten parts of the long test.
+
+ANY_FLOAT = st.floats(allow_nan=True, allow_infinity=True)
+KINDS = ("targets", "bang", "shapes", "chunks", "odd chunks", "old session", "nothing", "restart")
+# What happens, to be drawn from a generator of that seed, for how many cycles, with a value that somebody chose badly.
+SEGMENT = st.tuples(st.sampled_from(KINDS), st.integers(0, 2**32 - 1), st.integers(1, 40), ANY_FLOAT)
+STREAMS = st.lists(SEGMENT, min_size=1, max_size=10)
+Segment = tuple[str, int, int, float]
+
+
+def odd_chunk(random: np.random.Generator, value: float, now: float) -> tuple[Vector, Vector]:
+    """Draws times (T,) and actions (T, A) that no policy should send."""
+    count = int(random.integers(1, 60))
+    due = now + 0.02 * np.arange(count, dtype=np.float64)
+    action = random.uniform(-4, 4, (count, 14))
+    match int(random.integers(0, 10)):
+        case 0:
+            action[random.integers(count), random.integers(14)] = value
+        case 1:
+            action *= 1e30
+        case 2:
+            due[random.integers(count)] = value
+        case 3:
+            due = random.permutation(due)
+        case 4:
+            due = due - random.uniform(0.0, 5.0)
+        case 5:
+            due = due + random.uniform(0.0, 5.0)
+        case 6:
+            due = now + 1e-6 * np.arange(count, dtype=np.float64)
+        case 7:
+            action = action[:, : random.integers(0, 14)]
+        case 8:
+            action = np.where(np.arange(count)[:, None] % 2, ALOHA.lower, ALOHA.upper)
+        case _:
+            action = np.full((count, 14), value)
+    return due, action
+
+
+class Sink(Protocol):
+    """Where chunks go and cycles happen."""
+
+    @property
+    def now(self) -> float:
+        """Seconds."""
+        ...
+
+    def send(self, chunk: ActionChunk, *, old: bool) -> None:
+        """Sends a chunk, of this episode or of one before."""
+        ...
+
+    def cycle(self, target: Vector | None) -> None:
+        """Goes on by a period, with that target if it is not for the chunks to say."""
+        ...
+
+    def restart(self) -> None:
+        """Begins a new episode."""
+        ...
+
+
+def play(stream: list[Segment], sink: Sink, *, chunks_only: bool = False) -> None:
+    """Does to the sink what the stream says."""
+    for kind, number, cycles, value in stream:
+        random = np.random.default_rng(number)
+        if kind == "restart":
+            sink.restart()
+        if kind in ("chunks", "odd chunks", "old session") or chunks_only:
+            due, action = odd_chunk(random, value, sink.now)
+            if kind == "chunks":
+                due, action = sink.now + 0.02 * np.arange(50.0), random.uniform(ALOHA.lower, ALOHA.upper, (50, 14))
+            with np.errstate(over="ignore"):
+                sink.send(ActionChunk(due, action.astype(np.float32)), old=kind == "old session")
+        for cycle in range(cycles):
+            target: Vector | None = None
+            if kind == "targets":
+                target = random.uniform(-4, 4, 14) if cycle % 2 else np.full(14, value)
+            elif kind == "bang":
+                target = ALOHA.upper if (cycle // (1 + number % 9)) % 2 else ALOHA.lower
+            elif kind == "shapes":
+                target = np.full([(), (13,), (14, 1), (0,), (15,)][int(random.integers(5))], value)
+            sink.cycle(target)
+
+
+@dataclass
+class Worst:
+    """The largest shares of the limits that were seen, and how many actions there were."""
+
+    actions: int = 0
+    velocity: float = 0.0
+    acceleration: float = 0.0
+    beyond: float = -np.inf
+
+    def take(self, path: Vector) -> None:
+        """Looks at a path (T, J) that began at rest; the first entry was no action."""
+        at_rest_before = np.concatenate([path[:1], path])
+        self.actions += len(path) - 1
+        self.beyond = max(self.beyond, float((LIMITS.lower - path).max()), float((path - LIMITS.upper).max()))
+        if len(path) > 1:
+            speed, change = np.abs(np.diff(path, axis=0)), np.abs(np.diff(at_rest_before, n=2, axis=0))
+            self.velocity = max(self.velocity, float((speed / (LIMITS.velocity * PERIOD)).max()))
+            self.acceleration = max(self.acceleration, float((change / (LIMITS.acceleration * PERIOD**2)).max()))
+
+    def demand(self) -> None:
+        """Asserts that everything was inside the limits."""
+        assert np.isfinite([self.velocity, self.acceleration, self.beyond]).all()
+        assert self.beyond <= ROUNDING
+        assert self.velocity <= 1 + 1e-6
+        assert self.acceleration <= 1 + 1e-6
+
+
+class FilterSink:
+    """The filter itself, with arms that lag behind, get stuck, work too hard, or report faults now and then."""
+
+    def __init__(self, number: int) -> None:
+        self.filter, self._sampler = SafetyFilter(ALOHA, LIMITS, PERIOD), ChunkSampler()
+        self._random = np.random.default_rng(number)
+        self._now, self._session, self._measured = 0.0, 0, ALOHA.home.copy()
+        self._strained_until, self._strained = 0.0, np.zeros(14, np.bool_)
+        self.paths: list[list[Vector]] = []
+        self.restart()
+
+    @property
+    def now(self) -> float:
+        return self._now
+
+    def restart(self) -> None:
+        self._session += 1
+        self._sampler.clear()
+        self.filter.start(self._state(), self._session)
+        self.paths.append([self._measured])
+
+    def send(self, chunk: ActionChunk, *, old: bool) -> None:
+        age_s = 0.0 if self._random.random() < 0.9 else np.nan
+        if self.filter.admit(chunk, self._session - old, self._now, age_s):
+            self._sampler.replace(chunk)
+
+    def cycle(self, target: Vector | None) -> None:
+        signs = Signs(*np.where(self._random.random(2) < 0.01, 9.0, 0.0))
+        wanted = self._sampler.target(self._now) if target is None else target
+        self.paths[-1].append(self.filter.step(wanted, self._state(), self._now, signs).position)
+        if self._random.random() < 0.95:
+            self._measured = self._measured + 0.4 * (np.clip(self.paths[-1][-1], LIMITS.lower, LIMITS.upper) - self._measured)
+        self._now += PERIOD
+        if self.filter.mode is Mode.FAULT and self._random.random() < 0.1:
+            self.restart()
+
+    def _state(self) -> ArmState:
+        rare = self._random.random(4) < 0.003
+        if rare[1]:
+            self._strained_until, self._strained = self._now + self._random.uniform(0.0, 1.0), self._random.random(14) < 0.2
+        return ArmState(
+            self._now - 0.1 * rare[0],
+            self._measured,
+            np.zeros(14),
+            np.where(self._strained & (self._now < self._strained_until), 1e3, np.zeros(14)),
+            np.full(18, 0x20 * rare[2], np.uint8),
+            np.full(18, 4 * rare[3], np.int32),
+            np.zeros(2, np.bool_),
+        )
+
+
+def follow(stream: list[Segment], worst: Worst) -> None:
+    sink = FilterSink(stream[0][1])
+    play(stream, sink)
+    for path in sink.paths:
+        worst.take(np.array(path))
+    worst.demand()
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(STREAMS)
+def test_no_stream_leads_out_of_the_limits(stream: list[Segment]) -> None:
+    follow(stream, Worst())
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("part", range(10))
+def test_no_million_actions_lead_out_of_the_limits(part: int, record_property: Callable[[str, object], None]) -> None:
+    worst, batch = Worst(), 0
+    while worst.actions < PART:
+
+        @seed(1000 * part + batch)
+        @settings(max_examples=400, deadline=None, database=None, suppress_health_check=UNHURRIED)
+        @given(STREAMS)
+        def follow_all(stream: list[Segment]) -> None:
+            if worst.actions < PART:
+                follow(stream, worst)
+
+        follow_all()
+        batch += 1
+    record_property(
+        "says",
+        f"part {part}: {worst.actions} actions, no violation; worst share of the limits: velocity {worst.velocity:.9f}, "
+        f"acceleration {worst.acceleration:.9f}; beyond joint limits: {max(worst.beyond, 0.0):.1e} (rounding)",
+    )
+
+
+class WireSink:
+    """Arms on the far side of a pseudo-terminal, in lock-step."""
+
+    def __init__(self, rig: "Rig") -> None:
+        self.rig = rig
+
+    @property
+    def now(self) -> float:
+        return self.rig.now
+
+    def restart(self) -> None:
+        """Waits, as an operator would, until the arms rest, and begins anew."""
+        self.rig.loop.brake()
+        for _ in range(40):
+            self.rig.cycle()
+        self.rig.begin()
+
+    def send(self, chunk: ActionChunk, *, old: bool) -> None:
+        if chunk.action.shape[1] == 14:
+            self.rig.send(chunk, session=self.rig.session - old)
+
+    def cycle(self, target: Vector | None) -> None:
+        assert np.isfinite(self.rig.cycle().command).all()
+
+
+def over_the_wire(rig: "Rig", streams: int) -> None:
+    """Sends that many streams of chunks over the wire and holds what arrived against the limits."""
+    sink = WireSink(rig)
+
+    @settings(max_examples=streams, deadline=None, derandomize=True, database=None, suppress_health_check=UNHURRIED)
+    @given(st.lists(SEGMENT, min_size=1, max_size=5))
+    def send_all(stream: list[Segment]) -> None:
+        sink.restart()
+        play(stream, sink, chunks_only=True)
+
+    send_all()
+    rig.assert_within_limits()
+    for path in rig.goals():
+        assert np.ptp(path, axis=0).min() > 0.1  # Something did move.
+
+
+def test_no_stream_of_chunks_gets_out_of_the_limits_on_the_wire(rig: "Rig") -> None:
+    over_the_wire(rig, 12)
+
+
+@pytest.mark.stress
+def test_no_stream_of_chunks_however_many_gets_out_of_the_limits_on_the_wire(
+    make_rig: "Callable[..., Rig]", record_property: Callable[[str, object], None]
+) -> None:
+    rig = make_rig(LIMITS)
+    over_the_wire(rig, 150)
+    record_property("says", f"{sum(len(path) for path in rig.goals())} goals arrived at the arms, no violation")

@@ -1,0 +1,210 @@
+"""Keeping off the table, walls and the other arm: nothing gets too near, and what is pressed against something slides along."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.real_robot.filter_rig import Run
+
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline.real_robot.safety.clearance import Clearance
+from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.reasons import Reason
+
+Vector = NDArray[np.float64]
+
+BODIES = {"aloha": ALOHA, "iiwa14": IIWA14, "iiwa14_bimanual": IIWA14_BIMANUAL}
+LIMITS = {
+    name: SafetyLimits.of(body, soft_start_s=0.0, acceleration=60.0, arm_clearance=0.02, table_clearance=0.003)
+    for name, body in BODIES.items()
+}
+BOX = np.array([[-1.1, -0.45, -1.0], [1.1, 0.45, 1.5]])  # Around the hands at home, and wide of the arms.
+# Braking takes longer, so that there is more between the next pose and the rest.
+WALLED = {name: dataclasses.replace(limits, box=BOX, acceleration=limits.acceleration / 3) for name, limits in LIMITS.items()}
+
+
+def spare(body: Embodiment, limits: SafetyLimits, path: list[Vector]) -> Vector:
+    """Returns the least room beyond what has to be kept (T,) at poses, metres."""
+    room = Clearance(body, limits.table_height, limits.box).measure(np.array(path))
+    kept = (room.heights - limits.table_clearance, room.between - limits.arm_clearance, room.walls)
+    return np.min([space.min(axis=(-2, -1)) for space in kept], axis=0)
+
+
+@pytest.mark.parametrize("name", BODIES)
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 40), min_size=1, max_size=6))
+def test_whatever_is_wanted_nothing_gets_too_near_to_anything(name: str, number: int, cycles: list[int]) -> None:
+    body, limits, random = BODIES[name], WALLED[name], np.random.default_rng(number)
+    run = Run(limits, body)
+    assert spare(body, limits, [body.home])[0] > 0
+    for count in cycles:
+        target = (
+            random.uniform(body.lower, body.upper)
+            if random.random() < 0.5
+            else body.home + random.normal(0, 0.5, len(body.joints))
+        )
+        for _ in range(count):
+            run.step(target)
+    for _ in range(20):
+        run.step(None)
+    assert spare(body, limits, run.path).min() >= -1e-9
+
+
+def reaching(body: Embodiment, q: Vector, arm: str, place: Vector) -> Vector:
+    """Returns the pose with the gripper of an arm at a place (3,), reached from a pose by Newton's method."""
+    q, hinges = q.copy(), body.hinges[arm]
+    for _ in range(50):
+        now = body.forward_kinematics(q)[arm][:3, 3]
+        near = body.forward_kinematics(q + 1e-6 * np.eye(len(q))[hinges])[arm][:, :3, 3]
+        q[hinges] += np.clip(np.linalg.pinv((near - now).T / 1e-6) @ (place - now), -0.1, 0.1)
+    assert body.forward_kinematics(q)[arm][:3, 3] == pytest.approx(place, abs=1e-4)
+    return q
+
+
+def pressed(body: Embodiment, depth: float, arms: Sequence[str] = ()) -> Vector:
+    """Returns a pose with grippers, by default all, that far under the table, straight below where they are at home, metres."""
+    q = body.home.copy()
+    for arm in arms or body.arms:
+        q = reaching(body, q, arm, body.forward_kinematics(q)[arm][:3, 3] * (1, 1, 0) - (0, 0, depth))
+    return q
+
+
+@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize(("depth", "over"), [(0.0, 1e-3), (0.03, 1e-2)])
+def test_what_is_pressed_on_the_table_comes_to_rest_on_it(name: str, depth: float, over: float) -> None:
+    body, limits, wanted = BODIES[name], LIMITS[name], pressed(BODIES[name], depth)
+    run = Run(limits, body)
+    run.step(wanted)
+    lowest = (Clearance(body).measure(wanted).heights.min() - limits.table_clearance).item()
+    assert run.filter.amounts[Reason.TABLE] == pytest.approx(-lowest)
+    for _ in range(120):
+        run.step(wanted)
+    assert run.speed() == 0.0
+    assert 0 <= spare(body, limits, [run.path[-1]])[0] < over
+    for arm, T_base_gripper in body.forward_kinematics(run.path[-1]).items():
+        aside = T_base_gripper[:2, 3] - body.forward_kinematics(wanted)[arm][:2, 3]
+        assert np.abs(aside).max() < -0.2 * lowest
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_what_is_pressed_on_the_table_slides_along_it(name: str) -> None:
+    body, limits, wanted = BODIES[name], LIMITS[name], pressed(BODIES[name], 0.03)
+    run, turning = Run(limits, body), [body.hinges[arm][0] for arm in body.arms]
+    for _ in range(120):
+        run.step(wanted)
+    for _ in range(80):
+        wanted[turning] += 0.004
+        run.step(wanted)
+        assert Reason.TABLE in run.filter.reasons
+    assert run.path[-1][turning] == pytest.approx(wanted[turning], abs=0.05)
+    assert spare(body, limits, run.path).min() >= -1e-9
+
+
+def on_the_table(body: Embodiment, random: np.random.Generator) -> Vector:
+    """Returns a pose with the gripper of the first arm 1 cm under the table, somewhere within 10 cm, turned by at most 0.4."""
+    arm, q = body.arms[0], pressed(body, 0.0)
+    q[body.hinges[arm][-3:]] += random.uniform(-0.4, 0.4, 3)
+    place = body.forward_kinematics(pressed(body, 0.0))[arm][:3, 3]
+    return reaching(body, q, arm, np.append(place[:2] + random.uniform(-0.1, 0.1, 2), -0.01))
+
+
+@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("number", [7, 9])
+def test_what_is_pressed_on_the_table_gets_to_another_place_on_it(name: str, number: int) -> None:
+    """On the way its hinges, each as fast as it may, would take it deeper; what stops there stays there."""
+    body, limits, random = BODIES[name], LIMITS[name], np.random.default_rng(number)
+    run, hinges, alone = Run(limits, body), body.hinges[body.arms[0]], Run(limits, body)
+    first, second = on_the_table(body, random), on_the_table(body, random)
+    for wanted in (first, second):
+        for _ in range(120):
+            run.step(wanted)
+    assert run.speed() < 1e-6
+    for _ in range(240):
+        alone.step(second)
+    assert np.abs(run.path[-1] - alone.path[-1])[hinges].max() < 0.02
+    assert spare(body, limits, run.path).min() >= -1e-9
+
+
+def test_what_is_pressed_slides_into_a_corner_of_table_and_wall() -> None:
+    limits = WALLED["iiwa14"]
+    run, wanted = Run(limits, IIWA14), pressed(IIWA14, 0.01)
+    for _ in range(200):
+        wanted[0] = min(wanted[0] + 0.02, 1.2)
+        run.step(wanted)
+    assert run.speed() == 0.0
+    room = Clearance(IIWA14, box=limits.box).measure(run.path[-1])
+    assert 0 <= room.heights.min() - limits.table_clearance < 2e-3
+    assert 0 <= room.walls.min() < 2e-3
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_who_lets_go_of_the_table_is_followed_at_once(name: str) -> None:
+    run, wanted = Run(LIMITS[name], BODIES[name]), pressed(BODIES[name], 0.03)
+    for _ in range(120):
+        run.step(wanted)
+    for _ in range(120):
+        run.step(BODIES[name].home)
+    assert np.allclose(run.path[-1], BODIES[name].home)
+    assert run.filter.reasons == Reason(0)
+
+
+@pytest.mark.parametrize("opening", [0.0, 1.0])
+def test_a_turned_hand_comes_to_rest_on_the_table_as_well(opening: float) -> None:
+    wanted = pressed(ALOHA, 0.01)
+    wanted[5] += 1.57  # Of the left wrist: one finger comes below the other.
+    wanted[ALOHA.grippers["left"]] = opening
+    run = Run(LIMITS["aloha"])
+    for _ in range(120):
+        run.step(wanted)
+    lowest = Clearance(ALOHA).measure(run.path[-1]).heights[0].min() - LIMITS["aloha"].table_clearance
+    assert 0 <= lowest < 2e-3
+    assert run.path[-1][5] == pytest.approx(wanted[5], abs=0.5)
+
+
+def test_an_arm_that_is_to_stand_is_not_moved_by_what_the_other_is_told() -> None:
+    body = IIWA14_BIMANUAL
+    run, there = Run(LIMITS["iiwa14_bimanual"], body), body.forward_kinematics(body.home)["left"][:3, 3]
+    wanted = reaching(body, body.home, "right", there)
+    for _ in range(120):
+        run.step(wanted)
+    assert Reason.OTHER_ARM in run.filter.reasons
+    standing = [joint.arm == "left" for joint in body.joints]
+    assert np.array_equal(run.path[-1][standing], body.home[standing])
+    assert spare(body, LIMITS["iiwa14_bimanual"], run.path).min() >= -1e-9
+
+
+def test_an_arm_slides_on_while_the_other_is_told_to_go_far_under_the_table() -> None:
+    body = IIWA14_BIMANUAL
+    run, wanted = Run(LIMITS["iiwa14_bimanual"], body), pressed(body, 0.01, ["right"])
+    left, turning = [joint.arm == "left" for joint in body.joints], body.hinges["right"][0]
+    wanted[left] = pressed(body, 0.3, ["left"])[left]
+    for _ in range(120):
+        run.step(wanted)
+    for _ in range(80):
+        wanted[turning] += 0.003
+        run.step(wanted)
+    assert run.path[-1][turning] == pytest.approx(wanted[turning], abs=0.05)
+    assert spare(body, LIMITS["iiwa14_bimanual"], run.path).min() >= -1e-9
+
+
+def test_what_is_too_near_from_the_start_stays_if_that_is_wanted_and_may_leave() -> None:
+    table = float(Clearance(IIWA14).measure(IIWA14.home).heights.min()) + 0.02
+    limits = SafetyLimits.of(IIWA14, soft_start_s=0.0, table_height=table)
+    run = Run(limits, IIWA14)
+    for _ in range(80):
+        run.step(IIWA14.home.astype(np.float32).astype(np.float64))  # As policies tell it.
+    assert np.allclose(run.path[-1], IIWA14.home, rtol=0, atol=1e-6)
+    before = spare(IIWA14, limits, run.path)[-1]
+    for _ in range(80):
+        run.step(pressed(IIWA14, 0.03))
+    assert spare(IIWA14, limits, run.path).min() >= before - 1e-6
+    leaving = pressed(IIWA14, -table - 0.2)
+    for _ in range(120):
+        run.step(leaving)
+    assert np.allclose(run.path[-1], leaving)

@@ -1,0 +1,173 @@
+"""Finished evaluations are compared where they may be, and refused where they may not."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stringline.sim.evaluation.comparison import Comparison
+from stringline.sim.evaluation.results import EpisodeResult, ResultsFile
+from stringline.sim.evaluation.stored_evaluations import FinishedRun, is_finished, read_run
+from stringline.sim.statistics.intervals import Rate
+from stringline.sim.statistics.paired import Pairs, difference_interval, mcnemar
+from stringline.sim.statistics.power import seeds_needed
+
+REACH: Mapping[str, Any] = {"task": "reach", "options": {}, "execute_steps": 24, "time_limit_s": 20.0, "frame_hz": 12.5}
+
+
+def write(file: Path, successes: Sequence[bool], first_seed: int = 1_000_000, trouble: str = "", **about: Any) -> Path:
+    """Writes the results of an evaluation; returns its file."""
+    ResultsFile(file, {**REACH, "checkpoint": str(file), **about})
+    results = [
+        EpisodeResult(s, done, int(done), "reached", 3.0, 4, 20.0, 0.5, trouble) for s, done in enumerate(successes, first_seed)
+    ]
+    with file.open("a") as lines:
+        lines.writelines(json.dumps(asdict(result)) + "\n" for result in results)
+    return file
+
+
+def run_of(path: Path) -> FinishedRun:
+    """The evaluation of that path, named by its folder or file."""
+    return read_run(path.stem, path)
+
+
+def bits(text: str) -> list[bool]:
+    """Outcomes written as 0 and 1."""
+    return [letter == "1" for letter in text]
+
+
+A, B, C = bits("1111100000" * 3), bits("1111111110" * 3), bits("0111100000" * 3)
+
+
+def test_two_policies(tmp_path: Path) -> None:
+    """Counts, interval, test and power are those of the pairs."""
+    write(tmp_path / "a" / "results.jsonl", A)
+    write(tmp_path / "b" / "results.jsonl", B)
+    comparison = Comparison.of([run_of(tmp_path / "a"), run_of(tmp_path / "b")])
+    (row,) = comparison.rows
+    pairs = Pairs(both=15, only_first=0, only_second=12, neither=3)
+    assert (row.task, row.first, row.second, row.pairs, row.family) == ("reach", "a", "b", pairs, 1)
+    assert (row.p, row.corrected, row.interval) == (mcnemar(pairs), mcnemar(pairs), difference_interval(pairs))
+    assert (row.better, row.verdict, row.needed) == ("b", "b is better", seeds_needed(pairs))
+    assert "+40 [+24, +58]" in comparison.table()
+    plain = json.loads(json.dumps(comparison.to_dict()))
+    assert plain["rows"][0]["rate_second"] == Rate(27, 30).to_dict()
+    assert plain["rows"][0]["better"] == "b"
+    turned = Comparison.of([run_of(tmp_path / "b"), run_of(tmp_path / "a")]).rows[0]
+    assert (turned.better, turned.pairs.difference) == ("b", -0.4)
+
+
+def test_verdicts(tmp_path: Path) -> None:
+    """What is said when nothing is known."""
+    runs = {"a": A, "same": A, "lucky": [*A[:9], True, *A[10:]], "swapped": [*A[:4], False, True, *A[6:]]}
+    for name, outcomes in runs.items():
+        write(tmp_path / f"{name}.jsonl", outcomes)
+
+    def verdict(other: str) -> str:
+        return Comparison.of([run_of(tmp_path / "a.jsonl"), run_of(tmp_path / f"{other}.jsonl")]).rows[0].verdict
+
+    assert verdict("same") == "they never differ"
+    assert verdict("swapped") == "no sign of a difference"
+    needed = seeds_needed(Pairs(15, 0, 1, 14))
+    assert needed is not None
+    assert verdict("lucky") == f"no evidence; about {float(f'{needed - 30:.2g}'):.0f} more seeds for a verdict"
+
+
+def test_several_policies_and_tasks(tmp_path: Path) -> None:
+    """Each with each, corrected among all of them; tasks together form a family of their own; a baseline leaves pairs out."""
+    for name, outcomes in (("a", A), ("b", B), ("c", C)):
+        write(tmp_path / name / "reach" / "results.jsonl", outcomes)
+        write(tmp_path / name / "raised" / "results.jsonl", outcomes[:10], options={"table_height": 0.02})
+    runs = [run_of(tmp_path / name) for name in "abc"]
+    comparison = Comparison.of(runs)
+    single = [row for row in comparison.rows if row.task != "all tasks"]
+    assert {(row.first, row.second) for row in single} == {("a", "b"), ("a", "c"), ("b", "c")}
+    assert {row.task for row in single} == {"reach", "reach table_height=0.02"}
+    assert [row.family for row in comparison.rows] == [6] * 6 + [3] * 3
+    assert min(row.corrected for row in single) == pytest.approx(6 * min(row.p for row in single))
+    total = comparison.rows[6]
+    assert total.pairs == single[0].pairs + single[1].pairs
+    assert "a -> b" in comparison.table()
+    rows = Comparison.of(runs, baseline="b").rows
+    assert [(row.first, row.second) for row in rows[-2:]] == [("b", "a"), ("b", "c")]
+    assert rows[0].family == 4
+    with pytest.raises(ValueError, match=r"There is no compared evaluation 'd'\. Allowed: a, b, c"):
+        Comparison.of(runs, baseline="d")
+
+
+@pytest.mark.parametrize(
+    ("about", "answer"),
+    [
+        ({"time_limit_s": 15.0}, r"time_limit_s is 20\.0 in .*a\.jsonl and 15\.0 in .*b\.jsonl"),
+        ({"options": {"table_height": 0.02}}, r"options is \{\} in .*a\.jsonl and \{'table_height': 0\.02\} in .*b\.jsonl"),
+        ({"frame_hz": 25.0}, r"frame_hz is 12\.5 in .* and 25\.0 in"),
+        ({"robot_model": "menagerie"}, r"robot_model is 'primitives' in .*a\.jsonl and 'menagerie' in .*b\.jsonl"),
+        ({"task": "push"}, r"a and b were not measured on any common task\. reach: b has no results there\. push: a has none"),
+        ({"first_seed": 5}, r"different seeds: 30 from 1000000 to 1000029 in .*a\.jsonl, 30 from 5 to 34 in .*b\.jsonl\.$"),
+    ],
+)
+def test_what_differs_is_refused(tmp_path: Path, about: dict[str, Any], answer: str) -> None:
+    """Both values are named."""
+    runs = [run_of(write(tmp_path / "a.jsonl", A)), run_of(write(tmp_path / "b.jsonl", A, **about))]
+    with pytest.raises(ValueError, match=answer.replace("a has none", "a has no results there")):
+        Comparison.of(runs)
+
+
+def test_fewer_seeds(tmp_path: Path) -> None:
+    """A shorter evaluation can be compared with the beginning of a longer one, when it is asked for."""
+    runs = [run_of(write(tmp_path / "a.jsonl", A)), run_of(write(tmp_path / "b.jsonl", B[:10]))]
+    with pytest.raises(ValueError, match="The first 10 are the same: seeds=10 compares those"):
+        Comparison.of(runs)
+    assert Comparison.of(runs, seeds=10).rows[0].pairs == Pairs(5, 0, 4, 1)
+    with pytest.raises(ValueError, match="has results of 10 seeds; 11 are asked for"):
+        Comparison.of(runs, seeds=11)
+    with pytest.raises(ValueError, match="seeds is -1; allowed: whole numbers 1 and above"):
+        Comparison.of(runs, seeds=-1)
+
+
+def test_what_a_reader_must_know(tmp_path: Path) -> None:
+    """A task that only some have, episodes that could not be run, and other ways of executing the same checkpoint."""
+    for name in "ab":
+        write(tmp_path / name / "reach" / "results.jsonl", A, checkpoint="x", execute_steps=8 if name == "a" else 24)
+    write(tmp_path / "a" / "push" / "results.jsonl", A, task="push")
+    write(tmp_path / "b" / "pull" / "results.jsonl", A, task="pull", trouble="lost")
+    write(tmp_path / "b" / "failed" / "results.jsonl", [], task="push")
+    notes = " ".join(Comparison.of([run_of(tmp_path / "a"), run_of(tmp_path / "b")]).notes)
+    assert "push: b has no results there." in notes
+    assert "pull: a has no results there." in notes
+    assert "Actions between two plans: a 8, b 24." in notes
+    assert "the same checkpoint" in notes
+    late = {"name": "real_time_chunking", "delay_s": 0.1}
+    executed = [run_of(write(tmp_path / "e.jsonl", A)), run_of(write(tmp_path / "f.jsonl", A, execution=late))]
+    assert "Execution: e receding_horizon, f real_time_chunking 0.1." in Comparison.of(executed).notes
+    troubled = [run_of(write(tmp_path / "c.jsonl", A)), run_of(write(tmp_path / "d.jsonl", A[:30], trouble="lost"))]
+    assert "30 episodes of d could not be run to their end" in Comparison.of(troubled).notes[0]
+
+
+def test_what_is_no_evaluation(tmp_path: Path) -> None:
+    """An empty folder, one run twice, one alone."""
+    assert not is_finished(tmp_path)
+    with pytest.raises(ValueError, match="holds no results of an evaluation"):
+        read_run("x", tmp_path)
+    write(tmp_path / "single" / "results.jsonl", A)
+    write(tmp_path / "single" / "other" / "results.jsonl", A, task="push")
+    assert [task.name for task in run_of(tmp_path / "single").tasks] == ["reach"]
+    run = run_of(write(tmp_path / "a.jsonl", A))
+    assert is_finished(tmp_path / "a.jsonl")
+    for runs in ([run], [run, run]):
+        with pytest.raises(ValueError, match="between two or more different evaluations"):
+            Comparison.of(runs)
+
+
+def test_section_of_a_report(tmp_path: Path) -> None:
+    """Every row is there, and what the user wrote is text."""
+    runs = [read_run(name, write(tmp_path / f"{name[:1]}.jsonl", outcomes)) for name, outcomes in (("a<b>", A), ("b", B))]
+    section = Comparison.of(runs).section()
+    assert section.startswith('<section id="comparison">')
+    assert section.rstrip().endswith("</section>")
+    assert "a&lt;b&gt;" in section
+    assert "+40 [+24, +58]" in section
+    assert "b is better" in section

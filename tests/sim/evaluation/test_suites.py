@@ -1,0 +1,100 @@
+"""Suites say what is run, on which seeds; what is wrong with one is said before anything is run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stringline.sim.evaluation.suites import Cell, Suite
+from stringline.sim.tasks.task_catalogue import TASKS
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+
+
+def parse(*cells: dict[str, Any]) -> Suite:
+    """A suite of these entries."""
+    return Suite.parse("mine", {"cells": list(cells)})
+
+
+def test_entries() -> None:
+    """Seeds are fixed numbers, the task's own file gives what an entry does not, and options make another entry."""
+    plain, raised, listed = parse(
+        {"task": "hand_over_banana", "seeds": 3},
+        {"task": "hand_over_banana", "options": {"table_height": 0.02}, "time_limit_s": 5, "seeds": 2, "first_seed": 7},
+        {"task": "hand_over_banana", "variation": "chosen", "seeds": [11, 5]},
+    ).cells
+    assert plain.seeds == (1_000_000, 1_000_001, 1_000_002)
+    assert (raised.seeds, listed.seeds) == ((7, 8), (11, 5))
+    names = [cell.name for cell in (plain, raised, listed)]
+    assert names == ["hand_over_banana", "hand_over_banana.table_height=0.02", "hand_over_banana.chosen"]
+    task = yaml.safe_load((CONFIGS / "task" / "hand_over_banana.yaml").read_text())
+    assert plain.settings() == task
+    assert raised.settings() == task | {"time_limit_s": 5.0, "options": {"table_height": 0.02}}
+    assert len(parse({"task": "x"}).cells[0].seeds) == 50
+
+
+def test_other_seeds() -> None:
+    """A number of seeds replaces that of every entry, and takes the first ones of a list."""
+    suite = parse({"task": "a", "seeds": 3}, {"task": "b", "seeds": [9, 4, 6]})
+    assert [cell.seeds for cell in suite.with_seeds(2, None).cells] == [(1_000_000, 1_000_001), (9, 4)]
+    assert suite.with_seeds(None, None) == suite
+    assert parse({"task": "a", "seeds": 2}).with_seeds(None, 5).cells[0].seeds == (5, 6)
+    with pytest.raises(ValueError, match=r"b has a list of 3 seeds; allowed"):
+        suite.with_seeds(4, None)
+    with pytest.raises(ValueError, match=r"no first_seed"):
+        suite.with_seeds(None, 3)
+
+
+@pytest.mark.parametrize(
+    ("cell", "answer"),
+    [
+        ("fmb_1", "entry 1 of the suite mine is 'fmb_1'; allowed: a mapping"),
+        ({"seeds": 3}, "names no task"),
+        ({"task": "a", "seads": 3}, r"There is no setting of a suite's entry .* 'seads'\. Did you mean 'seeds'"),
+        ({"task": "a", "seeds": 0}, "seeds is 0, first_seed 1000000; allowed"),
+        ({"task": "a", "seeds": [1, 1]}, r"seeds is \[1, 1\]"),
+        ({"task": "a", "seeds": "all"}, "seeds is 'all'"),
+        ({"task": "a", "seeds": True}, "seeds is True"),
+        ({"task": "a", "first_seed": -1}, "first_seed -1"),
+        ({"task": "a", "options": 3}, "options is 3; allowed: a mapping"),
+        ({"task": "a", "variation": "../b"}, r"variation is '\.\./b'; allowed: letters"),
+        ({"task": "a", "time_limit_s": 0}, "time_limit_s is 0; allowed: numbers above 0"),
+        ({"task": "a", "frame_hz": float("inf")}, "frame_hz is inf; allowed: numbers above 0"),
+    ],
+)
+def test_mistakes_are_explained(cell: Any, answer: str) -> None:
+    with pytest.raises(ValueError, match=answer):
+        parse(cell)
+
+
+def test_mistakes_of_a_whole_suite(tmp_path: Path) -> None:
+    """Missing, empty, of another shape, or with the same entry twice."""
+    with pytest.raises(ValueError, match=r"There is no suite file '.*mine\.yaml'"):
+        Suite.read(tmp_path / "mine.yaml")
+    for text, answer in (
+        ("cells: [", "is no YAML"),
+        ("cells: []", "mine has no entry"),
+        ("tasks: []", "is no mapping of 'cells' to a list"),
+        ("cells: [{task: a}, {task: a, seeds: 3}]", "has a twice; give each its own `variation: NAME`"),
+    ):
+        (tmp_path / "mine.yaml").write_text(text)
+        with pytest.raises(ValueError, match=answer):
+            Suite.read(tmp_path / "mine.yaml")
+    with pytest.raises(ValueError, match=r"There is no task 'hand_over_bananna'\. Did you mean 'hand_over_banana'"):
+        Cell.parse({"task": "hand_over_bananna"}, "it").settings()
+
+
+@pytest.mark.parametrize("path", sorted((CONFIGS / "suite").glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_suites(path: Path) -> None:
+    """Their tasks exist, and their seeds are none that demonstrations use."""
+    for cell in Suite.read(path).cells:
+        assert cell.settings()["name"] == cell.task
+        assert cell.task in TASKS
+        assert min(cell.seeds) >= 1_000_000
+
+
+def test_aloha12_has_every_task_once() -> None:
+    suite = Suite.read(CONFIGS / "suite" / "aloha12.yaml")
+    assert len({cell.task for cell in suite.cells}) == 12
+    assert all(len(cell.seeds) == 50 and not cell.variation for cell in suite.cells)

@@ -1,0 +1,160 @@
+"""FruitBowl and StorageBin alike: experts put everything away, and success needs all of it, released and at rest."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from tests.sim.gatherings import X, put, stay, stow
+
+from stringline.datasets.embodiments.aloha import ALOHA, ARMS
+from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
+from stringline.datasets.embodiments.transforms import pose, rotation_about
+from stringline.sim.environment.environment import StepResult, TaskEnvironment
+from stringline.sim.experts.expert import Expert, make_expert
+from stringline.sim.tasks.gathering_tasks import APART_M, GatheringTask, distance
+from stringline.sim.tasks.task_catalogue import make_task
+
+
+@pytest.fixture(scope="module", params=["fruit_bowl", "storage_bin"])
+def task(request: pytest.FixtureRequest) -> GatheringTask:
+    built = make_task(request.param)
+    assert isinstance(built, GatheringTask)
+    return built
+
+
+@pytest.fixture(scope="module")
+def world(task: GatheringTask) -> Iterator[TaskEnvironment]:
+    world = TaskEnvironment(task, cameras=(), time_limit_s=45.0)
+    yield world
+    world.close()
+
+
+def test_the_expert_puts_all_away_smoothly_and_takes_again_what_was_moved(world: TaskEnvironment, task: GatheringTask) -> None:
+    expert = make_expert(task.name)
+    world.begin(0)
+    expert.reset(world, np.random.default_rng(0))
+    results, targets, moved, working = list[StepResult](), list[Vector](), False, set[frozenset[str]]()
+    while not results or not (results[-1].success or results[-1].expired):
+        targets.append(expert.act(world))
+        results.append(world.advance(targets[-1]))
+        touching = task.touching(world.physics)
+        assert not touching.between(*ARMS)
+        working.add(frozenset(arm for arm in ARMS if any(touching.held(arm, name) for name in task.props)))
+        if not moved and results[-1].stage == 2:
+            thing = next(thing for thing in task.things if task.inside(world.physics, thing))
+            task.place(world.physics, thing.prop, pose((0.24, -0.2, 0.0)) @ task.lying(thing))
+            moved = True
+    assert results[-1].success
+    stages = [result.stage for result in results]
+    assert stages == sorted(stages)
+    assert set(range(3)) < set(stages)
+    assert frozenset(ARMS) in working  # Both work at the same time.
+    hinges = np.stack(targets)[:, [joint.kind == "hinge" for joint in ALOHA.joints]]
+    speed = np.diff(hinges, axis=0) * 50
+    assert np.abs(speed).max() < np.pi
+    assert np.abs(np.diff(speed, axis=0) * 50).max() < 20
+
+
+def _act_for(world: TaskEnvironment, expert: Expert[TaskEnvironment], steps: int) -> None:
+    for _ in range(steps):
+        world.advance(expert.act(world))
+
+
+def test_the_expert_says_what_it_cannot_reach(world: TaskEnvironment, task: GatheringTask) -> None:
+    world.begin(0)
+    lost = task.things[-1].prop
+    stow(world, task, but=lost.name)
+    task.place(world.physics, lost, pose((0.0, 0.9, 0.0)) @ task.lying(task.things[-1]))
+    expert = make_expert(task.name)
+    expert.reset(world, np.random.default_rng(0))
+    with pytest.raises(OutOfReachError, match=f"Neither arm can put {lost.name} into the container"):
+        _act_for(world, expert, 400)
+
+
+def test_the_expert_does_nothing_else() -> None:
+    world = TaskEnvironment(make_task("hand_over_banana"), cameras=())
+    with pytest.raises(ValueError, match="This expert does 'fruit_bowl'; the environment runs 'hand_over_banana'"):
+        make_expert("fruit_bowl").reset(world, np.random.default_rng(0))
+    world.close()
+
+
+@pytest.mark.parametrize("height", [0.0, 0.06])
+def test_all_inside_is_success_after_half_a_second(world: TaskEnvironment, task: GatheringTask, height: float) -> None:
+    world.begin(1, {"table_height": height})
+    stow(world, task)
+    result = stay(world, seconds=2.5)
+    assert result.success
+    assert result.time >= 0.5
+    assert task.stages[result.stage] == "success"
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_one_left_behind_is_no_success(world: TaskEnvironment, task: GatheringTask, index: int) -> None:
+    world.begin(2)
+    stow(world, task, but=task.things[index].prop.name)
+    result = stay(world, seconds=1.5)
+    assert (result.success, task.stages[result.stage]) == (False, "two_in")
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_beside_the_wall_is_no_success(world: TaskEnvironment, task: GatheringTask, index: int) -> None:
+    world.begin(2)
+    thing = task.things[index]
+    stow(world, task, but=thing.prop.name)
+    away = task.container.prop.reach + 0.03 if task.name == "fruit_bowl" else 0.12
+    put(world, task, thing.prop, pose((away, 0.0, 0.001), rotation_about((0.0, 0.0, 1.0), np.pi / 2)) @ task.lying(thing))
+    assert not stay(world).success
+    assert not task.inside(world.physics, thing)
+
+
+def test_a_container_that_stands_askew_or_in_the_air_holds_nothing(world: TaskEnvironment, task: GatheringTask) -> None:
+    for askew in (pose((0.0, 0.0, 0.03)), pose((0.0, 0.0, 0.05), rotation_about(X, np.radians(12)))):
+        world.begin(3)
+        task.place(world.physics, task.container.prop, askew)
+        stow(world, task)
+        assert not any(task.inside(world.physics, thing) for thing in task.things)
+
+
+def test_moving_inside_is_no_success_until_it_rests(world: TaskEnvironment, task: GatheringTask) -> None:
+    world.begin(4)
+    stow(world, task)
+    stay(world, seconds=0.3)
+    prop = task.things[0].prop
+    results = list[StepResult]()
+    for _ in range(40):
+        prop.set_velocity(world.physics, np.array([0.0, 0.0, 0.1]), np.zeros(3))
+        results.append(stay(world, seconds=0.02))
+    assert not any(result.success for result in results)
+    assert task.stages[results[-1].stage] == "all_in"
+    assert stay(world, seconds=2.0).success
+
+
+def test_where_things_start(world: TaskEnvironment, task: GatheringTask) -> None:
+    container, places, sides = [], [], list[float]()
+    for seed in range(30):
+        world.begin(seed)
+        T = task.pose(world.physics, task.container.prop)
+        container.append((*T[:2, 3], np.degrees(np.arctan2(T[1, 0], T[0, 0]))))
+        at = [task.pose(world.physics, thing.prop) for thing in task.things]
+        places += [(abs(T[0, 3]), T[1, 3]) for T in at]
+        sides.append(sum(np.sign(T[0, 3]) for T in at))
+        everything = [(task.container, T), *zip(task.things, at, strict=True)]
+        gaps = [distance(*a, *b) for i, a in enumerate(everything) for b in everything[:i]]
+        assert min(gaps) > APART_M - 1e-6
+        assert all(abs(task.lowest(world.physics, thing)) < 1e-6 for thing in task.things)
+    assert set(sides) == {-1, 1}
+    for found, ranges in ((container, ((-0.04, 0.04), (-0.04, 0.04), (-15, 15))), (places, ((0.18, 0.32), (-0.17, 0.17)))):
+        low, high = np.array(ranges).T
+        assert (np.min(found, axis=0) >= low - 1e-6).all()
+        assert (np.max(found, axis=0) <= high + 1e-6).all()
+        assert (np.ptp(found, axis=0) > 0.75 * (high - low)).all()
+
+
+def test_nothing_moves_by_itself(world: TaskEnvironment, task: GatheringTask) -> None:
+    world.begin(5)
+    before = [task.pose(world.physics, prop) for prop in task.props.values()]
+    stay(world, seconds=0.6)
+    for prop, was in zip(task.props.values(), before, strict=True):
+        np.testing.assert_allclose(task.pose(world.physics, prop), was, atol=0.003)
+    assert task.at_rest(world.physics)

@@ -1,0 +1,117 @@
+"""The pen is handed over and stands in the holder; the experts that hand over vary and recover."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.sim.hand_overs import HandOvers, place_and_yaw
+
+from stringline.datasets.embodiments.aloha import START_POSE
+from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
+from stringline.datasets.store.store import EpisodeStore
+from stringline.sim.collection.collection_state import COLLECTION_FILE, Collection, Outcome, Recipe
+from stringline.sim.collection.demonstration import record_episode
+from stringline.sim.environment.environment import TaskEnvironment
+from stringline.sim.experts.expert import make_expert
+from stringline.sim.experts.hand_over_experts import HandOverBananaExpert, HandOverPenExpert, VariedHandOverBananaExpert
+from stringline.sim.tasks.hand_over_tasks import HandOverBanana, HandOverPen
+
+X, Y, Z = np.eye(3)
+TIP_UP, TIP_DOWN = rotation_about(X, np.pi / 2), rotation_about(X, -np.pi / 2)
+ON_FLOOR = 0.005 + 0.0925
+
+
+@pytest.fixture(scope="module")
+def pens() -> Iterator[HandOvers]:
+    task = HandOverPen()
+    world = TaskEnvironment(task, cameras=(), time_limit_s=40.0)
+    yield HandOvers(world, task, HandOverPenExpert, START_POSE)
+    world.close()
+
+
+@pytest.mark.parametrize(
+    ("T_holder_pen", "inside"),
+    [
+        (pose((0.0, 0.0, ON_FLOOR), TIP_UP), True),
+        (pose((0.02, -0.02, ON_FLOOR), TIP_DOWN), True),
+        (pose((0.0, 0.0, 0.09), rotation_about(Y, 0.3) @ TIP_UP), True),  # Leaning.
+        (pose((0.0, 0.0, 0.16), TIP_UP), False),  # Held above the floor.
+        (pose((0.0, 0.0, 0.115)), False),  # Across the rim.
+        (pose((0.06, 0.0, 0.0925), TIP_UP), False),  # Beside it.
+        (pose((0.05, 0.0, 0.12), rotation_about(Y, 0.9) @ TIP_UP), False),  # Through the wall.
+        (pose((0.0, 0.0, 0.07), TIP_UP), False),  # Through the floor.
+    ],
+)
+def test_inside_means_that_it_stands_in_the_holder(pens: HandOvers, T_holder_pen: Matrix, inside: bool) -> None:
+    pens.assert_inside(pose((-0.15, 0.05, 0.02), rotation_about(Z, 1.0)), T_holder_pen, inside)
+
+
+def test_in_the_holder_without_a_hand_over_is_no_success(pens: HandOvers) -> None:
+    pens.assert_nothing_without_a_hand_over(pose((0.0, 0.0, ON_FLOOR), TIP_UP))
+
+
+def test_after_the_hand_over_only_the_holder_counts(pens: HandOvers) -> None:
+    leaning = pose((0.02, 0.01, ON_FLOOR), rotation_about(Y, 0.1) @ TIP_UP)
+    pens.assert_only_the_container_counts(leaning, beside=pose((0.0, 0.15, 0.008)))
+
+
+def test_still_held_in_the_holder_is_no_success(pens: HandOvers) -> None:
+    world, expert = pens.world, HandOverPenExpert(paces=(0.75, 0.75))
+    world.begin(0)
+    expert.reset(world, np.random.default_rng(0))
+    action = START_POSE
+    while (result := world.advance(action)).stage < 3:
+        action = expert.act(world)
+        assert not result.expired
+    for _ in range(60):
+        result = world.advance(action)
+    assert (result.success, result.stage) == (False, 3)
+
+
+def test_where_things_start(pens: HandOvers) -> None:
+    lowest, highest = [0.12, -0.1, -108, -0.18, -0.1], [0.18, 0.1, -72, -0.12, 0.1]
+    pens.assert_starts(lowest, highest, lambda pen, holder: [*place_and_yaw(pen), *place_and_yaw(holder)[:2]])
+
+
+@pytest.mark.parametrize(("seed", "slip_m", "height"), [(2, 0.02, 0.0), (4, 0.0, 0.04)])
+def test_the_expert_stands_the_pen_in_the_holder(pens: HandOvers, seed: int, slip_m: float, height: float) -> None:
+    pens.assert_the_expert_succeeds(seed, slip_m, height)
+
+
+def test_the_banana_is_taken_in_many_ways_and_again_after_a_slip() -> None:
+    task = HandOverBanana()
+    world = TaskEnvironment(task, cameras=(), time_limit_s=40.0)
+    ways = set()
+    for seed in range(12):
+        expert = VariedHandOverBananaExpert(paces=(0.75, 0.75))
+        world.begin(0)
+        expert.reset(world, np.random.default_rng(seed))
+        while not task.touching(world.physics).held("right", task.banana.name):
+            assert not world.advance(expert.act(world)).expired
+        T_banana_gripper = inverse(task.pose(world.physics, task.banana)) @ world.state()["T_base_gripper/right"]
+        lean = np.degrees(np.arcsin(T_banana_gripper[1, 0]))
+        ways.add((T_banana_gripper[1, 3] > 0, round(lean / 25)))
+    assert {end for end, _ in ways} == {True, False}
+    assert {lean for _, lean in ways} == {-1, 0, 1}
+    recording = record_episode(world, VariedHandOverBananaExpert(), 2, slip_m=0.02)
+    world.close()
+    assert recording.success, recording.trouble
+
+
+def test_a_recipe_without_the_choice_is_one_of_the_plain_expert(tmp_path: Path) -> None:
+    assert isinstance(make_expert("hand_over_banana"), VariedHandOverBananaExpert)
+    assert isinstance(make_expert("hand_over_banana", varied=False), HandOverBananaExpert)
+    with pytest.raises(ValueError, match="There is no plain expert for the task 'hand_over_pen'"):
+        make_expert("hand_over_pen", varied=False)
+    store = EpisodeStore.create(tmp_path)
+    plain = Recipe(varied=False)
+    Collection(store, plain).add(outcome := Outcome(3, success=True, stage=4, steps=9))
+    path = tmp_path / COLLECTION_FILE
+    stored = json.loads(path.read_text())
+    del stored[plain.task]["recipe"]["varied"]
+    path.write_text(json.dumps(stored))
+    assert Collection(store, plain).outcomes == [outcome]
+    with pytest.raises(ValueError, match=r"was collected with varied=False \(now True\)"):
+        Collection(store, Recipe())

@@ -1,0 +1,123 @@
+"""The KUKA puts things into the tray: only what lies in it, let go and at rest, counts."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
+from stringline.sim.collection.demonstration import record_episode
+from stringline.sim.environment.environment import StepResult, TaskEnvironment
+from stringline.sim.experts.kuka_experts import KukaPlaceExpert
+from stringline.sim.tasks.kuka_tasks import KukaPlace
+from stringline.sim.tasks.success import in_frame
+
+X, Y, Z = np.eye(3)
+FLOOR = 0.006
+
+
+@pytest.fixture(scope="module")
+def task() -> KukaPlace:
+    return KukaPlace()
+
+
+@pytest.fixture(scope="module")
+def world(task: KukaPlace) -> Iterator[TaskEnvironment]:
+    world = TaskEnvironment(task, cameras=(), time_limit_s=30.0)
+    yield world
+    world.close()
+
+
+FIRST: dict[str, int] = {}  # The first seed that has a thing of that name, as far as it is known.
+
+
+def begin_with(world: TaskEnvironment, task: KukaPlace, name: str, height: float = 0.0) -> None:
+    """Begins the first episode that has a thing of that name."""
+    for seed in range(FIRST.get(name, 0), 400):
+        world.begin(seed, {"table_height": height})
+        FIRST.setdefault(task.thing.name, seed)
+        if task.thing.name == name:
+            return
+    raise AssertionError(name)
+
+
+def put(world: TaskEnvironment, task: KukaPlace, T_tray_thing: Matrix, seconds: float = 1.2) -> StepResult:
+    """Puts the thing somewhere relative to the tray, and waits; success on the way counts."""
+    T = task.pose(world.physics, task.tray) @ T_tray_thing
+    T[2, 3] -= task.table_height
+    task.place(world.physics, task.thing, T)
+    result = world.advance(IIWA14.home)
+    for _ in range(round(seconds * 50) - 1):
+        if not result.success:
+            result = world.advance(IIWA14.home)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("name", "T_tray_thing", "height", "success"),
+    [
+        ("cube", pose((0.0, 0.0, FLOOR + 0.0235)), 0.0, True),
+        ("cube", pose((0.07, -0.07, FLOOR + 0.0235), rotation_about(X, np.pi / 2)), -0.1, True),  # In its corner, on a side.
+        ("can", pose((0.03, 0.03, FLOOR + 0.046)), 0.1, True),
+        ("beam", pose((0.0, 0.0, FLOOR + 0.016), rotation_about(Z, np.pi / 4)), 0.0, True),
+        ("cube", pose((0.15, 0.0, 0.0235)), 0.0, False),  # Beside it.
+        ("cube", pose((0.1, 0.0, 0.04)), 0.0, False),  # On its rim.
+        ("beam", pose((0.09, 0.0, 0.045), rotation_about(Y, 0.2)), 0.0, False),  # Across its rim.
+        ("can", pose((0.095, 0.0, 0.06), rotation_about(Y, 0.35)), 0.0, False),  # Leaning over its rim.
+    ],
+)
+def test_only_what_lies_in_the_tray_counts(
+    world: TaskEnvironment, task: KukaPlace, name: str, T_tray_thing: Matrix, height: float, success: bool
+) -> None:
+    begin_with(world, task, name, height)
+    result = put(world, task, T_tray_thing)
+    assert result.success is success
+    assert (result.stage == 4) is success
+    assert task.reached(world.physics) is success
+
+
+def test_above_the_floor_of_the_tray_is_not_in_it(world: TaskEnvironment, task: KukaPlace) -> None:
+    begin_with(world, task, "cube")
+    for rise, inside in ((0.001, True), (0.006, False)):
+        T = task.pose(world.physics, task.tray) @ pose((0.0, 0.0, FLOOR + 0.0225 + rise))
+        task.place(world.physics, task.thing, T)
+        assert task.reached(world.physics) is inside
+
+
+def test_still_held_in_the_tray_is_no_success(world: TaskEnvironment, task: KukaPlace) -> None:
+    expert = KukaPlaceExpert(paces=(0.8, 0.8))
+    world.begin(0)
+    expert.reset(world, np.random.default_rng(0))
+    action = IIWA14.home
+    while (result := world.advance(action)).stage < 3:
+        action = expert.act(world)
+        assert not result.expired
+    for _ in range(60):
+        result = world.advance(action)
+    assert task.touching(world.physics).by_arm("arm", task.thing.name)
+    assert (result.success, result.stage) == (False, 3)
+
+
+def test_thing_and_tray_start_apart_and_within_their_ranges(world: TaskEnvironment, task: KukaPlace) -> None:
+    trays = []
+    for seed in range(60):
+        world.begin(seed)
+        T_tray, T_thing = task.pose(world.physics, task.tray), task.pose(world.physics, task.thing)
+        trays.append(T_tray[:2, 3])
+        points = in_frame(T_tray, T_thing, task.thing.points)
+        assert (np.abs(points[:, :2]).max(axis=1) - task.thing.radii > task.tray.outer + 0.025).all(), seed
+    assert (np.min(trays, axis=0) >= (0.48, -0.2)).all()
+    assert (np.max(trays, axis=0) <= (0.64, 0.2)).all()
+    assert (np.ptp(trays, axis=0) > (0.12, 0.3)).all()
+    world.advance(IIWA14.home)
+    assert task.at_rest(world.physics)
+
+
+@pytest.mark.parametrize(("seed", "slip_m", "height"), [(1, 0.02, 0.1), (3, 0.0, -0.1)])
+def test_the_expert_puts_things_into_the_tray(world: TaskEnvironment, seed: int, slip_m: float, height: float) -> None:
+    recording = record_episode(world, KukaPlaceExpert(), seed, slip_m=slip_m, options={"table_height": height})
+    assert recording.success, recording.trouble
+    stages = recording.arrays["stage"].tolist()
+    assert set(stages) >= {0, 1, 3}
+    assert stages == sorted(stages)

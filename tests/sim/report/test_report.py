@@ -1,0 +1,260 @@
+"""The report says what it was given, in one file that asks for nothing else."""
+
+import base64
+import json
+import os
+import platform
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.sim.clouds import cloud
+
+import stringline.sim.report.report
+from stringline.sim.collection.rerun_command import Replay
+from stringline.sim.evaluation.results import EpisodeResult
+from stringline.sim.evaluation.trace import Trace, write_trace
+from stringline.sim.report.charts import rates_chart, training_chart
+from stringline.sim.report.report import Clip, Report, choose_clips, duration, write_report
+from stringline.sim.report.system_info import machine_kind, versions
+from stringline.sim.rollout.video import Film
+from stringline.sim.statistics.intervals import Rate
+
+TASK = {"name": "t", "time_limit_s": 3.0, "frame_hz": 12.5, "options": {}}
+VOID = {"meta", "link", "br", "img", "input", "hr", "use", "path", "rect"}
+
+
+class Page(HTMLParser):
+    """Collects tags, attributes and text, and sees that tags are closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text = ""
+        self.inside: dict[str, int] = {}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        self.text += " "
+        if tag not in VOID:
+            self.open.append(tag)
+            if tag in ("script", "svg", "video"):
+                self.inside[tag] = self.inside.get(tag, 0) + 1
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] not in ("style", "script"):
+            self.text += data
+
+
+@pytest.fixture
+def films(tmp_path: Path) -> Path:
+    """Films of seeds 0 to 4."""
+    seen = {"rgb/overhead": np.zeros((2, 2, 3), np.uint8)}
+    (tmp_path / "films").mkdir()
+    for seed in range(5):
+        courses = {"left": np.linspace(0, 1, 9, dtype=np.float32), "<right>": np.zeros(9, np.float32)}
+        trace = Trace(("", "lifted_<b>"), {"lifted_<b>": 1.25}, np.arange(9, dtype=np.float32), courses, np.ones(9, np.float32))
+        if seed < 4:
+            write_trace(tmp_path / "films" / f"{seed}.npz", trace, seen)
+        film = Film()
+        for step in range(3):
+            film.add(step * 0.08, np.full((16, 16, 3), seed * 20, np.uint8), np.full((16, 16), 500 + step, np.uint16))
+        film.write(tmp_path / "films" / f"{seed}.mp4")
+    return tmp_path / "films"
+
+
+def results() -> list[EpisodeResult]:
+    """Six episodes, every second a success; the last one has no film."""
+    return [
+        EpisodeResult(s, s % 2 == 0, 2 * (s % 2 == 0), "start" if s % 2 else "placed", 3.25 + s, 9, 41.5, 7.5, "", 48.25, 0.125)
+        for s in range(6)
+    ]
+
+
+def full(films: Path) -> Report:
+    """A report with everything in it."""
+    return Report(
+        title="Banana <script>alert(1)</script>",
+        headline="It worked & well.",
+        facts={"machine": machine_kind(), "seeds": "0 to 5"},
+        rates={"expert": Rate(10, 10), "policy": Rate(3, 6), "policy through the wire": Rate(0, 0)},
+        failures={"no_such_task": "There is <none> & will be none."},
+        phases={"collect": 61.0, "train": 3.25},
+        episodes={"policy": results()},
+        films={"policy": films},
+        replays={
+            "policy": Replay("a <b>", {"name": "t", "time_limit_s": 3.0, "frame_hz": 12.5, "options": {}}, 24, Path("out"))
+        },
+        clips=choose_clips(results(), films, run="policy"),
+        losses=[(step, 1 / (step + 1)) for step in range(1500)],
+        probes=[(0, {"localisation": -0.2}), (1000, {"localisation": 0.9})],
+        validations=[(0, 1.5), (1000, 0.01)],
+        successes=[(500, Rate(1, 10)), (1000, Rate(9, 10))],
+        commands=["stringline-demo seed=0"],
+        notes=["The expert sees poses."],
+        finished=datetime(2030, 1, 2, 3, 4, tzinfo=UTC),
+    )
+
+
+def test_says_what_it_was_given(tmp_path: Path, films: Path) -> None:
+    """Every number and sentence is on the page, and what the user wrote is text, not markup."""
+    write_report(tmp_path / "new" / "report.html", full(films))
+    page = Page((tmp_path / "new" / "report.html").read_text())
+    assert page.open == []
+    text = " ".join(page.text.split())
+    for sentence in (
+        "Banana <script>alert(1)</script>",
+        "It worked & well.",
+        "Finished 2030-01-02 03:04 UTC, after 1 min 04 s.",
+        "expert 10 10 100 % 72 to 100 %",
+        "policy 3 6 50 % 19 to 81 % 5.2 7.5 12.5 % 41.5 48.2",
+        "got at least to placed 3 6 50 % 19 to 81 %",
+        "no such task could not be evaluated: There is <none> & will be none.",
+        "policy through the wire 0 0 - 0 to 100 %",
+        "The expert sees poses.",
+        "policy 2 success placed 5.2 Stages reached: lifted <b> 1.2 s. 9 41.5 48.2 7.5 12.5 command stringline-eval",
+        "stringline-demo seed=0",
+        "Success after 3.2 s; policy, seed 0 Reached: lifted <b> 1.2 s",
+        "Failure at stage start; policy, seed 1",
+        "localisation",
+        "validation",
+        "the loss of the averaged weights on episodes that were held out",
+        "Success while training is on other seeds than what is reported here",
+        machine_kind(),
+    ):
+        assert sentence in text, sentence
+
+
+def test_needs_nothing_else(tmp_path: Path, films: Path) -> None:
+    """No address, no host name, a policy that forbids to load any; films are inside, byte for byte; identifiers occur once."""
+    write_report(tmp_path / "report.html", full(films))
+    page = Page((tmp_path / "report.html").read_text())
+    links = [(tag, value) for tag, name, value in page.attributes if name in ("src", "href", "xlink:href", "action", "data")]
+    assert all(value.startswith(("data:", "#")) for _, value in links)
+    written = (tmp_path / "report.html").read_text()
+    assert not re.findall(r"\w+://|@import|url\((?!#)|\bfetch\b|XMLHttpRequest|WebSocket", written)
+    assert "default-src 'none'" in written
+    assert not [name for tag, name, _ in page.attributes if tag == "script" and name == "src"]
+    embedded = [base64.b64decode(value.split(",")[1]) for tag, value in links if tag == "video"]
+    assert embedded == [(films / f"{seed}.mp4").read_bytes() for seed in (0, 2, 4, 1, 3)]
+    identifiers = [value for _, name, value in page.attributes if name == "id"]
+    assert len(set(identifiers)) == len(identifiers)
+    assert {value[1:] for _, value in links if value.startswith("#")} <= set(identifiers)
+
+
+def test_bare_report(tmp_path: Path) -> None:
+    """What is not there leaves no empty heading."""
+    write_report(tmp_path / "report.html", Report("Only a title", "", {"a": "b"}, {}))
+    page = Page((tmp_path / "report.html").read_text())
+    assert page.open == []
+    assert [value for tag, name, value in page.attributes if (tag, name) == ("section", "id")] == ["run"]
+
+
+def test_stays_small(tmp_path: Path, films: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Films that do not fit are left out, the first ones kept."""
+    path, report = tmp_path / "report.html", full(films)
+    write_report(path, report)
+    everything = path.stat().st_size
+    assert path.read_text().count("<video") == 5
+    assert "left out" not in path.read_text()
+    for largest, count in ((everything + 500, 5), (everything - 1, 4), (everything - 8000, None)):
+        monkeypatch.setattr(stringline.sim.report.report, "LARGEST_BYTES", largest)
+        write_report(path, report)
+        assert path.stat().st_size <= largest
+        page = Page(path.read_text())
+        films_there = page.inside.get("video", 0)
+        assert films_there == count if count is not None else films_there < 4
+        assert (f"{5 - films_there} more film" in page.text) == (films_there < 5)
+        assert [f"policy, seed {seed} Reached" in " ".join(page.text.split()) for seed in (0, 2, 4, 1, 3)][:films_there].count(
+            True
+        ) == len({0, 2, 1, 3} & set((0, 2, 4, 1, 3)[:films_there]))
+
+
+def test_too_much_text(tmp_path: Path, films: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timelines go before anything else does, then it is refused; what was there before stays."""
+    path, report = tmp_path / "report.html", full(films)
+    write_report(path, replace(report, clips=()))
+    alone = path.stat().st_size
+    monkeypatch.setattr(stringline.sim.report.report, "LARGEST_BYTES", alone - 100)
+    write_report(path, report)
+    page = Page(path.read_text())
+    assert page.inside.get("video", 0) == 0
+    assert page.inside["svg"] == 2
+    assert "5 more films were left out" in page.text
+    monkeypatch.setattr(stringline.sim.report.report, "LARGEST_BYTES", 5000)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"The report would have 0 MB; allowed: 0 MB\."):
+        write_report(path, report)
+    assert path.read_bytes() == before
+
+
+def test_names_who_died(tmp_path: Path) -> None:
+    """Episodes whose worker died, or whose physics became unstable, are listed with their seed."""
+    lost = EpisodeResult(5, False, 0, "start", 0.0, 0, 0.0, 0.0, "The process was killed (signal 9) & gone.")
+    unstable = EpisodeResult(6, False, 0, "start", 4.5, 3, 40.0, 1.0, unstable=True)
+    report = Report("t", "h", {}, {"a_b": Rate(0, 3)}, episodes={"a_b": [*results()[1:2], lost, unstable]})
+    write_report(tmp_path / "report.html", report)
+    text = " ".join(Page((tmp_path / "report.html").read_text()).text.split())
+    assert "a b, seed 5: The process was killed (signal 9) & gone." in text
+    assert "a b, seed 6: the physics became unstable after 4.5 s." in text
+    assert "a b 5 not finished start 0.0 0 - - - -" in text
+    assert "a b 6 unstable start" in text
+    assert "seed 1:" not in text
+
+
+def test_embeds_a_comparison_and_a_cloud(tmp_path: Path, films: Path) -> None:
+    """A comparison as it is; a cloud as JSON, in which no text ends the script."""
+    clip = replace(choose_clips(results(), films)[0], cloud=cloud("</script><b>"))
+    report = Report("t", "h", {}, {}, clips=[clip], comparison='<section id="comparison">A & B</section>')
+    write_report(tmp_path / "report.html", report)
+    written = (tmp_path / "report.html").read_text()
+    page = Page(written)
+    assert page.open == []
+    assert '<section id="comparison">A & B</section>' in written
+    found = json.loads(written.split('type="application/json">')[1].split("</script>")[0])
+    assert [arm["name"] for arm in found["arms"]] == ["</script><b>", "right"]
+    assert "attention of the </script><b> arm" in page.text
+
+
+def test_choice_of_clips(films: Path) -> None:
+    """The first successes, then the first failures; episodes without a film are passed over."""
+    chosen = choose_clips(results(), films, successes=2, failures=5)
+    assert [clip.result.seed for clip in chosen] == [0, 2, 1, 3]
+    assert all(isinstance(clip, Clip) and clip.path.exists() for clip in chosen)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.84, "0.8 s"), (42.4, "42 s"), (59.7, "1 min 00 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    """As a reader says them."""
+    assert duration(seconds) == text
+
+
+def test_charts_take_the_colours_of_the_page() -> None:
+    """Dark mode works because no text or line has a colour of its own; whiskers reach where the interval does."""
+    chart = rates_chart({"a": Rate(3, 6)}) + training_chart([(0, 1.0), (1, 0.5)], [])
+    assert "currentColor" in chart
+    assert "var(--accent)" in chart
+    assert set(re.findall(r"#[0-9a-f]{6}", chart)) == set()
+
+
+def test_machine_without_host_name() -> None:
+    """The kind of machine, not whose it is."""
+    assert "core" in machine_kind()
+    assert platform.node() not in machine_kind()
+    assert os.uname().nodename not in str(versions())
+    assert versions()["python"] == platform.python_version()

@@ -1,0 +1,296 @@
+"""Blocks go into a socket that is held in the air, and nothing less than that counts."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from stringline.datasets.embodiments.aloha import ALOHA, ARMS, START_POSE
+from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
+from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
+from stringline.sim.environment.environment import StepResult, TaskEnvironment
+from stringline.sim.experts.bar_grasps import FORWARDS, Part, end_grasps, nearest_turn
+from stringline.sim.experts.correction import NEAR, Correction, rotation_vector, twist
+from stringline.sim.experts.expert import make_expert
+from stringline.sim.props.insertion_parts import Socket
+from stringline.sim.tasks.insertion_tasks import APART, DoubleInsertion, InsertionTask, SingleInsertion, fit
+
+X, Y, Z = np.eye(3)
+IN_AIR = pose((-0.02, 0.02, 0.16), rotation_about(Z, 0.1))
+FLIPPED = rotation_about(Z, np.pi)
+
+
+@pytest.fixture(scope="module")
+def single() -> Iterator[TaskEnvironment]:
+    world = TaskEnvironment(SingleInsertion(), cameras=(), time_limit_s=30.0)
+    yield world
+    world.close()
+
+
+@pytest.fixture(scope="module")
+def double() -> Iterator[TaskEnvironment]:
+    world = TaskEnvironment(DoubleInsertion(), cameras=(), time_limit_s=60.0)
+    yield world
+    world.close()
+
+
+def insertion(world: TaskEnvironment) -> InsertionTask:
+    assert isinstance(world.task, InsertionTask)
+    return world.task
+
+
+def grasping(T_base_prop: Matrix, arms: dict[str, float], q: Vector = START_POSE, pitch_deg: float = 60.0) -> Vector:
+    """Returns joints (14,) with which arms hold a bar or tube, that far from its middle, before they close."""
+    kinematics, q = InverseKinematics(ALOHA), q.copy()
+    for arm, along in arms.items():
+        grasp = end_grasps(T_base_prop, Part(arm, along, 0.3, (pitch_deg,)))[0]
+        q = kinematics.solve({arm: T_base_prop @ grasp.T_prop_gripper}, q)
+    return q
+
+
+def hold_up(
+    world: TaskEnvironment, *arms: str, at: Matrix = IN_AIR, pitch_deg: float = 60.0, table_height: float = 0.0
+) -> Vector:
+    """Begins an episode in which arms hold the socket in the air, and returns the joint targets that go on holding it."""
+    task = insertion(world)
+    world.begin(0, {"table_height": table_height})
+    q = grasping(at, dict.fromkeys(arms, task.socket.length / 2 - 0.016), pitch_deg=pitch_deg)
+    for arm in arms:
+        q[ALOHA.grippers[arm]] = 0.8
+    task.robot.put(world.physics, q)
+    for arm in arms:
+        q[ALOHA.grippers[arm]] = 0.3
+    for _ in range(25):
+        T_table_socket = at.copy()
+        T_table_socket[2, 3] -= task.table_height
+        task.place(world.physics, task.socket, T_table_socket)
+        world.advance(q)
+    return q
+
+
+def put(world: TaskEnvironment, depths: list[float], side: tuple[float, float] = (0.0, 0.0)) -> None:
+    """Puts blocks that deep into the socket, one from each end, or beside its axis by metres."""
+    task = insertion(world)
+    for block, depth, sign in zip(task.blocks, depths, (1.0, -1.0), strict=False):
+        along = sign * (task.socket.length / 2 + block.length / 2 - depth)
+        T_table_block = task.pose(world.physics, task.socket) @ pose((along, *side))
+        T_table_block[2, 3] -= task.table_height
+        task.place(world.physics, block, T_table_block)
+
+
+def stay(world: TaskEnvironment, target: Vector, seconds: float) -> StepResult:
+    """Keeps the targets, and returns the last result; success on the way counts."""
+    result = world.advance(target)
+    for _ in range(round(seconds * 50) - 1):
+        if not result.success:
+            result = world.advance(target)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("T_socket_block", "depth", "distance", "angle"),
+    [
+        (pose((0.05, 0.0, 0.0)), 0.07, 0.0, 0.0),
+        (pose((-0.05, 0.003, 0.0)), 0.07, 0.003, 0.0),
+        (pose((0.0, 0.0, -0.002), FLIPPED), 0.12, 0.002, 0.0),
+        (pose((0.05, 0.0, 0.0), rotation_about(Z, 0.04)), 0.07, 0.06 * np.sin(0.04), np.degrees(0.04)),
+        (pose((0.121, 0.0, 0.0)), 0.0, np.inf, 0.0),
+        (pose((0.0, 0.0, 0.0), rotation_about(Y, np.pi / 2)), 0.0, np.inf, 90.0),
+        (pose((0.0, 0.0, 0.037)), 0.12, 0.037, 0.0),
+    ],
+)
+def test_a_fit_is_measured(T_socket_block: Matrix, depth: float, distance: float, angle: float) -> None:
+    for T_base_socket in (np.eye(4), pose((0.3, -0.2, 0.4), rotation_about((0.6, 0.0, 0.8), 2.0))):
+        for turn in (np.eye(3), rotation_about(X, np.pi / 2), FLIPPED):
+            found = fit(T_base_socket, T_base_socket @ T_socket_block @ pose(rotation=turn), 0.12, 0.12)
+            np.testing.assert_allclose(found.depth, depth, atol=2e-4)
+            np.testing.assert_allclose(found.axis_distance, distance, atol=2e-4)
+            np.testing.assert_allclose(found.angle_deg, angle, atol=1e-5)
+            assert found.side == (1 if T_socket_block[0, 3] >= 0 else -1)
+
+
+@pytest.mark.parametrize("table_height", [0.0, 0.05])
+def test_a_block_in_a_held_socket_is_success_after_half_a_second(single: TaskEnvironment, table_height: float) -> None:
+    target = hold_up(single, "left", table_height=table_height)
+    put(single, [0.08])
+    assert not stay(single, target, 0.4).success
+    result = stay(single, target, 1.0)
+    assert (result.success, result.stage) == (True, 4)
+
+
+@pytest.mark.parametrize(
+    ("depths", "side"),
+    [
+        ([0.05], (0.0, 0.0)),  # Its middle is still outside, and it tips over the rim.
+        ([0.068], (0.0, 0.0)),  # It stays there, less than 60 % deep.
+        ([0.12], (0.0, 0.038)),  # On top of the socket.
+        ([0.12], (-0.05, 0.0)),  # Beside it.
+    ],
+)
+def test_what_is_not_inside_is_no_success(single: TaskEnvironment, depths: list[float], side: tuple[float, float]) -> None:
+    target = hold_up(single, "left")
+    put(single, depths, side)
+    result = stay(single, target, 1.2)
+    assert (result.success, result.stage) == (False, 1)
+
+
+def test_a_socket_on_the_table_or_dropped_is_no_success(single: TaskEnvironment) -> None:
+    single.begin(0)
+    put(single, [0.1])
+    assert stay(single, START_POSE, 1.2).stage == 0
+    target = hold_up(single, "left")
+    put(single, [0.1])
+    target[ALOHA.grippers["left"]] = 1.0
+    assert not stay(single, target, 1.5).success
+
+
+def test_a_block_that_slides_onto_the_table_is_no_success(single: TaskEnvironment) -> None:
+    """In a tilted socket close above the table it leans out, still deep enough."""
+    tilted = pose((-0.1, 0.0, 0.083), rotation_about(Y, np.radians(40.0)))
+    target, task = hold_up(single, "left", at=tilted, pitch_deg=30.0), insertion(single)
+    put(single, [0.1])
+    result = stay(single, target, 2.0)
+    assert task.fit(single.physics, task.blocks[0]).seated(0.12)
+    assert task.touching(single.physics).between("block", "table")
+    assert task.at_rest(single.physics)
+    assert (result.success, result.stage) == (False, 3)
+
+
+def test_the_wrong_arm_or_both_is_no_success(single: TaskEnvironment) -> None:
+    for arms in (("right",), ARMS):
+        target = hold_up(single, *arms)
+        put(single, [0.1])
+        assert not stay(single, target, 1.2).success
+
+
+def test_a_block_that_is_still_held_is_no_success_until_it_is_let_go(single: TaskEnvironment) -> None:
+    target, task = hold_up(single, "left"), insertion(single)
+    put(single, [0.08])
+    held = grasping(task.pose(single.physics, task.blocks[0]), {"right": 0.047}, target)
+    held[ALOHA.grippers["right"]] = 0.55
+    task.robot.put(single.physics, held)
+    held[ALOHA.grippers["right"]] = 0.1
+    put(single, [0.08])
+    result = stay(single, held, 1.2)
+    assert task.fit(single.physics, task.blocks[0]).seated(0.12)
+    assert (result.success, result.stage) == (False, 3)
+    held[ALOHA.grippers["right"]] = 1.0
+    assert stay(single, held, 1.5).success
+
+
+def test_while_it_moves_it_is_no_success(single: TaskEnvironment) -> None:
+    target = hold_up(single, "left")
+    put(single, [0.08])
+    for step in range(50):
+        target[0] += 0.001
+        assert not single.advance(target).success, step
+    assert stay(single, target, 1.5).success
+
+
+@pytest.mark.parametrize("arms", [("left",), ("right",)])
+def test_both_ends_must_be_filled(double: TaskEnvironment, arms: tuple[str, ...]) -> None:
+    target = hold_up(double, *arms)
+    put(double, [0.055])
+    result = stay(double, target, 1.2)
+    assert (result.success, result.stage) == (False, 3)
+    put(double, [0.055, 0.044])
+    assert not stay(double, target, 1.2).success
+    put(double, [0.055, 0.055])
+    result = stay(double, target, 1.2)
+    assert (result.success, result.stage) == (True, 5)
+
+
+def test_both_arms_on_the_socket_is_no_success(double: TaskEnvironment) -> None:
+    target = hold_up(double, *ARMS)
+    put(double, [0.055, 0.055])
+    result = stay(double, target, 1.2)
+    assert (result.success, result.stage) == (False, 4)
+
+
+def watch_the_expert(world: TaskEnvironment, seed: int, **options: float) -> tuple[list[int], Vector]:
+    """Runs the expert until it succeeds; returns the stages in their order and the joint targets (T, 14)."""
+    expert = make_expert(world.task.name)
+    world.begin(seed, options)
+    expert.reset(world, np.random.default_rng(seed))
+    stages, targets = list[int](), list[Vector]()
+    while not world.task.success:
+        targets.append(expert.act(world))
+        result = world.advance(targets[-1])
+        assert not result.expired
+        assert not world.task.touching(world.physics).between("left", "right")
+        stages += [] if result.stage in stages else [result.stage]
+    return stages, np.stack(targets)
+
+
+@pytest.mark.parametrize(("seed", "table_height"), [(3, 0.0), (8, 0.04)])
+def test_the_expert_inserts_a_block_smoothly(single: TaskEnvironment, seed: int, table_height: float) -> None:
+    stages, targets = watch_the_expert(single, seed, table_height=table_height)
+    assert stages == [0, 1, 2, 3, 4]
+    hinges = targets[:, [joint.kind == "hinge" for joint in ALOHA.joints]]
+    speed = np.diff(hinges, axis=0) * 50
+    assert np.abs(speed).max() < np.pi
+    assert np.abs(np.diff(speed, axis=0) * 50).max() < 12.5
+
+
+def test_the_expert_inserts_both_blocks(double: TaskEnvironment) -> None:
+    assert watch_the_expert(double, 5)[0] == [0, 1, 2, 3, 4, 5]
+
+
+def test_where_things_start(single: TaskEnvironment, double: TaskEnvironment) -> None:
+    for world, ranges in ((single, [0.16, 0.2, 50.0] * 2), (double, [0.16, 0.16, 40.0, 0.16, 0.2, 40.0, 0.16, 0.16, 40.0])):
+        task, places = insertion(world), []
+        for seed in range(60):
+            world.begin(seed)
+            poses = [task.pose(world.physics, prop) for prop in (task.socket, *task.blocks)]
+            places.append(np.concatenate([(*T[:2, 3], np.degrees(np.arctan2(T[1, 0], T[0, 0]))) for T in poses]))
+            axes = [T[:2, 3] + np.linspace(-1, 1, 9)[:, None] * 0.06 * T[:2, 0] for T in poses]
+            gaps = [np.linalg.norm(a[:, None] - b, axis=-1).min() for i, a in enumerate(axes) for b in axes[:i]]
+            assert min(gaps) > min(APART, 0.04) - 0.01
+            result = stay(world, START_POSE, 0.04)
+            assert task.at_rest(world.physics)
+            assert result.stage == 0
+        spread = np.ptp(places, axis=0)
+        assert (spread <= np.array(ranges) + 1e-6).all()
+        assert (spread > 0.8 * np.array(ranges)).all()
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_ends_are_taken_from_the_arms_own_side_whichever_way_the_bar_lies(arm: str) -> None:
+    for turn in (np.eye(3), FLIPPED, rotation_about(X, np.pi / 2), FLIPPED @ rotation_about(X, -np.pi / 2)):
+        T_base_bar = pose((0.05, 0.1, 0.02), rotation_about(Z, 0.3) @ turn)
+        for grasp in end_grasps(T_base_bar, Part(arm, 0.04, 0.3)):
+            T_base_gripper = T_base_bar @ grasp.T_prop_gripper
+            assert (T_base_gripper[:3, 3] - T_base_bar[:3, 3]) @ FORWARDS[arm] < -0.03
+            assert T_base_gripper[2, 0] < -0.8
+            assert T_base_gripper[2, 2] > 0.3
+            np.testing.assert_allclose(T_base_gripper[:3, 1] @ T_base_bar[:3, 0], 0.0, atol=1e-9)
+
+
+def test_the_nearest_turn_of_a_square_bar_leaves_less_than_an_eighth() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        tilt = rotation_about(rng.permutation(np.eye(3))[0], rng.uniform(-0.7, 0.7))
+        square = rotation_about(X, rng.integers(4) * np.pi / 2) @ (FLIPPED if rng.uniform() < 0.5 else np.eye(3))
+        np.testing.assert_allclose(nearest_turn(tilt @ square), square, atol=1e-12)
+
+
+def test_a_constant_error_is_corrected_and_a_large_one_is_left_alone() -> None:
+    offset = pose((0.004, -0.003, 0.002), rotation_about((0.0, 0.6, 0.8), 0.05))
+    correction = Correction()
+    for _ in range(200):
+        correction.update(twist(correction.transform @ offset))
+    assert np.abs(twist(correction.transform @ offset)).max() < 1e-5
+    far = Correction()
+    far.update(np.array([NEAR[0] * 1.1, 0.0, 0.0, 0.0, 0.0, 0.0]))
+    np.testing.assert_array_equal(far.transform, np.eye(4))
+
+
+def test_rotation_vectors_are_undone_by_rotations() -> None:
+    for angle in (0.0, 1e-12, 0.3, 3.0):
+        np.testing.assert_allclose(rotation_vector(rotation_about((0.0, 0.6, 0.8), angle)), angle * np.array([0, 0.6, 0.8]))
+
+
+def test_a_socket_needs_walls() -> None:
+    with pytest.raises(ValueError, match=r"bore is 0.05 m; allowed: above 0 and below the width of 0.044 m"):
+        Socket(bore=0.05)

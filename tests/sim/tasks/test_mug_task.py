@@ -1,0 +1,158 @@
+"""A mug on the plate stands on it, and the expert gets it there with one arm or with both."""
+
+from collections.abc import Iterator
+from itertools import product
+
+import mujoco
+import numpy as np
+import pytest
+from dm_control import mjcf
+
+from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
+from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
+from stringline.sim.collection.demonstration import record_episode
+from stringline.sim.environment.environment import StepResult, TaskEnvironment
+from stringline.sim.experts import mug_expert as mug_on_plate
+from stringline.sim.experts.mug_expert import MugOnPlateExpert
+from stringline.sim.props.containers import Holder
+from stringline.sim.props.dishes import Mug
+from stringline.sim.props.handheld import Pen
+from stringline.sim.props.prop import Prop
+from stringline.sim.tasks.mug_task import BACK_X, BACK_Y, FRONT_X, FRONT_Y, MugOnPlate, gap
+
+X, Y, Z = np.eye(3)
+FLOOR = 0.006
+
+
+@pytest.fixture(scope="module")
+def task() -> MugOnPlate:
+    return MugOnPlate()
+
+
+@pytest.fixture(scope="module")
+def world(task: MugOnPlate) -> Iterator[TaskEnvironment]:
+    world = TaskEnvironment(task, cameras=(), time_limit_s=40.0)
+    yield world
+    world.close()
+
+
+def stay(world: TaskEnvironment, seconds: float = 1.2) -> StepResult:
+    """Keeps the arms where they start and returns the last result; success on the way counts."""
+    result = world.advance(START_POSE)
+    for _ in range(round(seconds * 50) - 1):
+        if not result.success:
+            result = world.advance(START_POSE)
+    return result
+
+
+def put(world: TaskEnvironment, task: MugOnPlate, T_plate_mug: Matrix) -> StepResult:
+    """Puts the mug somewhere relative to the plate and waits."""
+    world.begin(2)
+    task.place(world.physics, task.mug, task.pose(world.physics, task.plate) @ T_plate_mug)
+    return stay(world)
+
+
+@pytest.mark.parametrize(("offset", "yaw"), [((0.0, 0.0), 0.0), ((0.015, 0.0), 2.0), ((-0.008, 0.012), -1.0)])
+def test_standing_on_the_plate_is_success(
+    world: TaskEnvironment, task: MugOnPlate, offset: tuple[float, float], yaw: float
+) -> None:
+    result = put(world, task, pose((*offset, FLOOR), rotation_about(Z, yaw)))
+    assert (result.success, result.stage) == (True, 4)
+
+
+@pytest.mark.parametrize(
+    "T_plate_mug",
+    [
+        pose((0.045, 0.0, 0.02), rotation_about(Y, -0.2)),  # Half on the rim.
+        pose((0.03, 0.0, FLOOR + 0.048), rotation_about(Y, np.pi / 2)),  # Lying on it.
+        pose((0.0, 0.0, FLOOR + 0.0835), rotation_about(X, np.pi)),  # Upside down.
+        pose((0.0, -0.19, 0.0)),  # Beside it.
+    ],
+    ids=["on the rim", "lying", "upside down", "beside"],
+)
+def test_anything_else_is_none(world: TaskEnvironment, task: MugOnPlate, T_plate_mug: Matrix) -> None:
+    result = put(world, task, T_plate_mug)
+    assert (result.success, result.stage) == (False, 0)
+
+
+def test_still_held_on_the_plate_is_no_success(
+    world: TaskEnvironment, task: MugOnPlate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mug_on_plate, "DROP_M", 0.0)
+    expert = MugOnPlateExpert(paces=(1.0, 1.0))
+    world.begin(3)
+    expert.reset(world, np.random.default_rng(3))
+    action = START_POSE
+    while not task.reached(world.physics):
+        action = expert.act(world)
+        assert not world.advance(action).expired
+    result = world.advance(action)
+    for _ in range(60):
+        result = world.advance(action)
+    assert task.reached(world.physics)
+    assert (result.success, result.stage) == (False, 3)
+
+
+def test_standing_needs_the_whole_base_on_the_floor_of_an_upright_plate(task: MugOnPlate) -> None:
+    plate = pose((0.1, 0.2, 0.03), rotation_about(Z, 0.4))
+    assert task.stands(plate @ pose((0.017, 0.0, FLOOR)), plate)
+    assert not task.stands(plate @ pose((0.019, 0.0, FLOOR)), plate)
+    assert not task.stands(plate @ pose((0.0, 0.0, FLOOR + 0.003)), plate)
+    assert not task.stands(plate @ pose((0.0, 0.0, FLOOR), rotation_about(X, np.radians(4))), plate)
+    tipped = plate @ pose((0.0, 0.0, 0.0), rotation_about(X, np.radians(25)))
+    assert not task.stands(tipped @ pose((0.0, 0.0, FLOOR)), tipped)
+
+
+def test_starts_fill_their_cells_keep_apart_and_are_at_rest(world: TaskEnvironment, task: MugOnPlate) -> None:
+    cells: dict[str, set[int]] = {name: set() for name in task.props}
+    turns = []
+    for seed in range(60):
+        world.begin(seed)
+        poses = {name: task.pose(world.physics, prop) for name, prop in task.props.items()}
+        turns.append(np.arctan2(poses["mug"][1, 0], poses["mug"][0, 0]))
+        for name, T in poses.items():
+            (x, y), front = T[:2, 3], name in ("mug", "pen", "banana")
+            low, high = FRONT_Y if front else BACK_Y
+            assert low - 1e-6 <= y <= high + 1e-6
+            inside = [a - 1e-6 <= x <= b + 1e-6 for a, b in (FRONT_X if front else BACK_X)]
+            cells[name].add(inside.index(True))
+        covered = [task.footprint(task.props[name], T) for name, T in poses.items()]
+        assert min(gap(a, b) for i, a in enumerate(covered) for b in covered[:i]) > 0.009
+    assert all(found == {0, 1, 2} for found in cells.values())
+    assert np.ptp(turns) > 5.0
+    world.advance(START_POSE)
+    assert task.at_rest(world.physics)
+
+
+@pytest.mark.parametrize(("seed", "slip_m", "options"), [(0, 0.0, {"table_height": 0.04}), (33, 0.0, {}), (9, 0.02, {})])
+def test_the_expert_succeeds_with_one_arm_or_both_and_after_a_slip(
+    world: TaskEnvironment, task: MugOnPlate, seed: int, slip_m: float, options: dict[str, float]
+) -> None:
+    recording = record_episode(world, MugOnPlateExpert(), seed, slip_m=slip_m, options=options)
+    assert recording.success, recording.trouble
+    assert {1, 2} <= set(recording.arrays["stage"].tolist())
+    moved = np.ptp(recording.arrays["action"], axis=0)
+    used = [arm for arm in ALOHA.arms if moved[ALOHA.hinges[arm]].max() > 0.3]
+    assert len(used) == (2 if seed == 33 else 1)
+
+
+@pytest.mark.parametrize(
+    ("prop", "size", "floor"),
+    [(Mug(), (0.118, 0.094, 0.083), 0.005), (Holder(), (0.09, 0.09, 0.107), 0.005), (Pen(), (0.0179, 0.185, 0.0155), None)],
+    ids=["mug", "holder", "pen"],
+)
+def test_things_are_as_large_as_they_should_be_and_vessels_hollow(
+    prop: Prop, size: tuple[float, float, float], floor: float | None
+) -> None:
+    physics = mjcf.Physics.from_mjcf_model(prop.mjcf_model)
+    model, data = physics.model.ptr, physics.data.ptr
+    corners = np.array(list(product((-1, 1), repeat=3)))
+    boxes = zip(data.geom_xpos, data.geom_xmat.reshape(-1, 3, 3), model.geom_aabb, strict=True)
+    shapes = [at + (aabb[:3] + corners * aabb[3:]) @ turn.T for at, turn, aabb in boxes]
+    points = np.concatenate([shape for shape, kind in zip(shapes, model.geom_contype, strict=True) if kind])
+    np.testing.assert_allclose(np.ptp(points, axis=0), size, atol=0.0015)
+    if floor is not None:
+        down = mujoco.mj_ray(model, data, np.array([0.01, 0.0, 0.2]), -Z, None, 1, -1, np.zeros(1, np.int32))
+        assert down == pytest.approx(0.2 - floor, abs=1e-6)
+        walls = sum(model.geom_aabb[:, 3] > 0.03)
+        assert walls >= 16

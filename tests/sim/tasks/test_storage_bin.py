@@ -1,0 +1,72 @@
+"""What is no box in the bin: leaning on the rim, standing out, on top of the wall, or still held."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from tests.sim.gatherings import X, Y, grasp_with_left, put, stay, stow
+
+from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
+from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
+from stringline.sim.environment.environment import TaskEnvironment
+from stringline.sim.experts.drops import closed_on
+from stringline.sim.tasks.gathering_tasks import StorageBin
+
+
+@pytest.fixture(scope="module")
+def task() -> StorageBin:
+    return StorageBin()
+
+
+@pytest.fixture(scope="module")
+def world(task: StorageBin) -> Iterator[TaskEnvironment]:
+    world = TaskEnvironment(task, cameras=())
+    yield world
+    world.close()
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        pose((0.0, -0.09, 0.066), rotation_about(Y, np.pi / 2)),  # On its end: 120 mm between walls of 100 mm.
+        pose((0.055, -0.09, 0.10), rotation_about(Y, np.radians(50))),  # Leaning on the rim.
+        pose((0.0, 0.0, 0.13)),  # On top of the box in the middle, its upper corners above the rim.
+        pose((0.08, 0.0, 0.126)),  # On the wall.
+    ],
+)
+def test_what_stands_out_is_refused(world: TaskEnvironment, task: StorageBin, at: Matrix) -> None:
+    world.begin(0)
+    stow(world, task)
+    put(world, task, task.boxes[1], pose((0.0, 0.0, 0.051), rotation_about(Y, np.pi / 2)))
+    put(world, task, task.boxes[0], at)
+    result = stay(world, seconds=2.0)
+    assert (result.success, task.stages[result.stage]) == (False, "two_in")
+    assert not task.inside(world.physics, task.things[0])
+
+
+def test_a_box_that_is_still_held_is_refused_until_it_is_let_go(world: TaskEnvironment, task: StorageBin) -> None:
+    world.begin(0)
+    stow(world, task)
+    T_base_box = task.pose(world.physics, task.boxes[2])
+    at = np.add(T_base_box[:3, 3], (0.0, 0.0, 0.015))
+    q = grasp_with_left(world, task, at, T_base_box[:3, 1], opening=0.85)
+    q[ALOHA.grippers["left"]] = closed_on(0.04)
+    assert not stay(world, q).success
+    touching = task.touching(world.physics)
+    assert touching.held("left", "blue_box")
+    assert task.reached(world.physics)
+    assert task.stages[task.progress(world.physics, touching)] == "two_in"
+    task.robot.put(world.physics, START_POSE)
+    assert stay(world, seconds=2.0).success
+
+
+@pytest.mark.parametrize(
+    ("turn", "inside"),
+    [(np.eye(3), True), (rotation_about(Y, np.pi / 2), False), (rotation_about(X, np.pi / 2), True)],
+)
+def test_inside_means_all_corners(task: StorageBin, turn: Matrix, inside: bool) -> None:
+    red = task.things[0].points @ turn.T
+    red[:, 2] -= red[:, 2].min() - task.bin.thickness
+    assert task.bin.contains(red) is inside
+    for shift in ((0.0, 0.0, -0.01), (0.03, 0.0, 0.0), (0.0, 0.14, 0.0), (0.0, 0.0, 0.06)):
+        assert not task.bin.contains(np.add(red, shift))
