@@ -37,7 +37,7 @@ from stringline.policies.algorithms.diffusion import DiffusionPolicy, DiffusionS
 from stringline.policies.algorithms.energy import EnergyPolicy, EnergySettings
 from stringline.policies.algorithms.flow import EVALUATIONS, FlowPolicy, FlowSettings, Solver
 from stringline.policies.algorithms.samplers import Sampler, Spacing
-from stringline.policies.observation.observation_encoder import Memory, MemoryRecipe, ObservationMemory
+from stringline.policies.observation.observation_encoder import Memory, MemoryRecipe, ObservationEncoder
 from stringline.policies.observation.observation_settings import ObservationSettings
 
 PAGE = Path(__file__).parents[1] / "docs" / "policies.md"
@@ -142,7 +142,7 @@ class Bench:
             depth=1,
             heads=2,
         )
-        memory = partial(ObservationMemory, settings)
+        memory = partial(ObservationEncoder, settings)
         self.sizes: Sizes = {"memory": memory, "chunk": CHUNK, "dim": WIDTH, "depth": 2}
         self.truth = self.target.draw(draws, torch.Generator().manual_seed(1))
 

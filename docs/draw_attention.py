@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from stringline.encoders.positions.absolute import LearnedEncoding, SinusoidalEncoding
-from stringline.encoders.positions.bases import Givens
+from stringline.encoders.positions.bases import GivensBasis
 from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.lie import LieRE
@@ -44,7 +44,7 @@ ENCODINGS: dict[str, Callable[..., PositionEncoding]] = {
     "learned, absolute": partial(LearnedEncoding, cells=(8, 8), low=(-0.5, -0.5), high=(0.5, 0.5)),
     "sinusoidal, absolute": partial(SinusoidalEncoding, wavelengths=METRES),
     "RoPE, axial": partial(Rope, wavelengths=METRES),
-    "RoPE in a learned basis": partial(RopeInLearnedBasis, basis=Givens, wavelengths=METRES),
+    "RoPE in a learned basis": partial(RopeInLearnedBasis, basis=GivensBasis, wavelengths=METRES),
     "RoPE-Mixed": partial(RopeMixed, wavelengths=METRES),
     "Circulant-STRING": partial(CirculantString, wavelengths=METRES),
     "Cayley-STRING": partial(CayleyString, wavelengths=METRES),

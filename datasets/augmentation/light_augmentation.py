@@ -12,7 +12,7 @@ GREY = (0.299, 0.587, 0.114)  # ITU-R BT.601, as JPEG and most colour jitters ta
 _YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3112))
 
 
-class Lighting(Transform):
+class LightAugmentation(Transform):
     """Changes brightness, contrast, saturation and hue of a scene, the gains of each camera, and where the light comes from.
 
     All but the last are one affine map of sRGB values. Hue turns the colour plane of YIQ. Brightness, contrast, saturation, hue

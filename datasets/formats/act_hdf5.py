@@ -17,7 +17,7 @@ from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.formats import exporting, hdf5
-from stringline.datasets.formats.body import AlohaBody, Body, joint_arrays
+from stringline.datasets.formats.body import AlohaLayout, VectorLayout, joint_arrays
 from stringline.datasets.formats.checks import equal_lengths, numbers, picture
 from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Frames, Reference, camera_times
 from stringline.datasets.formats.image_codecs import decoded, jpeg
@@ -29,7 +29,7 @@ IMAGES = "observations/images"
 _log = logging.getLogger(__name__)
 
 
-class ActHdf5:
+class ActHdf5Reader:
     """Reads ACT's HDF5.
 
     Efforts are left out: recordings have them in the servos' units of current, not in Nm. So are the wheels of a mobile base.
@@ -37,7 +37,7 @@ class ActHdf5:
 
     def __init__(
         self,
-        body: Body,
+        body: VectorLayout,
         *,
         control_hz: float = 50.0,
         cameras: Mapping[str, str] | None = None,
@@ -169,7 +169,7 @@ class ActHdf5Writer:
         if jpeg_quality is not None and not 1 <= jpeg_quality <= 95:
             raise ValueError(f"target.jpeg_quality is {jpeg_quality}; allowed: 1 to 95, or null for raw pictures.")
         names = [joint.name for joint in ALOHA.joints]
-        self._meaning = AlohaBody(state_gripper, action_gripper, options="target").meaning(names, names)
+        self._meaning = AlohaLayout(state_gripper, action_gripper, options="target").meaning(names, names)
         self._cameras, self._quality = cameras, jpeg_quality
 
     def write(self, store: EpisodeStore, path: Path) -> None:

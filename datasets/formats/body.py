@@ -71,7 +71,7 @@ def joint_arrays(meaning: Meaning, state: tuple[str, Array | None], action: tupl
     return arrays
 
 
-class Body(Protocol):
+class VectorLayout(Protocol):
     """Knows what the numbers of a data set mean."""
 
     def meaning(self, state: Sequence[str], action: Sequence[str]) -> Meaning:
@@ -87,7 +87,7 @@ class Body(Protocol):
         ...
 
 
-class AlohaBody:
+class AlohaLayout:
     """Two ViperX arms: six hinges and a gripper on the left, the same on the right, in that order.
 
     The gripper conventions of states and actions are separate, for in recordings of real arms they differ.
@@ -143,7 +143,7 @@ class AlohaBody:
         return self._meaning
 
 
-class NamedBody:
+class NamedLayout:
     """A body that Stringline does not know: joints as the data set names them, absolute joint targets, no kinematics."""
 
     def __init__(
@@ -199,7 +199,7 @@ class NamedBody:
         return Dimension(name, owners[0], scale=scale) if convention is None else gripper_dimension(name, owners[0], convention)
 
 
-class DescribedBody:
+class DescribedLayout:
     """Any body: each number of the action, and of the joint state where there is one, is described by its user."""
 
     def __init__(

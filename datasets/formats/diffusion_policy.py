@@ -11,7 +11,7 @@ import numpy as np
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.contract.contract import Array, DepthSource
 from stringline.datasets.formats import exporting
-from stringline.datasets.formats.body import Body, joint_arrays
+from stringline.datasets.formats.body import VectorLayout, joint_arrays
 from stringline.datasets.formats.checks import numbers
 from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Reference, camera_times
 from stringline.datasets.formats.image_codecs import checked_source
@@ -27,12 +27,12 @@ from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 
 
-class DiffusionPolicy:
+class DiffusionPolicyReader:
     """Reads replay buffers."""
 
     def __init__(
         self,
-        body: Body,
+        body: VectorLayout,
         *,
         control_hz: float | None = None,
         state: str | None = "state",

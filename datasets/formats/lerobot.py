@@ -10,7 +10,7 @@ import numpy as np
 
 from stringline.datasets.contract.contract import Array, DepthSource
 from stringline.datasets.formats import parquet
-from stringline.datasets.formats.body import Body, joint_arrays
+from stringline.datasets.formats.body import VectorLayout, joint_arrays
 from stringline.datasets.formats.checks import growing, numbers, picture
 from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Frames, Reference, camera_times
 from stringline.datasets.formats.image_codecs import checked_source, counts, decoded, metres_of_codes
@@ -30,12 +30,12 @@ BOOKKEEPING = ("timestamp", "frame_index", "episode_index", "index", "task_index
 _log = logging.getLogger(__name__)
 
 
-class LeRobot:
+class LeRobotReader:
     """Reads LeRobotDatasets."""
 
     def __init__(
         self,
-        body: Body,
+        body: VectorLayout,
         *,
         state: str | None = "observation.state",
         action: str = "action",

@@ -31,7 +31,7 @@ AXES = "xyz"
 PER_ARM = 7
 
 
-class Robomimic:
+class RobomimicReader:
     """Reads robomimic's HDF5: joints and fingers as state, the controller's inputs, in m and rad, as action."""
 
     def __init__(

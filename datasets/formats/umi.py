@@ -25,7 +25,7 @@ FRAME = "map"
 AXES = "xyz"
 
 
-class Umi:
+class UmiReader:
     """Reads UMI's data: the state is each gripper's opening, the action its next pose and opening."""
 
     def __init__(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from stringline.datasets.contract.arguments import FINITE
 from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.frequencies import Axial
+from stringline.encoders.positions.frequencies import AxialFrequencies
 from stringline.encoders.positions.places import Places
 from stringline.encoders.positions.precision import phases
 
@@ -39,7 +39,7 @@ class SinusoidalEncoding(PositionEncoding):
             wavelengths: In its stead, the shortest and longest wavelength in the unit of the coordinates.
         """
         super().__init__(heads, head_dim, axes)
-        self.frequency_model = Axial(1, axes, heads * head_dim // 2, theta=theta, wavelengths=wavelengths)
+        self.frequency_model = AxialFrequencies(1, axes, heads * head_dim // 2, theta=theta, wavelengths=wavelengths)
 
     def rotation(self, coordinates: Tensor) -> Tensor:
         """Returns identities: nothing is rotated."""

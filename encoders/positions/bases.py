@@ -97,7 +97,7 @@ class AntisymmetricBasis(Basis):
         """Returns an orthogonal matrix for each antisymmetric one, (sets, blocks, block, block)."""
 
 
-class Cayley(AntisymmetricBasis):
+class CayleyBasis(AntisymmetricBasis):
     """P = (I - S)(I + S)^-1 (Schenck et al., STRING, 2025, arXiv 2502.02562, eq. 10), S dense, sparse or in blocks.
 
     The paper leaves the start of S open; here S = 0, the identity, with a gradient of -2 dS.
@@ -109,7 +109,7 @@ class Cayley(AntisymmetricBasis):
         return basis
 
 
-class Exponential(AntisymmetricBasis):
+class ExponentialBasis(AntisymmetricBasis):
     """P = exp(S) (Liu & Zhou, Rethinking RoPE, 2025, section 5), which reaches all rotations; ten times as slow as Cayley."""
 
     def _map(self, skew: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ class Exponential(AntisymmetricBasis):
         return basis
 
 
-class Givens(Basis):
+class GivensBasis(Basis):
     """A product of plane rotations, one for each pair of channels (Liu & Zhou, Rethinking RoPE, 2025, section 5).
 
     The pairs come in rounds of disjoint ones, as in a tournament, so that size - 1 steps do what size (size - 1) / 2 would.
@@ -162,11 +162,11 @@ class Givens(Basis):
             return rows.unsqueeze(1)
 
 
-class ButterflyGivens(Givens):
+class ButterflyGivens(GivensBasis):
     """Plane rotations of the pairs of a fast Fourier transform only: size / 2 log2(size) angles in log2(size) steps."""
 
     def __init__(self, sets: int, size: int, *, seed: int = 0) -> None:
-        """Starts at the identity; arguments as for `Givens`.
+        """Starts at the identity; arguments as for `GivensBasis`.
 
         Raises:
             ValueError: The size is no power of two.
@@ -181,7 +181,7 @@ class ButterflyGivens(Givens):
         return torch.stack([torch.stack((low := channels[channels & stride == 0], low + stride)) for stride in strides])
 
 
-class Householder(Basis):
+class HouseholderBasis(Basis):
     """A product of reflections I - 2 v v^T / v^T v, an even number of them.
 
     They come in pairs that are equal at the start, so P starts as the identity: v = v_0 + w, v_0 constant and w = 0.
@@ -228,7 +228,7 @@ class Householder(Basis):
         self.offsets.zero_()
 
 
-class RealFourier(Basis):
+class FourierBasis(Basis):
     """The real Fourier basis of blocks of channels, constant; with `Circulant` frequencies it is Circulant-STRING."""
 
     constant: Tensor

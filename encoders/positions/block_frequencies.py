@@ -10,7 +10,7 @@ from stringline.encoders.positions.frequencies import Frequencies, check_block
 from stringline.encoders.positions.initialisation import Start, isotropic, stored_unit
 
 
-class Circulant(Frequencies):
+class CirculantFrequencies(Frequencies):
     """Frequencies of antisymmetric circulant blocks L_k = C_k - C_k^T (Schenck et al., STRING, 2025, theorem 3.5).
 
     w_kj = 2 sum_n c_kn sin(2 pi j n / b), j = 1 ... b / 2 - 1, in each block of size b; plane 0, of the constant and the
@@ -77,7 +77,7 @@ class Circulant(Frequencies):
         self.scaled.copy_(omega @ sine_transform(self.block)[1:] / math.sqrt(2 * self.block) / self.scale)
 
 
-class LinearlyDependent(Frequencies):
+class LinearlyDependentFrequencies(Frequencies):
     """All planes of a block turn along one learned direction (ComRoPE-LD: Yu et al., 2025, arXiv 2506.03737, theorem 2).
 
     Omega = theta_j lambda_p with one direction theta_j for block j and one magnitude lambda_p for each of its planes. With

@@ -18,17 +18,17 @@ import torch
 from torch import Tensor
 
 from stringline.datasets.contract.arguments import NOT_NEGATIVE
-from stringline.encoders.positions.bases import Cayley
-from stringline.encoders.positions.block_frequencies import LinearlyDependent
-from stringline.encoders.positions.frequencies import Axial
+from stringline.encoders.positions.bases import CayleyBasis
+from stringline.encoders.positions.block_frequencies import LinearlyDependentFrequencies
+from stringline.encoders.positions.frequencies import AxialFrequencies
 from stringline.encoders.positions.rotary import RotaryEncoding
 
 
 class _ComRope(RotaryEncoding):
     """Blocks of angle matrices A_j, one for each block j of channels, taken apart into planes."""
 
-    frequency_model: Axial | LinearlyDependent
-    basis_model: Cayley
+    frequency_model: AxialFrequencies | LinearlyDependentFrequencies
+    basis_model: CayleyBasis
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class _ComRope(RotaryEncoding):
             head_dim,
             axes,
             frequencies=self._recipe(block),
-            basis=partial(Cayley, block=block),
+            basis=partial(CayleyBasis, block=block),
             share_heads=share_heads,
             seed=seed,
         )
@@ -122,7 +122,9 @@ class ComRopeAp(_ComRope):
 
     @staticmethod
     def _recipe(block: int) -> "partial[Axial]":
-        return partial(Axial, theta=100.0, learned=True, block=block, scale=1.0)  # theta is overwritten by the angle matrices.
+        return partial(
+            AxialFrequencies, theta=100.0, learned=True, block=block, scale=1.0
+        )  # theta is overwritten by the angle matrices.
 
 
 class ComRopeLd(_ComRope):
@@ -148,7 +150,7 @@ class ComRopeLd(_ComRope):
 
     @staticmethod
     def _recipe(block: int) -> "partial[LinearlyDependent]":
-        return partial(LinearlyDependent, block=block, theta=100.0, scale=1.0)
+        return partial(LinearlyDependentFrequencies, block=block, theta=100.0, scale=1.0)
 
     def _draw(self, generator: torch.Generator) -> None:
         super()._draw(generator)

@@ -54,7 +54,7 @@ class FrequencyRecipe(Protocol):
         ...
 
 
-class Mixed(Frequencies):
+class MixedFrequencies(Frequencies):
     """Every plane turns along a learned direction (Heo et al., RoPE-Mixed, 2024, arXiv 2403.13298), for any number of axes.
 
     Departs from the paper in that directions may start isotropically and wavelengths are given in the unit of the coordinates;
@@ -106,7 +106,7 @@ class Mixed(Frequencies):
         self.scaled.copy_(self.start.draw(self.sets, self.axes, self.planes, seed) / self.scale)
 
 
-class Axial(Frequencies):
+class AxialFrequencies(Frequencies):
     """Every plane turns along one axis, the axes in turn having as equal a share of the planes as it goes.
 
     RoPE on grids (Su et al., 2021; Heo et al., 2024) gives each axis one run of planes, the first axes the longer ones: 32
@@ -140,7 +140,7 @@ class Axial(Frequencies):
             theta: In their stead, the base of RoPE's series.
             learned: Whether magnitudes are learned; axes never are.
             block: Channels per block (twice its planes), which belongs to one axis; None: one run of planes for each axis.
-            scale: As for `Mixed`.
+            scale: As for `MixedFrequencies`.
             seed: Has no effect: nothing is drawn.
 
         Raises:

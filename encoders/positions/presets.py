@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from stringline.encoders.positions.bases import Basis, BasisRecipe, Cayley, RealFourier
-from stringline.encoders.positions.block_frequencies import Circulant
-from stringline.encoders.positions.frequencies import Axial, FrequencyRecipe, Mixed
+from stringline.encoders.positions.bases import Basis, BasisRecipe, CayleyBasis, FourierBasis
+from stringline.encoders.positions.block_frequencies import CirculantFrequencies
+from stringline.encoders.positions.frequencies import AxialFrequencies, FrequencyRecipe, MixedFrequencies
 from stringline.encoders.positions.rotary import RotaryEncoding
 
 
@@ -33,7 +33,7 @@ class Rope(RotaryEncoding):
             theta: Base of the geometric series; 100 in Heo et al. for places in patches, 10000 in RoFormer and STRING.
             wavelengths: In its stead, the shortest and longest wavelength in the unit of the coordinates.
         """
-        super().__init__(heads, head_dim, axes, frequencies=partial(Axial, theta=theta, wavelengths=wavelengths))
+        super().__init__(heads, head_dim, axes, frequencies=partial(AxialFrequencies, theta=theta, wavelengths=wavelengths))
 
 
 class VisionLlamaRope(Rope):
@@ -66,7 +66,7 @@ class RopeMixed(RotaryEncoding):
         seed: int = 0,
     ) -> None:
         """Draws the start; exactly one of `wavelengths` and `theta` is to be given."""
-        recipe = partial(Mixed, wavelengths=wavelengths, theta=theta)
+        recipe = partial(MixedFrequencies, wavelengths=wavelengths, theta=theta)
         super().__init__(heads, head_dim, axes, frequencies=recipe, share_heads=share_heads, seed=seed)
 
 
@@ -104,8 +104,8 @@ class CayleyString(RotaryEncoding):
             heads,
             head_dim,
             axes,
-            frequencies=partial(Mixed, wavelengths=wavelengths, theta=theta),
-            basis=partial(Cayley, bandwidth=bandwidth),
+            frequencies=partial(MixedFrequencies, wavelengths=wavelengths, theta=theta),
+            basis=partial(CayleyBasis, bandwidth=bandwidth),
             share_heads=share_heads,
             seed=seed,
         )
@@ -146,8 +146,8 @@ class CirculantString(RotaryEncoding):
             heads,
             head_dim,
             axes,
-            frequencies=partial(Circulant, block=block, wavelengths=wavelengths, theta=theta),
-            basis=partial(RealFourier, block=block),
+            frequencies=partial(CirculantFrequencies, block=block, wavelengths=wavelengths, theta=theta),
+            basis=partial(FourierBasis, block=block),
             share_heads=share_heads,
             seed=seed,
         )
@@ -170,14 +170,14 @@ class LiereCommute(RotaryEncoding):
         seed: int = 0,
     ) -> None:
         """Draws the start; the paper's `uniform` is 2 pi."""
-        recipe = partial(Mixed, uniform=uniform)
+        recipe = partial(MixedFrequencies, uniform=uniform)
         super().__init__(heads, head_dim, axes, frequencies=recipe, share_heads=share_heads, seed=seed)
 
 
 class RopeInLearnedBasis(RotaryEncoding):
     """Rethinking RoPE (Liu & Zhou, 2025): the standard axial rotation in a learned orthogonal basis, which mixes the axes.
 
-    The basis is one of `Cayley`, `Exponential`, `Givens`, `ButterflyGivens` and `Householder`.
+    The basis is one of `CayleyBasis`, `Exponential`, `Givens`, `ButterflyGivens` and `Householder`.
     """
 
     def __init__(
@@ -186,14 +186,14 @@ class RopeInLearnedBasis(RotaryEncoding):
         head_dim: int,
         axes: int,
         *,
-        basis: BasisRecipe | type[Basis] = Cayley,
+        basis: BasisRecipe | type[Basis] = CayleyBasis,
         theta: float | None = None,
         wavelengths: tuple[float, float] | None = None,
         share_heads: bool = True,
         seed: int = 0,
     ) -> None:
         """Computes the frequencies and starts the basis; exactly one of `theta` and `wavelengths` is to be given."""
-        recipe: FrequencyRecipe = partial(Axial, theta=theta, wavelengths=wavelengths)
+        recipe: FrequencyRecipe = partial(AxialFrequencies, theta=theta, wavelengths=wavelengths)
         super().__init__(
             heads, head_dim, axes, frequencies=recipe, basis=basis, share_heads=True, share_basis=share_heads, seed=seed
         )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.frequencies import Mixed
+from stringline.encoders.positions.frequencies import MixedFrequencies
 from stringline.encoders.positions.places import FactorPlaces
 from stringline.encoders.positions.precision import phases
 
@@ -43,7 +43,7 @@ class TensorProductString(PositionEncoding):
             seed: Of the start.
         """
         super().__init__(heads, head_dim, axes, share_heads=share_heads)
-        self.frequency_model = Mixed(self.sets, axes, features, wavelengths=wavelengths, theta=theta, seed=seed)
+        self.frequency_model = MixedFrequencies(self.sets, axes, features, wavelengths=wavelengths, theta=theta, seed=seed)
 
     def frequencies(self) -> Tensor:
         """Returns w, (heads | 1, axes, features), in radians per unit of the coordinates."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from stringline.encoders.coordinates.coordinates import Coordinates, GridPlaces, PatchDepthPlaces
 from stringline.encoders.positions.encoding import EncodingRecipe, PositionEncoding
-from stringline.encoders.positions.frequencies import Mixed
+from stringline.encoders.positions.frequencies import MixedFrequencies
 from stringline.encoders.positions.initialisation import Start
 from stringline.encoders.positions.rotary import RotaryEncoding
 from stringline.encoders.pretrained.timm_models import TimmModel
@@ -73,7 +73,7 @@ def continued(omega: Tensor, recipe: EncodingRecipe | None, heads: int) -> Posit
 
     Args:
         omega: (1, axes, head_dim / 2).
-        recipe: Whose encoding is to start there: `Mixed` frequencies in a basis that starts as the identity, such as
+        recipe: Whose encoding is to start there: `MixedFrequencies` frequencies in a basis that starts as the identity, such as
             `CayleyString`. None: no basis.
         heads: Attention heads.
 
@@ -81,12 +81,16 @@ def continued(omega: Tensor, recipe: EncodingRecipe | None, heads: int) -> Posit
         ValueError: The recipe makes something that cannot start there.
     """
     axes, head_dim = omega.shape[1], 2 * omega.shape[2]
-    made = (recipe or partial(RotaryEncoding, frequencies=partial(Mixed, omega=omega)))(
+    made = (recipe or partial(RotaryEncoding, frequencies=partial(MixedFrequencies, omega=omega)))(
         heads=heads, head_dim=head_dim, axes=axes
     )
-    if not isinstance(made, RotaryEncoding) or not isinstance(made.frequency_model, Mixed) or not _plain(made.basis()):
+    if (
+        not isinstance(made, RotaryEncoding)
+        or not isinstance(made.frequency_model, MixedFrequencies)
+        or not _plain(made.basis())
+    ):
         raise ValueError(
-            f"The model has a rotary encoding, from which {type(made).__name__} cannot go on; allowed: `Mixed` frequencies in "
+            f"The model has a rotary encoding, from which {type(made).__name__} cannot go on; allowed: `MixedFrequencies` frequencies in "
             "a basis that starts as the identity (RopeMixed, CayleyString), or no encoding, which goes on without a basis."
         )
     made.frequency_model.start = Start(omega=omega)

@@ -1,9 +1,8 @@
 """Checkpoints: weights as safetensors, everything else as YAML, nothing pickled, only our own classes built."""
 
+import difflib
 import functools
-import importlib
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -15,12 +14,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+import stringline
 from stringline.datasets.files.replaced_directory import replaced_directory
 
 FORMAT = 1
 WEIGHTS = "weights.safetensors"
 DESCRIPTION = "checkpoint.yaml"
-_TARGET = re.compile(r"stringline(\.[A-Za-z_]\w*)+")
 
 
 def save_checkpoint(directory: Path, model: nn.Module, description: Mapping[str, Any]) -> None:
@@ -118,7 +117,7 @@ def build(configuration: object, base: type = object, **arguments: object) -> An
         arguments: Further keyword arguments of the outermost class.
 
     Raises:
-        ValueError: A target is not a class of this project, or its arguments do not fit.
+        ValueError: A target is not a public class of this package, or its arguments do not fit.
     """
     if isinstance(configuration, list):
         return [build(entry, base) for entry in configuration]
@@ -127,7 +126,7 @@ def build(configuration: object, base: type = object, **arguments: object) -> An
     entries = {key: build(value, base) for key, value in configuration.items() if key not in ("_target_", "_partial_")}
     if "_target_" not in configuration:
         return entries
-    target, partial = _own_class(str(configuration["_target_"]), base), bool(configuration.get("_partial_", False))
+    target, partial = _public_class(str(configuration["_target_"]), base), bool(configuration.get("_partial_", False))
     if (settings := _settings_of(target)) is not None:
         _check_arguments(target, inspect.signature(settings), entries)
         entries = {"settings": settings(**entries)}
@@ -151,17 +150,18 @@ def _check_arguments(target: type, signature: inspect.Signature, given: Mapping[
         raise ValueError(f"{name}: {error}. Its arguments: {', '.join(signature.parameters)}.") from error
 
 
-def _own_class(target: str, base: type) -> type:
-    refusal = ValueError(f"A checkpoint may only build classes of stringline; it asks for {target!r}.")
-    if not _TARGET.fullmatch(target):
-        raise refusal
-    module_name, _, class_name = target.rpartition(".")
-    try:
-        found = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{target!r} does not exist in this version of Stringline.") from error
-    if not isinstance(found, type) or not found.__module__.startswith("stringline.") or not issubclass(found, base):
-        raise refusal
+def _public_class(target: str, base: type) -> type:
+    """Returns the public class of this package that a target names, such as `stringline.DiffusionPolicy`."""
+    package, _, name = target.rpartition(".")
+    if target.partition(".")[0] != "stringline":
+        raise ValueError(f"A checkpoint may only build classes of stringline; it asks for {target!r}.")
+    if package != "stringline" or name not in stringline.HOME:
+        near = difflib.get_close_matches(name, stringline.HOME, n=1, cutoff=0.4)
+        hint = f" Did you mean 'stringline.{near[0]}'?" if near else ""
+        raise ValueError(f"There is no public name {target!r}.{hint} docs/api.md lists all public names.")
+    found: object = getattr(stringline, name)
+    if not isinstance(found, type) or not issubclass(found, base):
+        raise ValueError(f"{target} is not a class derived from {base.__name__}; a checkpoint cannot build it.")
     return found
 
 

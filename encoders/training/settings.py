@@ -15,7 +15,7 @@ OBSERVING = ("probe_every", "save_every", "evaluate_every", "log_every")
 
 @dataclass(kw_only=True, eq=False)
 class TrainerSettings:
-    """Numbers of a run, which stay as they are; `stringline.encoders.training.trainer.Trainer` trains by them.
+    """Numbers of a run, which stay as they are; `stringline.Trainer` trains by them.
 
     Attributes:
         steps: Optimiser steps in all.

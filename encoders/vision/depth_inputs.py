@@ -44,7 +44,7 @@ class DepthInput(nn.Module, ABC):
         """
 
 
-class Colours(DepthInput):
+class ColourOnly(DepthInput):
     """Colours alone. Depth may still say where tokens stand."""
 
     def forward(self, colours: Tensor, view: View) -> tuple[Tensor, ...]:
@@ -66,7 +66,7 @@ class DepthChannel(DepthInput):
         return (torch.cat((colours, metres.unsqueeze(-1)), dim=-1),)
 
 
-class Normals(DepthInput):
+class SurfaceNormals(DepthInput):
     """Surface normals as a second picture beside the colours (STRING, section 4.4.2).
 
     Both go through one embedding, their tokens through one transformer, and are fused after it. Components are stretched to the

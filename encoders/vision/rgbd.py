@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from stringline.datasets.contract.contract import Camera
 from stringline.encoders.coordinates.coordinates import Coordinates
 from stringline.encoders.vision.camera_views import camera_view, check_camera, presence
-from stringline.encoders.vision.depth_inputs import Colours, DepthInput, StreamFusion
+from stringline.encoders.vision.depth_inputs import ColourOnly, DepthInput, StreamFusion
 from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingRecipe
 from stringline.encoders.vision.vit import VisionTransformer
 
@@ -65,7 +65,7 @@ class RgbdTokens(nn.Module):
             cameras: Those to look through, in this order.
             coordinates: What a place is.
             dim: Channels of the tokens.
-            depth: What the network sees of depth, besides places; None: nothing, `Colours()`.
+            depth: What the network sees of depth, besides places; None: nothing, `ColourOnly()`.
             embedding: Makes a token of each patch, the same for all cameras.
 
         Raises:
@@ -73,7 +73,7 @@ class RgbdTokens(nn.Module):
         """
         super().__init__()
         self.cameras, self.coordinates = tuple(cameras), coordinates
-        self.depth = Colours() if depth is None else depth
+        self.depth = ColourOnly() if depth is None else depth
         self.embedding = embedding(dim, channels=self.depth.channels)
         for camera in self.cameras:
             check_camera(camera, self.embedding.patch)

@@ -18,7 +18,7 @@ from stringline.policies.algorithms.policy_settings import PolicySettings
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.chunks.prefix import Commitment
 from stringline.policies.networks.committed import Committed
-from stringline.policies.observation.history import History, PastObservations
+from stringline.policies.observation.history import ObservationHistory, PastObservations
 from stringline.policies.observation.observation_encoder import Memory
 
 Batch = Mapping[str, Tensor]
@@ -69,10 +69,10 @@ class ChunkPolicy(nn.Module, ABC):
         return self.action_space.dim
 
     @property
-    def history(self) -> History | None:
+    def history(self) -> ObservationHistory | None:
         """Which moments of the past it looks at; None: the present alone."""
         found = getattr(self.memory, "history", None)
-        return found if isinstance(found, History) else None
+        return found if isinstance(found, ObservationHistory) else None
 
     @abstractmethod
     def chunk_loss(self, memory: Memory, action: Tensor, mask: Tensor) -> Tensor:
@@ -165,7 +165,7 @@ class ChunkPolicy(nn.Module, ABC):
             instruction.number(text)
 
     def session(self, seed: int) -> "ChunkSession":
-        """Starts an episode; see `stringline.policies.chunks.chunk.Policy`."""
+        """Starts an episode; see `stringline.Policy`."""
         return ChunkSession(self, seed)
 
 

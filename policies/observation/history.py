@@ -14,7 +14,7 @@ from stringline.encoders.positions.initialisation import check_wavelengths
 logger = logging.getLogger(__name__)
 
 
-class History(nn.Module):
+class ObservationHistory(nn.Module):
     """Which moments of the past a memory takes besides the present.
 
     Each of them brings a token for every gripper, where it was then, and, if asked for, the patches of all cameras, where they
@@ -72,7 +72,7 @@ class History(nn.Module):
 class PastObservations:
     """What a session has seen so far, as far back as its policy looks."""
 
-    def __init__(self, history: History, keys: Sequence[str]) -> None:
+    def __init__(self, history: ObservationHistory, keys: Sequence[str]) -> None:
         """Starts with nothing.
 
         Args:

@@ -22,7 +22,7 @@ from stringline.encoders.vision.patches import EmbeddingRecipe, PatchProjection
 from stringline.encoders.vision.rgbd import RgbdTokens, Tokens
 from stringline.encoders.vision.vit import VisionTransformer
 from stringline.policies.networks.sinusoids import picture_positions
-from stringline.policies.observation.history import History
+from stringline.policies.observation.history import ObservationHistory
 from stringline.policies.observation.instruction import Instruction
 from stringline.policies.observation.observation_encoder import Memory
 from stringline.policies.observation.observation_settings import MemorySettings, check_heads
@@ -39,7 +39,7 @@ class PictureMemory(nn.Module, ABC):
     """
 
     dim: int
-    history: History | None = None
+    history: ObservationHistory | None = None
     instruction: Instruction | None = None
 
     def __init__(self, settings: MemorySettings, contract: Contract, statistics: Statistics) -> None:
@@ -89,7 +89,7 @@ class PictureMemory(nn.Module, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureMapSettings(MemorySettings):
-    """What is chosen about a `FeatureMapMemory`.
+    """What is chosen about a `FeatureMapEncoder`.
 
     Attributes:
         network: Makes a feature map of a picture.
@@ -112,7 +112,7 @@ class FeatureMapSettings(MemorySettings):
             raise ValueError(f"dim is {self.dim}; allowed: multiples of 4.")
 
 
-class FeatureMapMemory(PictureMemory):
+class FeatureMapEncoder(PictureMemory):
     """A token for each cell of each camera's feature map, and one of the joints: what ACT's transformer reads.
 
     Zhao et al., ACT, RSS 2023 (arXiv 2304.13705), section IV-C. Two departures: positions are added to the tokens once, not to
@@ -157,7 +157,7 @@ class FeatureMapMemory(PictureMemory):
 
 @dataclass(frozen=True, kw_only=True)
 class KeypointSettings(MemorySettings):
-    """What is chosen about a `KeypointMemory`.
+    """What is chosen about a `KeypointEncoder`.
 
     Attributes:
         network: Makes a feature map of a picture; a softmax over less than 2 x 2 cells says nothing.
@@ -180,7 +180,7 @@ class KeypointSettings(MemorySettings):
         COUNT.check(points=self.points, features=self.features)
 
 
-class KeypointMemory(PictureMemory):
+class KeypointEncoder(PictureMemory):
     """One token: where features lie in each camera's picture, and the joints; diffusion policy conditions its U-Net with it.
 
     Chi et al., Diffusion Policy, RSS 2023, section III-B: for each camera a ResNet, a spatial softmax (Finn et al., ICRA 2016,
@@ -213,7 +213,7 @@ class KeypointMemory(PictureMemory):
 
 @dataclass(frozen=True, kw_only=True)
 class PlainVisionSettings(MemorySettings):
-    """What is chosen about a `PlainVisionMemory`.
+    """What is chosen about a `PlainVisionEncoder`.
 
     Attributes:
         encoding: How columns and rows enter, such as `SinusoidalEncoding`.
@@ -241,7 +241,7 @@ class PlainVisionSettings(MemorySettings):
         check_heads(self.dim, self.heads)
 
 
-class PlainVisionMemory(PictureMemory):
+class PlainVisionEncoder(PictureMemory):
     """Patches of all cameras and the joints through a vision transformer that knows where in its picture a patch is, no more.
 
     Dosovitskiy et al., ViT, 2021. The cameras' tokens attend to each other, as in `ObservationMemory`.

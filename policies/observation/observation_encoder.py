@@ -17,7 +17,7 @@ from stringline.encoders.positions.space_time import with_time
 from stringline.encoders.vision.camera_views import read_key
 from stringline.encoders.vision.rgbd import RgbdTokens, Tokens
 from stringline.encoders.vision.vit import VisionTransformer
-from stringline.policies.observation.history import History
+from stringline.policies.observation.history import ObservationHistory
 from stringline.policies.observation.instruction import Instruction
 from stringline.policies.observation.observation_settings import ObservationSettings
 
@@ -35,7 +35,7 @@ class Memory:
     present: Tensor | None = None
 
 
-class ObservationMemory(nn.Module):
+class ObservationEncoder(nn.Module):
     """Fuses pictures and proprioception by attention in which every token stands at its place in the base frame.
 
     Patches stand where their depth says, each arm's token at its gripper's TCP, where the kinematics says. An arm's token bears
@@ -225,7 +225,7 @@ class ObservationMemory(nn.Module):
 
 
 class PolicyMemory(Protocol):
-    """What makes a memory of observations, a `torch.nn.Module`: `ObservationMemory`, or those of `picture_memory.py`.
+    """What makes a memory of observations, a `torch.nn.Module`: `ObservationEncoder`, or those of `picture_memory.py`.
 
     Attributes:
         dim: Width of its tokens.
@@ -236,7 +236,7 @@ class PolicyMemory(Protocol):
 
     dim: int
     cameras: tuple[Camera, ...]
-    history: History | None
+    history: ObservationHistory | None
     instruction: Instruction | None
 
     @property

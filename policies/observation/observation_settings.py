@@ -9,7 +9,7 @@ from stringline.encoders.coordinates.coordinates import Coordinates
 from stringline.encoders.positions.encoding import EncodingRecipe
 from stringline.encoders.vision.depth_inputs import DepthInput
 from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingRecipe
-from stringline.policies.observation.history import History
+from stringline.policies.observation.history import ObservationHistory
 from stringline.policies.observation.instruction import InstructionRecipe
 from stringline.policies.observation.normaliser import MinMaxNormaliser, NormaliserRecipe
 
@@ -67,7 +67,7 @@ class ObservationSettings(MemorySettings):
     share_layers: bool = True
     registers: int = 0
     joint_dropout: float = 0.0
-    history: History | None = None
+    history: ObservationHistory | None = None
     instruction: InstructionRecipe | None = None
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ from stringline.encoders.coordinates.coordinates import MetricPlaces
 from stringline.encoders.vision.attention import PositionalAttention
 from stringline.encoders.vision.camera_views import camera_view
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.observation.observation_encoder import ObservationMemory
+from stringline.policies.observation.observation_encoder import ObservationEncoder
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def attention_map(policy: ChunkPolicy, observation: Observation) -> AttentionMap
         ValueError: The policy has another memory.
     """
     memory, device = policy.memory, next(policy.parameters()).device
-    if not isinstance(memory, ObservationMemory):
+    if not isinstance(memory, ObservationEncoder):
         got = type(memory).__name__
         raise ValueError(f"Attention can be followed through an ObservationMemory; the memory of this policy is a {got}.")
     batch = policy.observed(observation)
@@ -92,7 +92,7 @@ def _recorded(blocks: nn.Module) -> Iterator[list[Tensor]]:
             handle.remove()
 
 
-def _patches(memory: ObservationMemory, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def _patches(memory: ObservationEncoder, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Returns points (P, 3), colours (P, 3) and which have a place (P,) of all cameras' patches, as the tokens stand."""
     places, tokenise = MetricPlaces(), memory.tokenise
     patch = tokenise.embedding.patch

@@ -14,7 +14,7 @@ from stringline.datasets.embodiments.mjcf_parts import DRAWN
 from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion
 from stringline.real_robot.calibration.board import Board
 from stringline.real_robot.calibration.opencv_library import opencv
-from stringline.sim.robots.workcells import KUKA_CELL, Cell
+from stringline.sim.robots.workcells import KUKA_CELL, Workcell
 from stringline.sim.tasks.tabletop import TabletopTask
 
 BOARD = Board()
@@ -45,7 +45,7 @@ COLOURS = ((0.75, 0.25, 0.2, 1.0), (0.2, 0.5, 0.7, 1.0), (0.8, 0.7, 0.25, 1.0), 
 class _BoardTask(TabletopTask):
     """A world in which nothing is to be done; it never succeeds."""
 
-    cell: ClassVar[Cell] = KUKA_CELL
+    cell: ClassVar[Workcell] = KUKA_CELL
     instruction: ClassVar[str] = "look at the board"
     stages: ClassVar[tuple[str, ...]] = ("start",)
 

@@ -33,7 +33,7 @@ from stringline.real_robot.operator.checklist import Checklist
 from stringline.real_robot.operator.live_status import LiveStatus, say, say_fault
 from stringline.real_robot.operator.operator_keys import TerminalKeys
 from stringline.real_robot.recording.observation_bridge import FrameSource
-from stringline.real_robot.robots.robot_factory import Cell
+from stringline.real_robot.robots.robot_factory import RobotFactory
 
 
 class CalibrationDeployment:
@@ -46,7 +46,7 @@ class CalibrationDeployment:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         if settings.get("calibration") is None:
             raise ValueError("mode=calibrate needs to know what to measure: calibration=kuka_wrist, or a file of your own.")
-        self._settings, self._robot, self._cell = settings, settings["robot"], Cell(settings["robot"])
+        self._settings, self._robot, self._cell = settings, settings["robot"], RobotFactory(settings["robot"])
         self._plan = CalibrationSettings.of(settings["calibration"], self._cell.body)
         self._folder = Path(settings["output"]) / "calibration"
         if self._plan.poses is None and self._cell.emulated:

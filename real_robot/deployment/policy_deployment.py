@@ -33,7 +33,7 @@ from stringline.real_robot.operator.live_status import LiveStatus, say, say_coun
 from stringline.real_robot.operator.operator_keys import TerminalKeys
 from stringline.real_robot.recording.deployment_log import Recording, asked_for, log_plan, recording, what_was_kept
 from stringline.real_robot.recording.observation_bridge import FrameSource
-from stringline.real_robot.robots.robot_factory import Cell, NoCameras
+from stringline.real_robot.robots.robot_factory import NoCameras, RobotFactory
 
 _TWIN_APPROACH_S = 1.0
 
@@ -54,7 +54,7 @@ class Deployment:
             raise ValueError("A deployment of a policy is not led by hand; see LedDeployment.")
         if self._mode is DeploymentMode.CALIBRATE:
             raise ValueError("A deployment of a policy calibrates nothing; see CalibrationDeployment.")
-        self._settings, self._robot, self._cell = settings, settings["robot"], Cell(settings["robot"])
+        self._settings, self._robot, self._cell = settings, settings["robot"], RobotFactory(settings["robot"])
         self._execution, self._steps = Execution.of(settings.get("execution")), settings["execute_steps"]
         self._dry, self._shadow = self._mode is DeploymentMode.DRY_RUN, self._mode is DeploymentMode.SHADOW
         self._also: Callable[[DeviceState], None] = lambda _: None

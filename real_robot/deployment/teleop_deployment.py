@@ -23,13 +23,13 @@ from stringline.real_robot.operator.live_status import LiveStatus, say, say_coun
 from stringline.real_robot.operator.operator_keys import Key, Keys, TerminalKeys
 from stringline.real_robot.recording.deployment_recorder import DeploymentRecorder
 from stringline.real_robot.recording.observation_bridge import FrameSource
-from stringline.real_robot.robots.robot_factory import Cell, NoCameras
+from stringline.real_robot.robots.robot_factory import NoCameras, RobotFactory
 
 EXPERT = "expert"
 
 
 def couple_leaders(
-    cell: Cell, robot: Mapping[str, Any], device: DeviceProcess, stack: ExitStack, hand: Path | None = None
+    cell: RobotFactory, robot: Mapping[str, Any], device: DeviceProcess, stack: ExitStack, hand: Path | None = None
 ) -> tuple[Teleoperation, LeaderEmulator | None]:
     """Connects the leaders of a robot.
 
@@ -62,7 +62,7 @@ class LedDeployment:
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._settings, self._robot, self._cell = settings, settings["robot"], Cell(settings["robot"])
+        self._settings, self._robot, self._cell = settings, settings["robot"], RobotFactory(settings["robot"])
         if self._robot.get("leaders") is None:
             raise ValueError(f"The configuration of {self._cell.name} describes no leaders; allowed: run, dry_run, shadow.")
         self._teleoperation = self._robot["teleoperation"]

@@ -18,7 +18,7 @@ from stringline.real_robot.execution.real_time import LiveEpisode, RealTimeRobot
 from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.protocol_in_the_loop.wire_limits import WireCheck, wire_lines
 from stringline.real_robot.robots.backends import ArmKind, arm_kind
-from stringline.real_robot.robots.robot_factory import Cell, NoCameras
+from stringline.real_robot.robots.robot_factory import NoCameras, RobotFactory
 
 _HOMEWARD_S, _RECOVERY_S = 3.0, 5.0
 _ASK_EVERY_S = _LOOK_EVERY_S = 0.2
@@ -72,7 +72,7 @@ class LiveArms:
         folder: Path,
         look: Callable[[], None] = lambda: None,
     ) -> None:
-        cell, kind = Cell(settings["robot"]), demand_fit(policy, settings["robot"])
+        cell, kind = RobotFactory(settings["robot"]), demand_fit(policy, settings["robot"])
         if not cell.emulated or cell.lock_step:
             raise ValueError(f"{cell.name} in lock-step is {cell.lock_step}; needed are emulated arms by the clock.")
         self._settings, self._policy, self._emulator, self._look = settings, policy, emulator, look

@@ -6,13 +6,13 @@ from typing import Any, Protocol
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.real_robot.driver_interface.driver import ArmDriver
+from stringline.real_robot.driver_interface.still_gripper import stilled
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
 from stringline.real_robot.drivers.fri.output_gripper import IoGripper
 from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION, version_of
 from stringline.real_robot.drivers.grippers.gripper_choice import FRI_OUTPUT, gripper_settings
-from stringline.real_robot.driver_interface.driver import ArmDriver
-from stringline.real_robot.driver_interface.still_gripper import stilled
 from stringline.real_robot.emulators.fri.fri_client import FriEmulator
 from stringline.real_robot.emulators.fri.io_names import GRIPPER_INPUT, GRIPPER_OUTPUT
 from stringline.real_robot.emulators.program.emulator_client import Emulator

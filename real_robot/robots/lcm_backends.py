@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stringline.real_robot.drivers.grippers.gripper_choice import WSG_LCM, gripper_settings
 from stringline.real_robot.driver_interface.driver import ArmDriver
 from stringline.real_robot.driver_interface.gripper import GripperSettings
 from stringline.real_robot.driver_interface.still_gripper import stilled
+from stringline.real_robot.drivers.grippers.gripper_choice import WSG_LCM, gripper_settings
 from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
 from stringline.real_robot.drivers.lcm.wsg import COMMAND_CHANNEL, STATUS_CHANNEL, WsgGripper
 from stringline.real_robot.emulators.lcm.lcm_client import LcmEmulator, gripper_arguments

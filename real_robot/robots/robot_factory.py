@@ -27,7 +27,7 @@ _PICTURE = (128, 128)
 _TWIN_SIZE = 128  # Of pictures that nobody looks at.
 
 
-class Cell:
+class RobotFactory:
     """Makes the parts of a robot; what is made is started and ended by whoever asked for it.
 
     Args:

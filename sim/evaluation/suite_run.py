@@ -10,7 +10,7 @@ from typing import Any
 from stringline.datasets.files.atomic import FULL_DISK, write_file
 from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation
 from stringline.sim.evaluation.results import RESULTS, EpisodeResult, OtherEvaluationError, Summary, difference, read_results
-from stringline.sim.evaluation.suites import Cell, Suite
+from stringline.sim.evaluation.suites import Suite, SuiteEntry
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class CellOutcome:
         failure: Why it could not be evaluated, or nothing.
     """
 
-    cell: Cell
+    cell: SuiteEntry
     results: Sequence[EpisodeResult] = ()
     failure: str = ""
 
@@ -69,7 +69,7 @@ def run_suite(suite: Suite, evaluation: CheckpointEvaluation, output: Path, sett
     return outcomes
 
 
-def _run_cell(cell: Cell, evaluation: CheckpointEvaluation, folder: Path) -> CellOutcome:
+def _run_cell(cell: SuiteEntry, evaluation: CheckpointEvaluation, folder: Path) -> CellOutcome:
     try:
         return CellOutcome(cell, evaluation.run(cell.settings(), cell.seeds, folder))
     except OtherEvaluationError:

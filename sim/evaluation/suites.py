@@ -18,7 +18,7 @@ _TASK_KEYS = ("time_limit_s", "frame_hz")
 
 
 @dataclass(frozen=True)
-class Cell:
+class SuiteEntry:
     """One entry of a suite.
 
     Attributes:
@@ -96,7 +96,7 @@ class Suite:
     """
 
     name: str
-    cells: tuple[Cell, ...]
+    cells: tuple[SuiteEntry, ...]
 
     @classmethod
     def parse(cls, name: str, plain: object) -> Self:
@@ -114,7 +114,7 @@ class Suite:
                 f"The suite {name} is no mapping of 'cells' to a list, such as cells: [{{task: fmb_1, seeds: 50}}]."
             )
         cells = tuple(
-            Cell.parse(entry, f"entry {number} of the suite {name}") for number, entry in enumerate(plain["cells"], 1)
+            SuiteEntry.parse(entry, f"entry {number} of the suite {name}") for number, entry in enumerate(plain["cells"], 1)
         )
         if not cells:
             raise ValueError(f"The suite {name} has no entry.")
@@ -150,7 +150,7 @@ class Suite:
         return replace(self, cells=tuple(_with_seeds(cell, count, first) for cell in self.cells))
 
 
-def _with_seeds(cell: Cell, count: int | None, first: int | None) -> Cell:
+def _with_seeds(cell: SuiteEntry, count: int | None, first: int | None) -> SuiteEntry:
     count = len(cell.seeds) if count is None else count
     if cell.counted:
         return replace(cell, seeds=_seeds(count, cell.seeds[0] if first is None else first, cell.name))

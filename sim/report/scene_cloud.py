@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.chunks.chunk import Policy
-from stringline.policies.observation.observation_encoder import ObservationMemory
+from stringline.policies.observation.observation_encoder import ObservationEncoder
 from stringline.policies.probes.attention_map import AttentionMap, attention_map
 
 _MOST_POINTS = 3000
@@ -66,7 +66,7 @@ def scene_cloud(policy: Policy, observation: Mapping[str, Array]) -> SceneCloud 
         policy: What looked.
         observation: One of its contract.
     """
-    if not isinstance(policy, ChunkPolicy) or not isinstance(policy.memory, ObservationMemory):
+    if not isinstance(policy, ChunkPolicy) or not isinstance(policy.memory, ObservationEncoder):
         return None
     found = attention_map(policy, observation)
     return SceneCloud(*_dense(policy.contract, observation), found) if len(found.points) else None

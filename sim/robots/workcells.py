@@ -15,7 +15,7 @@ from stringline.sim.shifts.distractors import Zone
 
 
 @dataclass(frozen=True)
-class Cell:
+class Workcell:
     """Arms at a table, whose top is the plane z = 0 of the base frame where no other height is asked for.
 
     Attributes:
@@ -50,7 +50,7 @@ class Cell:
 
 
 # A higher table would bury the arms' shoulders.
-ALOHA_CELL = Cell(
+ALOHA_CELL = Workcell(
     aloha.ALOHA,
     aloha_mjcf.bare_arms_mjcf,
     aloha.FINGERS,
@@ -62,7 +62,7 @@ ALOHA_CELL = Cell(
     distractor_zones=(Zone((-0.42, 0.42), (0.29, 0.35)), Zone((-0.4, 0.4), (0.53, 0.6), on_table=False)),
 )
 # The table begins 22 cm before the arm, and an axis may accelerate by 8.6 to 15.7 rad/s^2.
-KUKA_CELL = Cell(
+KUKA_CELL = Workcell(
     iiwa14.IIWA14,
     partial(iiwa14_mjcf.bare_arms_mjcf, iiwa14.IIWA14),
     iiwa14.FINGERS,

@@ -8,7 +8,7 @@ from dm_control import mjcf
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 from stringline.sim.props.containers import Bin, Tray
 from stringline.sim.props.insertion_parts import Block
-from stringline.sim.robots.workcells import KUKA_BIMANUAL_CELL, Cell
+from stringline.sim.robots.workcells import KUKA_BIMANUAL_CELL, Workcell
 from stringline.sim.tasks.goal_task import GoalTask
 from stringline.sim.tasks.hand_over_tasks import HandOverTask
 from stringline.sim.tasks.random_object import CLEAR_M, DrawnThingTask
@@ -133,7 +133,7 @@ class KukaHandOver(HandOverTask):
     inside, both ours.
     """
 
-    cell: ClassVar[Cell] = KUKA_BIMANUAL_CELL
+    cell: ClassVar[Workcell] = KUKA_BIMANUAL_CELL
     name: ClassVar[str] = "kuka_hand_over"
     instruction: ClassVar[str] = "hand over the red bar and put it into the bin"
     stages: ClassVar[tuple[str, ...]] = ("start", "lifted", "handed_over", "in_bin", "success")
@@ -169,7 +169,7 @@ class KukaBimanualPick(KukaPick):
     Start: the thing at x U(-0.26, 0.26), y U(-0.16, 0.16) m and any yaw. Forms and the rule of success are those of `KukaPick`.
     """
 
-    cell: ClassVar[Cell] = KUKA_BIMANUAL_CELL
+    cell: ClassVar[Workcell] = KUKA_BIMANUAL_CELL
     name: ClassVar[str] = "kuka_bimanual_pick"
     thing_x: ClassVar[tuple[float, float]] = (-0.26, 0.26)
     thing_y: ClassVar[tuple[float, float]] = (-0.16, 0.16)
@@ -182,7 +182,7 @@ class KukaBimanualPlace(KukaPlace):
     0.1) m, yaw U(-45, 45) degrees, at least 4 cm apart. Forms and the rule of success are those of `KukaPlace`.
     """
 
-    cell: ClassVar[Cell] = KUKA_BIMANUAL_CELL
+    cell: ClassVar[Workcell] = KUKA_BIMANUAL_CELL
     name: ClassVar[str] = "kuka_bimanual_place"
     thing_x: ClassVar[tuple[float, float]] = (-0.26, 0.26)
     thing_y: ClassVar[tuple[float, float]] = (-0.16, 0.16)

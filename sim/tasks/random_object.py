@@ -8,7 +8,7 @@ from dm_control import mjcf
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 from stringline.sim.props.objects import FORMS, Thing
 from stringline.sim.props.prop import Prop
-from stringline.sim.robots.workcells import KUKA_CELL, Cell
+from stringline.sim.robots.workcells import KUKA_CELL, Workcell
 from stringline.sim.tasks.tabletop import TabletopTask
 
 AWAY_M = 8.0  # Farther than any camera draws.
@@ -29,7 +29,7 @@ class DrawnThingTask(TabletopTask):
         props: What there is in this episode, by name; before the first one everything.
     """
 
-    cell: ClassVar[Cell] = KUKA_CELL
+    cell: ClassVar[Workcell] = KUKA_CELL
     thing_x: ClassVar[tuple[float, float]] = (0.46, 0.68)
     thing_y: ClassVar[tuple[float, float]] = (-0.2, 0.2)
 

@@ -13,7 +13,7 @@ from stringline.datasets.embodiments.mjcf_parts import DRAWN, HIDDEN, SCENERY
 from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion
 from stringline.sim.props.prop import Prop
 from stringline.sim.rendering.rendering import set_flat_rendering
-from stringline.sim.robots.workcells import ALOHA_CELL, Cell
+from stringline.sim.robots.workcells import ALOHA_CELL, Workcell
 from stringline.sim.shifts.distractors import Distractors
 from stringline.sim.shifts.shift import Scene, Start
 from stringline.sim.shifts.shift_catalogue import NAMES, Shifts, number, strength
@@ -26,7 +26,7 @@ TABLE_COLOUR = (0.13, 0.15, 0.19, 1.0)
 class Workbench(composer.Arena):
     """A dark table, whose top is the plane z = 0 of the base frame, and one light."""
 
-    def _build(self, cell: Cell, name: str = "workbench") -> None:
+    def _build(self, cell: Workcell, name: str = "workbench") -> None:
         super()._build(name)
         root = self.mjcf_model
         root.compiler.angle = "radian"
@@ -70,7 +70,7 @@ class TabletopTask(composer.Task):
         ValueError: There is no such rate of actions.
     """
 
-    cell: ClassVar[Cell] = ALOHA_CELL
+    cell: ClassVar[Workcell] = ALOHA_CELL
     name: ClassVar[str]
     instruction: ClassVar[str]
     stages: ClassVar[tuple[str, ...]]

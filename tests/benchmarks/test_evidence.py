@@ -100,7 +100,7 @@ def test_every_choice_is_a_command_that_can_be_given(modules: dict[str, ModuleTy
     with initialize_config_module("stringline.configs", version_base="1.3"):
         for (encoding, policy), cell in telling.items():
             training = compose("train", overrides=dict(cell.commands())["train"])
-            assert training.policy.memory["_target_"].endswith("ObservationMemory"), "all kinds see the same"
+            assert training.policy.memory["_target_"].endswith("ObservationEncoder"), "all kinds see the same"
             assert training.policy.memory.dim == training.policy.dim == 128
             assert training.policy.memory["values"] == encoding.endswith("_values")
             kinds[policy] = training.policy
@@ -127,14 +127,14 @@ def test_every_look_is_a_command_that_can_be_given(looks: ModuleType) -> None:
             kinds = [policy.memory[name]["_target_"].rpartition(".")[2] for name in ("encoding", "coordinates", "depth_input")]
             found[look] = (*kinds, policy.memory["values"])
     assert found == {
-        "lifting": ("CayleyString", "MetricPlaces", "Colours", True),
-        "2d": ("SinusoidalEncoding", "GridPlaces", "Colours", False),
-        "normals_lifting": ("CayleyString", "MetricPlaces", "Normals", True),
-        "normals": ("SinusoidalEncoding", "GridPlaces", "Normals", False),
+        "lifting": ("CayleyString", "MetricPlaces", "ColourOnly", True),
+        "2d": ("SinusoidalEncoding", "GridPlaces", "ColourOnly", False),
+        "normals_lifting": ("CayleyString", "MetricPlaces", "SurfaceNormals", True),
+        "normals": ("SinusoidalEncoding", "GridPlaces", "SurfaceNormals", False),
         "channel": ("SinusoidalEncoding", "GridPlaces", "DepthChannel", False),
-        "string_lifting": ("CirculantString", "PatchDepthPlaces", "Colours", False),
-        "2d_values": ("CayleyString", "GridPlaces", "Colours", True),
-        "2d_attention": ("CayleyString", "GridPlaces", "Colours", False),
+        "string_lifting": ("CirculantString", "PatchDepthPlaces", "ColourOnly", False),
+        "2d_values": ("CayleyString", "GridPlaces", "ColourOnly", True),
+        "2d_attention": ("CayleyString", "GridPlaces", "ColourOnly", False),
     }
 
 

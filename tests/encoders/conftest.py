@@ -10,16 +10,16 @@ from stringline.encoders.positions.absolute import LearnedEncoding, SinusoidalEn
 from stringline.encoders.positions.bases import (
     BasisRecipe,
     ButterflyGivens,
-    Cayley,
-    Exponential,
-    Givens,
-    Householder,
-    RealFourier,
+    CayleyBasis,
+    ExponentialBasis,
+    FourierBasis,
+    GivensBasis,
+    HouseholderBasis,
 )
-from stringline.encoders.positions.block_frequencies import Circulant, LinearlyDependent
+from stringline.encoders.positions.block_frequencies import CirculantFrequencies, LinearlyDependentFrequencies
 from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
 from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.frequencies import Axial, FrequencyRecipe, Mixed
+from stringline.encoders.positions.frequencies import AxialFrequencies, FrequencyRecipe, MixedFrequencies
 from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.presets import (
     CayleyString,
@@ -37,23 +37,23 @@ HEADS, HEAD_DIM = 2, 16
 METRES = (0.2, 2.0)
 
 FREQUENCIES: dict[str, FrequencyRecipe] = {
-    "axial": partial(Axial, theta=100.0),
-    "axial_learned": partial(Axial, wavelengths=METRES, learned=True),
-    "axial_partition": partial(Axial, wavelengths=METRES, learned=True, block=4),
-    "mixed": partial(Mixed, wavelengths=METRES),
-    "circulant": partial(Circulant, wavelengths=METRES, block=8),
-    "linearly_dependent": partial(LinearlyDependent, wavelengths=METRES, block=4),
+    "axial": partial(AxialFrequencies, theta=100.0),
+    "axial_learned": partial(AxialFrequencies, wavelengths=METRES, learned=True),
+    "axial_partition": partial(AxialFrequencies, wavelengths=METRES, learned=True, block=4),
+    "mixed": partial(MixedFrequencies, wavelengths=METRES),
+    "circulant": partial(CirculantFrequencies, wavelengths=METRES, block=8),
+    "linearly_dependent": partial(LinearlyDependentFrequencies, wavelengths=METRES, block=4),
 }
 BASES: dict[str, BasisRecipe | None] = {
     "identity": None,
-    "cayley": Cayley,
-    "cayley_sparse": partial(Cayley, bandwidth=3),
-    "cayley_blocks": partial(Cayley, block=4),
-    "exponential": Exponential,
-    "givens": Givens,
+    "cayley": CayleyBasis,
+    "cayley_sparse": partial(CayleyBasis, bandwidth=3),
+    "cayley_blocks": partial(CayleyBasis, block=4),
+    "exponential": ExponentialBasis,
+    "givens": GivensBasis,
     "butterfly": ButterflyGivens,
-    "householder": partial(Householder, reflections=4),
-    "fourier": partial(RealFourier, block=8),
+    "householder": partial(HouseholderBasis, reflections=4),
+    "fourier": partial(FourierBasis, block=8),
 }
 
 ROTARY: dict[str, Callable[[], Rotary]] = {
@@ -81,7 +81,13 @@ ROTARY: dict[str, Callable[[], Rotary]] = {
         if basis is not None and name not in ("cayley_blocks", "cayley_sparse", "fourier")
     },
     "own_combination": lambda: RotaryEncoding(
-        HEADS, HEAD_DIM, 3, frequencies=FREQUENCIES["linearly_dependent"], basis=Givens, share_heads=False, share_basis=True
+        HEADS,
+        HEAD_DIM,
+        3,
+        frequencies=FREQUENCIES["linearly_dependent"],
+        basis=GivensBasis,
+        share_heads=False,
+        share_basis=True,
     ),
 }
 KINDS: dict[str, Callable[[], PositionEncoding]] = {

@@ -16,7 +16,7 @@ from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.diffusion import DiffusionPolicy
 from stringline.policies.checkpoints.load import build_policy
 from stringline.policies.networks.unet import UnetDenoiser
-from stringline.policies.observation.observation_encoder import ObservationMemory
+from stringline.policies.observation.observation_encoder import ObservationEncoder
 
 ROOT = Path(__file__).parents[2]
 MEMORIES = sorted(file.stem for file in (ROOT / "configs" / "policy" / "memory").glob("*.yaml"))
@@ -75,7 +75,7 @@ def test_the_defaults_are_the_published_settings(build: Build) -> None:
 
 def test_command_lines_that_name_the_default_memory_stay_valid(build: Build) -> None:
     made = build("+policy=diffusion", "policy.memory.dim=32", "policy.memory.depth=1", "policy.memory.cameras=[wrist_left]")
-    assert isinstance(made.memory, ObservationMemory)
+    assert isinstance(made.memory, ObservationEncoder)
     assert made.memory.dim == 32
 
 
@@ -93,7 +93,7 @@ def test_kinds_are_what_their_names_say(build: Build) -> None:
         (
             "+policy=flow",
             "policy/memory=resnet18_keypoints",
-            "+policy.denoiser={_target_: stringline.policies.networks.unet.UnetDenoiser, _partial_: true, down_dims: [16, 32]}",
+            "+policy.denoiser={_target_: stringline.UnetDenoiser, _partial_: true, down_dims: [16, 32]}",
         ),
     ],
     ids=["noise", "flow"],

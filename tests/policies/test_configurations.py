@@ -12,11 +12,11 @@ from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.coordinates.coordinates import MetricPlaces
 from stringline.encoders.positions.presets import CayleyString
-from stringline.encoders.vision.depth_inputs import Colours
+from stringline.encoders.vision.depth_inputs import ColourOnly
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.diffusion import DiffusionPolicy, DiffusionSettings
 from stringline.policies.checkpoints.load import build_policy
-from stringline.policies.observation.observation_encoder import ObservationMemory
+from stringline.policies.observation.observation_encoder import ObservationEncoder
 from stringline.policies.observation.observation_settings import ObservationSettings
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ def test_every_encoder_with_every_kind_of_place(
 def test_every_use_of_depth_with_every_kind_of_place(
     make_policy: Callable[..., ChunkPolicy], make_batch: Callable[[int], dict[str, Tensor]], depth: str, coordinates: str
 ) -> None:
-    stem = "+policy.memory.embedding={_target_: stringline.encoders.vision.patches.PatchProjection, _partial_: true, patch: 8}"
+    stem = "+policy.memory.embedding={_target_: stringline.PatchProjection, _partial_: true, patch: 8}"
     policy = make_policy(f"+coordinates={coordinates}", f"+depth={depth}", stem).train()
     batch = make_batch(2)
     policy.loss(batch).backward()  # type: ignore[no-untyped-call]
@@ -96,12 +96,12 @@ def test_settings_are_the_same_by_hand(
         cameras=("overhead", "wrist_left", "wrist_right"),
         encoding=partial(CayleyString, share_heads=True, wavelengths=(0.04, 2.0)),
         coordinates=MetricPlaces(),
-        depth_input=Colours(),
+        depth_input=ColourOnly(),
         dim=32,
         depth=2,
         joint_dropout=0.5,
     )
-    settings = DiffusionSettings(memory=partial(ObservationMemory, looks), chunk=8, dim=32, depth=1, draws=2, sampling_steps=3)
+    settings = DiffusionSettings(memory=partial(ObservationEncoder, looks), chunk=8, dim=32, depth=1, draws=2, sampling_steps=3)
     by_hand = DiffusionPolicy(settings, contract, statistics)
     with torch.no_grad():
         for parameter in by_hand.parameters():

@@ -18,21 +18,21 @@ from stringline.encoders.coordinates.canonical import CylindricalPlaces, Spheric
 from stringline.encoders.coordinates.coordinates import GridPlaces, MetricPlaces, PatchDepthPlaces
 from stringline.encoders.positions import presets
 from stringline.encoders.positions.absolute import LearnedEncoding, SinusoidalEncoding
-from stringline.encoders.positions.block_frequencies import Circulant, LinearlyDependent
+from stringline.encoders.positions.block_frequencies import CirculantFrequencies, LinearlyDependentFrequencies
 from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
-from stringline.encoders.positions.frequencies import Axial, Mixed
+from stringline.encoders.positions.frequencies import AxialFrequencies, MixedFrequencies
 from stringline.encoders.positions.initialisation import Start
 from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.tensor_product import TensorProductString
 from stringline.encoders.training.settings import TrainerSettings
-from stringline.encoders.vision.depth_inputs import Normals
+from stringline.encoders.vision.depth_inputs import SurfaceNormals
 from stringline.encoders.vision.vit import VisionTransformer
 from stringline.policies.action_spaces.gripper_poses import GripperPoses
 from stringline.policies.algorithms.policy_settings import PolicySettings
 from stringline.policies.execution.execution import Execution
 from stringline.policies.execution.temporal_ensemble import TemporalEnsemble
 from stringline.policies.networks.unet import UnetSettings
-from stringline.policies.observation.history import History
+from stringline.policies.observation.history import ObservationHistory
 from stringline.policies.observation.normaliser import MeanStdNormaliser, MinMaxNormaliser, QuantileNormaliser
 from stringline.policies.observation.observation_settings import MemorySettings
 
@@ -79,13 +79,16 @@ PLACES = (GridPlaces, PatchDepthPlaces, MetricPlaces, SphericalPlaces, Cylindric
 OTHERS = (
     *(partial(encoding, **SPACE) for encoding in ENCODINGS),
     partial(LearnedEncoding, **SPACE, cells=4, low=-1.0, high=1.0),
-    *(partial(frequencies, **PLANES, theta=10.0) for frequencies in (Axial, Mixed, Circulant, LinearlyDependent)),
+    *(
+        partial(frequencies, **PLANES, theta=10.0)
+        for frequencies in (AxialFrequencies, MixedFrequencies, CirculantFrequencies, LinearlyDependentFrequencies)
+    ),
     *PLACES,
     Start,
-    Normals,
+    SurfaceNormals,
     partial(VisionTransformer, presets.Rope(2, 16, 2, theta=10.0), 32),
     partial(TrainerSettings, steps=1, batch_size=1),
-    partial(History, ages_s=[0.5]),
+    partial(ObservationHistory, ages_s=[0.5]),
     partial(Execution, "temporal_ensembling"),
     partial(TemporalEnsemble, Scripted(8).session(0), CONTRACT),
     *(partial(normaliser, STATISTICS) for normaliser in (MinMaxNormaliser, MeanStdNormaliser, QuantileNormaliser)),

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from tests.real_robot.kuka_mutants import FRI_GUARDS, GRIPPER_GUARDS, LCM_GUARDS
 from tests.real_robot.servo_mutants import servo_mutants
 
+from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, Bar
 from stringline.real_robot.drivers.fri import arm, driver, inbox, session
 from stringline.real_robot.drivers.fri.answers import Answers
 from stringline.real_robot.drivers.fri.fri_arm import FriArm
 from stringline.real_robot.drivers.fri.fri_link import FriLink
 from stringline.real_robot.drivers.fri.playback import Playback
-from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, Bar
 from stringline.real_robot.drivers.lcm import arm as lcm_arm
 from stringline.real_robot.drivers.lcm import driver as lcm_driver
 from stringline.real_robot.drivers.lcm import program, status

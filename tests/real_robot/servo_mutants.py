@@ -8,6 +8,7 @@ import functools
 from collections.abc import Callable, Collection
 from typing import Any
 
+from stringline.real_robot.driver_interface.driver import ArmState
 from stringline.real_robot.drivers.dynamixel import aloha, arm, bus, leaders, protocol, read_only
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
@@ -17,7 +18,6 @@ from stringline.real_robot.drivers.dynamixel.control_table import Register
 from stringline.real_robot.drivers.dynamixel.protocol import Packet, Parser
 from stringline.real_robot.drivers.dynamixel.servo_arm import DynamixelArm
 from stringline.real_robot.drivers.dynamixel.viperx import Servo
-from stringline.real_robot.driver_interface.driver import ArmState
 
 SETTINGS = (
     table.DRIVE_MODE,

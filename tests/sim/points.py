@@ -19,31 +19,31 @@ CONTRACT = Contract(
     action=(ActionDimension("post/hinge", "post", "joint"),),
 )
 MODEL: dict[str, Any] = {
-    "_target_": "stringline.policies.algorithms.diffusion.DiffusionPolicy",
+    "_target_": "stringline.DiffusionPolicy",
     "chunk": 4,
     "dim": 32,
     "depth": 1,
     "heads": 2,
     "sampling_steps": 4,
     "memory": {
-        "_target_": "stringline.policies.observation.observation_encoder.ObservationMemory",
+        "_target_": "stringline.ObservationEncoder",
         "_partial_": True,
         "dim": 32,
         "depth": 1,
         "heads": 2,
         "encoding": {
-            "_target_": "stringline.encoders.positions.presets.RopeMixed",
+            "_target_": "stringline.RopeMixed",
             "_partial_": True,
             "wavelengths": [0.04, 2.0],
         },
-        "coordinates": {"_target_": "stringline.encoders.coordinates.coordinates.MetricPlaces"},
+        "coordinates": {"_target_": "stringline.MetricPlaces"},
     },
 }
 AUGMENTATION: dict[str, Any] = {
-    "_target_": "stringline.datasets.augmentation.augment.Augmentation",
+    "_target_": "stringline.Augmentation",
     "transforms": [
-        {"_target_": "stringline.datasets.augmentation.crop_augmentation.CropAndResize", "scale": [0.5, 0.9]},
-        {"_target_": "stringline.datasets.augmentation.depth_augmentation.StereoDepth"},
+        {"_target_": "stringline.CropAndResize", "scale": [0.5, 0.9]},
+        {"_target_": "stringline.StereoDepth"},
     ],
 }
 

@@ -93,7 +93,7 @@ def test_augmentation_is_a_choice_of_the_run(store: EpisodeStore, tmp_path: Path
     with pytest.raises(ValueError, match=r"other settings \(augmentation\)"):
         losses("plain", augmentation)
     with pytest.raises(ValueError, match=r"augmentation is a Colours; allowed: Augmentation"):
-        losses("no", {"_target_": "stringline.encoders.vision.depth_inputs.Colours"})
+        losses("no", {"_target_": "stringline.ColourOnly"})
 
 
 def test_a_mixture_of_stores_with_different_cameras_trains_and_continues(store: EpisodeStore, tmp_path: Path) -> None:

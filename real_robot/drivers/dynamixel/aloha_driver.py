@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER, GripperServo
+from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError, Tap
+from stringline.real_robot.driver_interface.safe_command import SafeCommand, checked
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.arm_pair import ArmPair, check_ports
 from stringline.real_robot.drivers.dynamixel.bus import Bus, LinkLostError
 from stringline.real_robot.drivers.dynamixel.read_only import ReadOnlyBus
 from stringline.real_robot.drivers.dynamixel.servo_arm import DynamixelArm
 from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
-from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError, Tap
-from stringline.real_robot.driver_interface.safe_command import SafeCommand, checked
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.bus import LinkLostError, sync_read
 from stringline.real_robot.drivers.dynamixel.servo_arm import DynamixelArm, watched_size
-from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError
 from stringline.real_robot.safety.reasons import describe_servo_error
 
 _PATIENCE = 10  # Before motion there is time: so many times the wait of a cycle.

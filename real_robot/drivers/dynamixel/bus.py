@@ -11,10 +11,10 @@ import termios
 import time
 from collections.abc import Collection, Mapping, Sequence
 
+from stringline.real_robot.driver_interface.driver import Tap
 from stringline.real_robot.drivers.dynamixel import protocol
 from stringline.real_robot.drivers.dynamixel.control_table import Register
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, Parser, StatusError
-from stringline.real_robot.driver_interface.driver import Tap
 
 log = logging.getLogger(__name__)
 

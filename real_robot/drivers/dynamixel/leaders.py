@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 
 from stringline.datasets.embodiments.aloha import ALOHA, GRIPPER_SERVOS, GripperServo
+from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.arm_pair import ArmPair, check_ports
 from stringline.real_robot.drivers.dynamixel.bus import LinkLostError
 from stringline.real_robot.drivers.dynamixel.read_only import ReadOnlyBus
 from stringline.real_robot.drivers.dynamixel.servo_arm import DynamixelArm
 from stringline.real_robot.drivers.dynamixel.widowx import WIDOWX
-from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError
 
 
 class AlohaLeaders:

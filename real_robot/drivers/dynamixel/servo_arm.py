@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.aloha import GripperServo
+from stringline.real_robot.driver_interface.driver import TORQUE_LOST, WATCHDOG_EXPIRED, Vector
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel import protocol
 from stringline.real_robot.drivers.dynamixel.bus import Bus, sync_read
 from stringline.real_robot.drivers.dynamixel.control_table import Register
 from stringline.real_robot.drivers.dynamixel.viperx import Servo
-from stringline.real_robot.driver_interface.driver import TORQUE_LOST, WATCHDOG_EXPIRED, Vector
 
 # Gathered through indirect addresses, so that one sync read tells of faults and motion alike.
 _WATCHED = (

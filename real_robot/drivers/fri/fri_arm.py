@@ -11,6 +11,8 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
+from stringline.real_robot.driver_interface.gripper import Gripper, NoGripper
+from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, STRAYED_RAD, Bar
 from stringline.real_robot.drivers.fri.answers import Answers
 from stringline.real_robot.drivers.fri.enums import ControlMode, OperationMode, SessionState
 from stringline.real_robot.drivers.fri.fri_command import Command
@@ -22,8 +24,6 @@ from stringline.real_robot.drivers.fri.monitoring import Joints, Monitoring
 from stringline.real_robot.drivers.fri.output_gripper import OutputGripper
 from stringline.real_robot.drivers.fri.playback import Playback
 from stringline.real_robot.drivers.fri.versions import FriVersion
-from stringline.real_robot.driver_interface.gripper import Gripper, NoGripper
-from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, STRAYED_RAD, Bar
 
 Vector = NDArray[np.float64]
 

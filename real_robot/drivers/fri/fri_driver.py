@@ -12,16 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.arguments import unknown_name
+from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError, Tap
+from stringline.real_robot.driver_interface.gripper import Gripper, GripperSettings
+from stringline.real_robot.driver_interface.interlocks import GLANCE_S, Bar, describe_bar, would_be_refused
+from stringline.real_robot.driver_interface.safe_command import SafeCommand, checked
 from stringline.real_robot.drivers.fri.enums import OperationMode
 from stringline.real_robot.drivers.fri.fri_arm import FriArm
 from stringline.real_robot.drivers.fri.fri_link import FriLink
 from stringline.real_robot.drivers.fri.joint_values import JOINTS
 from stringline.real_robot.drivers.fri.output_gripper import IoGripper, OutputGripper
 from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION, version_of
-from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError, Tap
-from stringline.real_robot.driver_interface.gripper import Gripper, GripperSettings
-from stringline.real_robot.driver_interface.interlocks import GLANCE_S, Bar, describe_bar, would_be_refused
-from stringline.real_robot.driver_interface.safe_command import SafeCommand, checked
 
 _PATIENCE_PERIODS = 1.5
 # A controller that has been silent for that many periods is gone: its session has ended by then, whatever was the cause.

@@ -4,8 +4,8 @@ import contextlib
 import logging
 import socket
 
-from stringline.real_robot.drivers.fri.monitoring import LONGEST_MESSAGE
 from stringline.real_robot.driver_interface.driver import Tap
+from stringline.real_robot.drivers.fri.monitoring import LONGEST_MESSAGE
 
 log = logging.getLogger(__name__)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 
+from stringline.real_robot.driver_interface.interlocks import Bar
 from stringline.real_robot.drivers.fri.enums import (
     CommandMode,
     DriveState,
@@ -12,7 +13,6 @@ from stringline.real_robot.drivers.fri.enums import (
     SessionState,
 )
 from stringline.real_robot.drivers.fri.monitoring import Monitoring
-from stringline.real_robot.driver_interface.interlocks import Bar
 
 _SESSIONS = {
     SessionState.IDLE: Bar.IDLE,

@@ -5,9 +5,9 @@ from dataclasses import fields
 from typing import Any
 
 from stringline.datasets.contract.arguments import unknown_name
+from stringline.real_robot.driver_interface.gripper import GripperSettings
 from stringline.real_robot.drivers.fri.enums import IoType
 from stringline.real_robot.drivers.fri.output_gripper import IoGripper
-from stringline.real_robot.driver_interface.gripper import GripperSettings
 from stringline.real_robot.drivers.lcm.wsg import WsgGripper
 
 FRI_OUTPUT, WSG_LCM = "fri_output", "wsg_lcm"

@@ -12,7 +12,7 @@ from torch import Tensor
 from stringline.datasets.augmentation.augment import Augmentation, CameraBatch, Transform
 from stringline.datasets.augmentation.crop_augmentation import CropAndResize, crop
 from stringline.datasets.augmentation.depth_augmentation import StereoDepth
-from stringline.datasets.augmentation.light_augmentation import GREY, Lighting, relight
+from stringline.datasets.augmentation.light_augmentation import GREY, LightAugmentation, relight
 from stringline.datasets.contract.contract import Camera
 
 HEIGHT, WIDTH, UNIT_M = 40, 60, 0.0001
@@ -92,7 +92,7 @@ def test_the_whole_window_changes_nothing() -> None:
 def test_light_that_does_not_change_changes_nothing() -> None:
     still: Sequence[float] = (1.0, 1.0)
     none: Sequence[float] = (0.0, 0.0)
-    lighting = Lighting(brightness=still, contrast=still, saturation=still, hue_deg=none, gain=still, falloff=none)
+    lighting = LightAugmentation(brightness=still, contrast=still, saturation=still, hue_deg=none, gain=still, falloff=none)
     assert torch.equal(one(lighting, plane()).rgb, plane().rgb)
 
 
@@ -103,13 +103,13 @@ def test_each_setting_of_the_light_does_what_it_says() -> None:
     still: Sequence[float] = (1.0, 1.0)
     none: Sequence[float] = (0.0, 0.0)
     base = {"brightness": still, "contrast": still, "saturation": still, "hue_deg": none, "gain": still, "falloff": none}
-    grey = one(Lighting(**base | {"saturation": none}), CameraBatch(rgb)).rgb.float()
+    grey = one(LightAugmentation(**base | {"saturation": none}), CameraBatch(rgb)).rgb.float()
     assert (grey.amax(-1) - grey.amin(-1)).max() <= 1
     torch.testing.assert_close(grey.mean(-1), rgb.float() @ torch.tensor(GREY), rtol=0, atol=1.0)
     flat = relight(rgb, eye, 0 * full).float()
     assert (flat.flatten(1, 2).amax(1) == flat.flatten(1, 2).amin(1)).all()
     torch.testing.assert_close(relight(rgb, 1.5 * eye, full).float(), (1.5 * rgb.float()).round(), rtol=0, atol=1.0)
-    turned = one(Lighting(**base | {"hue_deg": (40.0, 40.0)}), CameraBatch(rgb)).rgb.float()
+    turned = one(LightAugmentation(**base | {"hue_deg": (40.0, 40.0)}), CameraBatch(rgb)).rgb.float()
     torch.testing.assert_close(turned @ torch.tensor(GREY), rgb.float() @ torch.tensor(GREY), rtol=0, atol=2.0)
     assert (turned - rgb.float()).abs().mean() > 3
     lit = relight(torch.full((1, 4, 100, 3), 100, dtype=torch.uint8), eye[:1], full[:1], torch.tensor([[0.5, 0.0]]))[0]
@@ -181,7 +181,7 @@ def test_a_slanted_surface_is_lost_by_its_angle(angle_deg: float, share: float) 
 
 def test_an_augmentation_is_reproducible_and_leaves_the_rest_alone() -> None:
     """The same generator gives the same batch; actions and what is not in the batch stay; the given tensors do too."""
-    augment = Augmentation([StereoDepth(), CropAndResize(), Lighting()])
+    augment = Augmentation([StereoDepth(), CropAndResize(), LightAugmentation()])
     batch, untouched = batch_of(plane()), batch_of(plane())
     first, again, other = (augment(batch, CAMERAS, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
     assert set(first) == set(batch)
@@ -197,7 +197,7 @@ def test_an_augmentation_is_reproducible_and_leaves_the_rest_alone() -> None:
 def test_settings_out_of_range_are_refused() -> None:
     for make, message in (
         (lambda: CropAndResize((0.9, 1.1)), r"scale is \[0.9, 1.1\]; allowed: \[low, high\] in order, within 0.05 and 1"),
-        (lambda: Lighting(contrast=(1.2, 0.8)), r"contrast is \[1.2, 0.8\]; allowed"),
+        (lambda: LightAugmentation(contrast=(1.2, 0.8)), r"contrast is \[1.2, 0.8\]; allowed"),
         (lambda: StereoDepth(baseline_m=0), r"baseline_m is 0; it must be positive"),
         (lambda: StereoDepth(subpixel=-0.1), r"subpixel is -0.1; allowed: 0 and above"),
         (lambda: StereoDepth(subpixel=float("nan")), r"subpixel is nan; allowed: 0 and above"),

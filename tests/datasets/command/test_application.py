@@ -138,7 +138,7 @@ def test_what_this_package_refuses_is_a_line_and_no_trace(attempt: Attempt) -> N
 
 
 def test_so_is_what_it_refuses_while_hydra_builds_it(attempt: Attempt) -> None:
-    camera = {"_target_": "stringline.datasets.contract.contract.Camera", "name": "a", "height": 0, "width": 1}
+    camera = {"_target_": "stringline.Camera", "name": "a", "height": 0, "width": 1}
     code, _, error = attempt(lambda _: instantiate(camera), "name=x")
     assert (code, error) == (2, "stringline-bake: Camera 'a' has size 0x1; both must be positive.\n")
 

@@ -43,14 +43,14 @@ def vectors(steps: int, episode: int) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def check_import(folder: Path, python: str) -> None:
-    from stringline.datasets.formats.body import AlohaBody
+    from stringline.datasets.formats.body import AlohaLayout
     from stringline.datasets.formats.importing import import_data
-    from stringline.datasets.formats.lerobot import LeRobot
+    from stringline.datasets.formats.lerobot import LeRobotReader
     from stringline.datasets.store.store import EpisodeStore
 
     elsewhere(python, "write", folder / "theirs", folder)
     store = EpisodeStore.create(folder / "imported")
-    outcome = import_data(LeRobot(AlohaBody("opening", "opening")), folder / "theirs", store)
+    outcome = import_data(LeRobotReader(AlohaLayout("opening", "opening")), folder / "theirs", store)
     expect(not outcome.refused, f"lerobot's data set comes in whole {dict(outcome.refused)}")
     for number, episode in enumerate(store.episodes()):
         arrays = episode.arrays

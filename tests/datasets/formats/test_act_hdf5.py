@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from stringline.datasets.embodiments.aloha import ALOHA, GRIPPER_SERVOS
-from stringline.datasets.formats.act_hdf5 import ActHdf5
-from stringline.datasets.formats.body import AlohaBody
+from stringline.datasets.formats.act_hdf5 import ActHdf5Reader
+from stringline.datasets.formats.body import AlohaLayout
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.loading.statistics import Statistics
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 
-OPENINGS = AlohaBody("opening", "opening")
+OPENINGS = AlohaLayout("opening", "opening")
 CAMERAS = ("cam_high", "cam_left_wrist")
 HEIGHT, WIDTH = 16, 24
-Import = Callable[[ActHdf5, Path], tuple[EpisodeStore, Outcome]]
+Import = Callable[[ActHdf5Reader, Path], tuple[EpisodeStore, Outcome]]
 Record = Callable[..., Path]
 
 
@@ -76,7 +76,7 @@ def test_what_was_recorded_comes_in(
     tmp_path: Path, imported: Import, record: Record, samples: Any, pictures: str, tolerance: int
 ) -> None:
     assert samples.size_of(record(tmp_path / "set" / "episode_3.hdf5", pictures=pictures)) < 100_000
-    store, outcome = imported(ActHdf5(OPENINGS), tmp_path / "set")
+    store, outcome = imported(ActHdf5Reader(OPENINGS), tmp_path / "set")
     assert (len(outcome.imported), outcome.present, outcome.refused) == (1, 0, {})
     episode = only(store)
     arrays, contract = episode.arrays, episode.attributes.contract
@@ -96,7 +96,7 @@ def test_what_was_recorded_comes_in(
 
 def test_cameras_can_be_chosen_renamed_and_swapped(tmp_path: Path, imported: Import, record: Record, samples: Any) -> None:
     record(tmp_path / "set" / "episode_0.hdf5")
-    reader = ActHdf5(OPENINGS, cameras={"cam_high": "overhead"}, swap_colours=True, control_hz=25)
+    reader = ActHdf5Reader(OPENINGS, cameras={"cam_high": "overhead"}, swap_colours=True, control_hz=25)
     arrays = only(imported(reader, tmp_path / "set")[0]).arrays
     assert [key for key in arrays if key.startswith("rgb/")] == ["rgb/overhead"]
     np.testing.assert_array_equal(arrays["rgb/overhead"][4], samples.picture(4)[..., ::-1])
@@ -107,7 +107,7 @@ def test_states_and_actions_may_count_grippers_differently(
     tmp_path: Path, imported: Import, record: Record, samples: Any
 ) -> None:
     record(tmp_path / "set" / "episode_0.hdf5")
-    arrays = only(imported(ActHdf5(AlohaBody("opening", "aloha1_follower_share")), tmp_path / "set")[0]).arrays
+    arrays = only(imported(ActHdf5Reader(AlohaLayout("opening", "aloha1_follower_share")), tmp_path / "set")[0]).arrays
     np.testing.assert_array_equal(arrays["joints/position"], samples.joints(5))
     servo = GRIPPER_SERVOS["aloha1_follower"]
     share = samples.joints(5, 100)[:, 6]
@@ -122,16 +122,16 @@ def test_degrees_become_radians(tmp_path: Path, imported: Import, record: Record
             values = file[key][:]
             values[:, hinges] = np.degrees(values[:, hinges])
             file[key][:] = values
-    store, outcome = imported(ActHdf5(OPENINGS), tmp_path / "set")
+    store, outcome = imported(ActHdf5Reader(OPENINGS), tmp_path / "set")
     assert "no joint turns so far in rad; another unit?" in next(iter(outcome.refused.values()))
-    store, outcome = imported(ActHdf5(AlohaBody("opening", "opening", "deg")), tmp_path / "set")
+    store, outcome = imported(ActHdf5Reader(AlohaLayout("opening", "opening", "deg")), tmp_path / "set")
     np.testing.assert_allclose(only(store).arrays["joints/position"], samples.joints(5), rtol=1e-5, atol=1e-6)
 
 
 def test_episodes_of_two_lengths_make_windows_and_statistics(tmp_path: Path, imported: Import, record: Record) -> None:
     for number, steps in enumerate((5, 9)):
         record(tmp_path / "set" / f"episode_{number}.hdf5", steps, number)
-    store, _ = imported(ActHdf5(OPENINGS), tmp_path / "set")
+    store, _ = imported(ActHdf5Reader(OPENINGS), tmp_path / "set")
     windows = Windows(store, chunk=4)
     assert len(windows) == 14
     batch = windows.batch([0, 13])
@@ -143,7 +143,7 @@ def test_episodes_of_two_lengths_make_windows_and_statistics(tmp_path: Path, imp
 def test_again_and_again_brings_only_what_is_new(tmp_path: Path, imported: Import, record: Record) -> None:
     for number in range(2):
         record(tmp_path / "set" / f"episode_{number}.hdf5", 5, number)
-    reader = ActHdf5(OPENINGS)
+    reader = ActHdf5Reader(OPENINGS)
     imported(reader, tmp_path / "set")
     record(tmp_path / "set" / "episode_10.hdf5", 4, 7)
     (tmp_path / "imported" / ".open-set.0000000000.0123456789ab").mkdir()  # A writer was killed.
@@ -225,19 +225,19 @@ def test_a_bad_episode_is_named_and_the_good_ones_come_in(
     for number in range(3):
         record(tmp_path / "set" / f"episode_{number}.hdf5", 5, number)
     spoil(tmp_path / "set" / "episode_1.hdf5")
-    store, outcome = imported(ActHdf5(OPENINGS, cameras={camera: camera for camera in CAMERAS}), tmp_path / "set")
+    store, outcome = imported(ActHdf5Reader(OPENINGS, cameras={camera: camera for camera in CAMERAS}), tmp_path / "set")
     assert list(outcome.refused) == ["episode 1 (episode_1.hdf5)"]
     assert message in outcome.refused["episode 1 (episode_1.hdf5)"]
     assert [episode.attributes.seed for episode in store.episodes()] == [0, 2]
     assert [entry.name for entry in store.path.iterdir() if entry.name.startswith(".")] == []
     record(tmp_path / "set" / "episode_1.hdf5", 5, 1)  # Mended, it comes in too.
-    assert len(imported(ActHdf5(OPENINGS), tmp_path / "set")[1].imported) == 1
+    assert len(imported(ActHdf5Reader(OPENINGS), tmp_path / "set")[1].imported) == 1
 
 
 def test_a_picture_that_does_not_decode_is_named(tmp_path: Path, imported: Import, record: Record) -> None:
     path = record(tmp_path / "set" / "episode_0.hdf5", pictures="padded")
     edit(path, "observations/images/cam_left_wrist", 0, 3)
-    store, outcome = imported(ActHdf5(OPENINGS), tmp_path / "set")
+    store, outcome = imported(ActHdf5Reader(OPENINGS), tmp_path / "set")
     assert "observations/images/cam_left_wrist at frame 3 does not decode" in outcome.refused["episode 0 (episode_0.hdf5)"]
     assert len(store) == 0
     assert store.leftovers() == []
@@ -254,7 +254,7 @@ def test_damaged_bytes_are_named(tmp_path: Path, imported: Import, record: Recor
     raw = bytearray(path.read_bytes())
     raw[place] ^= 255
     path.write_bytes(raw)
-    _, outcome = imported(ActHdf5(OPENINGS), tmp_path / "set")
+    _, outcome = imported(ActHdf5Reader(OPENINGS), tmp_path / "set")
     assert "observations/images/cam_high cannot be read at frames 2 to 3" in outcome.refused["episode 0 (episode_0.hdf5)"]
 
 
@@ -263,10 +263,11 @@ def test_damaged_structure_is_named(tmp_path: Path, imported: Import, record: Re
     path = record(tmp_path / "set" / "episode_0.hdf5")
     path.write_bytes(path.read_bytes().replace(signature, b"\0\0\0\0"))
     assert (
-        "episode_0.hdf5 is damaged: " in imported(ActHdf5(OPENINGS), tmp_path / "set")[1].refused["episode 0 (episode_0.hdf5)"]
+        "episode_0.hdf5 is damaged: "
+        in imported(ActHdf5Reader(OPENINGS), tmp_path / "set")[1].refused["episode 0 (episode_0.hdf5)"]
     )
 
 
 def test_an_empty_folder_is_no_data_set(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="There are no .hdf5 files in"):
-        list(ActHdf5(OPENINGS).episodes(tmp_path))
+        list(ActHdf5Reader(OPENINGS).episodes(tmp_path))

@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 from zarr.storage import ZipStore
 
-from stringline.datasets.formats.body import AlohaBody, DescribedBody
-from stringline.datasets.formats.diffusion_policy import DiffusionPolicy
+from stringline.datasets.formats.body import AlohaLayout, DescribedLayout
+from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader
 from stringline.datasets.formats.foreign import Reader
 from stringline.datasets.formats.importing import Outcome
-from stringline.datasets.formats.umi import Umi
+from stringline.datasets.formats.umi import UmiReader
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 
 LENGTHS = (5, 8, 4)
-OPENINGS = AlohaBody("opening", "opening")
+OPENINGS = AlohaLayout("opening", "opening")
 AXES = [{"name": axis, "arm": "finger", "kind": "position", "unit": "px", "frame": "picture"} for axis in "xy"]
 Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
 
@@ -75,7 +75,7 @@ def test_joint_data_comes_in(
 ) -> None:
     path = replay_buffer(tmp_path / name, series)
     assert samples.size_of(path) < 100_000
-    reader = DiffusionPolicy(OPENINGS, control_hz=50, cameras={"img": "overhead"})
+    reader = DiffusionPolicyReader(OPENINGS, control_hz=50, cameras={"img": "overhead"})
     store, outcome = imported(reader, path)
     assert outcome.refused == {}
     for number, episode in enumerate(store.episodes()):
@@ -90,7 +90,7 @@ def test_joint_data_comes_in(
 def test_pushed_blocks_come_in_as_they_are_described(tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]) -> None:
     target = np.random.default_rng(0).uniform(0, 512, (sum(LENGTHS), 2)).astype(np.float32)
     path = replay_buffer(tmp_path / "pusht.zarr", {"img": series["img"].astype(np.float32), "action": target})
-    store, _ = imported(DiffusionPolicy(DescribedBody(AXES), control_hz=10, state=None), path)
+    store, _ = imported(DiffusionPolicyReader(DescribedLayout(AXES), control_hz=10, state=None), path)
     episode = store.episodes()[1]
     np.testing.assert_array_equal(episode.arrays["action"], target[5:13])
     np.testing.assert_array_equal(episode.arrays["rgb/img"], series["img"][5:13])
@@ -104,7 +104,7 @@ def test_a_hand_held_gripper_comes_in(
 ) -> None:
     path = replay_buffer(tmp_path / "cup.zarr.zip", hand, {"camera0_rgb": codec} if codec else None)
     assert samples.size_of(path) < 100_000
-    store, outcome = imported(Umi(gripper_open_m=0.08, control_hz=60), path)
+    store, outcome = imported(UmiReader(gripper_open_m=0.08, control_hz=60), path)
     assert outcome.refused == {}
     episode = store.episodes()[1]
     arrays, contract = episode.arrays, episode.attributes.contract
@@ -125,21 +125,27 @@ def test_a_hand_held_gripper_comes_in(
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: DiffusionPolicy(OPENINGS), "does not say how many steps make a second; name it, format.control_hz=NUMBER."),
-        (lambda: Umi(control_hz=60), "UMI stores the gripper's width in m; name that of an open one, format.gripper_open_m"),
-        (lambda: Umi(gripper_open_m=0.0, control_hz=60), "has closed=0.0 and opened=0.0; they must differ."),
-        (lambda: DescribedBody([{"name": "x"}]), "lacks arm."),
         (
-            lambda: DescribedBody([{"name": "x", "arm": "a", "knid": "joint"}]),
+            lambda: DiffusionPolicyReader(OPENINGS),
+            "does not say how many steps make a second; name it, format.control_hz=NUMBER.",
+        ),
+        (
+            lambda: UmiReader(control_hz=60),
+            "UMI stores the gripper's width in m; name that of an open one, format.gripper_open_m",
+        ),
+        (lambda: UmiReader(gripper_open_m=0.0, control_hz=60), "has closed=0.0 and opened=0.0; they must differ."),
+        (lambda: DescribedLayout([{"name": "x"}]), "lacks arm."),
+        (
+            lambda: DescribedLayout([{"name": "x", "arm": "a", "knid": "joint"}]),
             "no field of a dimension 'knid'. Did you mean 'kind'",
         ),
         (
-            lambda: DescribedBody([{"name": "x", "arm": "a", "kind": "grip"}]),
+            lambda: DescribedLayout([{"name": "x", "arm": "a", "kind": "grip"}]),
             "no kind of dimension 'grip'. Did you mean 'gripper'",
         ),
-        (lambda: DescribedBody([{"name": "x", "arm": "a", "kind": "gripper"}]), "gripper convention of x is not named"),
+        (lambda: DescribedLayout([{"name": "x", "arm": "a", "kind": "gripper"}]), "gripper convention of x is not named"),
         (
-            lambda: DescribedBody([{"name": "x", "arm": "a", "gripper": "opening"}]),
+            lambda: DescribedLayout([{"name": "x", "arm": "a", "gripper": "opening"}]),
             "'x' is of kind 'joint'; a gripper, and nothing",
         ),
     ],
@@ -153,20 +159,23 @@ def test_what_is_not_named_is_asked_for(build: Callable[[], object], message: st
     ("reader", "message"),
     [
         (
-            DiffusionPolicy(OPENINGS, control_hz=10, state="qpos"),
+            DiffusionPolicyReader(OPENINGS, control_hz=10, state="qpos"),
             r"no series 'qpos'. .* With their shapes: action \(14,\), img \(16",
         ),
-        (DiffusionPolicy(OPENINGS, control_hz=10, cameras={"top": "a"}), "There is no series 'top'"),
-        (DiffusionPolicy(OPENINGS, control_hz=10, cameras={"state": "a"}), "no series with pictures 'state'. .*Allowed: img."),
+        (DiffusionPolicyReader(OPENINGS, control_hz=10, cameras={"top": "a"}), "There is no series 'top'"),
         (
-            DiffusionPolicy(DescribedBody(), control_hz=10),
+            DiffusionPolicyReader(OPENINGS, control_hz=10, cameras={"state": "a"}),
+            "no series with pictures 'state'. .*Allowed: img.",
+        ),
+        (
+            DiffusionPolicyReader(DescribedLayout(), control_hz=10),
             "Describe each number of the action in body.action; got nothing, it has: action_0",
         ),
         (
-            DiffusionPolicy(DescribedBody(AXES * 7), control_hz=10),
+            DiffusionPolicyReader(DescribedLayout(AXES * 7), control_hz=10),
             "Describe each number of the state in body.joints, or leave it out",
         ),
-        (Umi(gripper_open_m=0.08, control_hz=60), r"has no robot0_eef_pos; it is no data of UMI. It has: action \(14,\)"),
+        (UmiReader(gripper_open_m=0.08, control_hz=60), r"has no robot0_eef_pos; it is no data of UMI. It has: action \(14,\)"),
     ],
 )
 def test_what_does_not_fit_is_answered_with_what_there_is(
@@ -214,7 +223,7 @@ def test_a_bad_episode_is_named_and_the_good_ones_come_in(
 ) -> None:
     path = replay_buffer(tmp_path / "set.zarr", series | {"img": series["img"].astype(np.float32)})
     spoil(path)
-    store, outcome = imported(DiffusionPolicy(OPENINGS, control_hz=50), path)
+    store, outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), path)
     assert list(outcome.refused) == ["episode 1 (set.zarr)"]
     assert message in outcome.refused["episode 1 (set.zarr)"]
     assert [episode.attributes.seed for episode in store.episodes()] == [0, 2]
@@ -222,14 +231,14 @@ def test_a_bad_episode_is_named_and_the_good_ones_come_in(
 
 def test_white_must_be_255(tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]) -> None:
     path = replay_buffer(tmp_path / "set.zarr", series | {"img": series["img"].astype(np.float32) / 255})
-    outcome = imported(DiffusionPolicy(OPENINGS, control_hz=50), path)[1]
+    outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), path)[1]
     assert "data/img at frame 0 has values up to" in outcome.refused["episode 0 (set.zarr)"]
     assert "allowed: 0 to 255. Is white 1?" in outcome.refused["episode 0 (set.zarr)"]
 
 
 def test_unequal_lengths_are_named(tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]) -> None:
     path = replay_buffer(tmp_path / "set.zarr", series | {"img": series["img"][:15]})
-    outcome = imported(DiffusionPolicy(OPENINGS, control_hz=50), path)[1]
+    outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), path)[1]
     assert "data/img ends at frame 2; the episode goes on." in outcome.refused["episode 2 (set.zarr)"]
 
 
@@ -239,7 +248,7 @@ def test_depth_in_metres_or_millimetres_comes_in(
 ) -> None:
     metres = np.random.default_rng(0).uniform(0.3, 2, (sum(LENGTHS), 16, 24))
     path = replay_buffer(tmp_path / "set.zarr", series | {"img_depth": (scale * metres).astype(dtype)})
-    store, outcome = imported(DiffusionPolicy(OPENINGS, control_hz=50), path)
+    store, outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), path)
     assert outcome.refused == {}
     np.testing.assert_allclose(store.episodes()[1].arrays["depth/img"], 1000 * metres[5:13], atol=1)
     assert store.episodes()[1].attributes.contract.camera("img").depth == "measured"
@@ -248,11 +257,11 @@ def test_depth_in_metres_or_millimetres_comes_in(
 def test_depth_in_another_unit_is_named(tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]) -> None:
     depth = np.full((sum(LENGTHS), 16, 24), 700, np.float32)
     outcome = imported(
-        DiffusionPolicy(OPENINGS, control_hz=50), replay_buffer(tmp_path / "a.zarr", series | {"img_depth": depth})
+        DiffusionPolicyReader(OPENINGS, control_hz=50), replay_buffer(tmp_path / "a.zarr", series | {"img_depth": depth})
     )[1]
     assert "data/img_depth at frame 0 reaches 700; floats are metres" in outcome.refused["episode 0 (a.zarr)"]
     with pytest.raises(ValueError, match="There is no source of depth 'guess'"):
-        DiffusionPolicy(OPENINGS, control_hz=50, depth_source="guess")
+        DiffusionPolicyReader(OPENINGS, control_hz=50, depth_source="guess")
 
 
 @pytest.mark.parametrize(("change", "message"), [(600.0, "is 600; that is more than 10 m; millimetres?"), (np.inf, "is inf")])
@@ -260,13 +269,13 @@ def test_poses_in_millimetres_are_named(
     tmp_path: Path, imported: Import, hand: dict[str, NDArray[Any]], change: float, message: str
 ) -> None:
     hand["robot0_eef_pos"][2, 1] = change
-    outcome = imported(Umi(gripper_open_m=0.08, control_hz=60), replay_buffer(tmp_path / "cup.zarr", hand))[1]
+    outcome = imported(UmiReader(gripper_open_m=0.08, control_hz=60), replay_buffer(tmp_path / "cup.zarr", hand))[1]
     assert message in outcome.refused["episode 0 (cup.zarr)"]
     assert "at frame 2" in outcome.refused["episode 0 (cup.zarr)"]
 
 
 def test_what_is_no_replay_buffer_is_refused(tmp_path: Path, series: dict[str, NDArray[Any]]) -> None:
-    reader = DiffusionPolicy(OPENINGS, control_hz=50)
+    reader = DiffusionPolicyReader(OPENINGS, control_hz=50)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="is no replay buffer: a zarr 2 group with data and meta/episode_ends"):
         list(reader.episodes(tmp_path / "empty"))
@@ -285,7 +294,7 @@ def test_a_codec_that_is_missing_is_named(tmp_path: Path, series: dict[str, NDAr
     text = (path / "data/img/.zarray").read_text()
     (path / "data/img/.zarray").write_text(text.replace('"blosc"', '"imagecodecs_future"'))
     with pytest.raises(ValueError, match="data/img cannot be opened: .*imagecodecs_future.*formats"):
-        list(DiffusionPolicy(OPENINGS, control_hz=50).episodes(path))
+        list(DiffusionPolicyReader(OPENINGS, control_hz=50).episodes(path))
 
 
 def test_a_zip_file_lacks_chunks_too(tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]) -> None:
@@ -294,5 +303,5 @@ def test_a_zip_file_lacks_chunks_too(tmp_path: Path, imported: Import, series: d
         for name in full.namelist():
             if name != "data/action/5.0":
                 less.writestr(name, full.read(name))
-    outcome = imported(DiffusionPolicy(OPENINGS, control_hz=50), tmp_path / "set.zarr.zip")[1]
+    outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), tmp_path / "set.zarr.zip")[1]
     assert "data/action lacks the chunk with frame 2 (data/action/5.0)" in outcome.refused["episode 2 (set.zarr.zip)"]

@@ -17,25 +17,25 @@ import zarr
 from stringline.datasets.embodiments.aloha import GRIPPER_SERVOS
 from stringline.datasets.files.atomic import NoSpaceError
 from stringline.datasets.formats import exporting, importing
-from stringline.datasets.formats.act_hdf5 import ActHdf5, ActHdf5Writer
-from stringline.datasets.formats.body import AlohaBody
-from stringline.datasets.formats.diffusion_policy import DiffusionPolicy, DiffusionPolicyWriter
+from stringline.datasets.formats.act_hdf5 import ActHdf5Reader, ActHdf5Writer
+from stringline.datasets.formats.body import AlohaLayout
+from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader, DiffusionPolicyWriter
 from stringline.datasets.formats.foreign import Reader, Writer
 from stringline.datasets.formats.importing import Outcome
-from stringline.datasets.formats.lerobot import LeRobot
+from stringline.datasets.formats.lerobot import LeRobotReader
 from stringline.datasets.formats.lerobot_writer import LeRobotWriter
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 
 Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
-OPENINGS = AlohaBody("opening", "opening")
+OPENINGS = AlohaLayout("opening", "opening")
 WAYS: list[tuple[str, Writer, Reader, int]] = [
-    ("act", ActHdf5Writer(state_gripper="opening", action_gripper="opening"), ActHdf5(OPENINGS), 0),
-    ("act", ActHdf5Writer(state_gripper="opening", action_gripper="opening", jpeg_quality=95), ActHdf5(OPENINGS), 6),
-    ("set.zarr", DiffusionPolicyWriter(), DiffusionPolicy(OPENINGS, control_hz=50), 0),
-    ("set.zarr.zip", DiffusionPolicyWriter(), DiffusionPolicy(OPENINGS, control_hz=50), 0),
-    ("set", LeRobotWriter(pictures="image"), LeRobot(OPENINGS), 0),
-    ("set", LeRobotWriter(codec="libx264", encoder={"g": "2", "crf": "5"}), LeRobot(OPENINGS), 12),
+    ("act", ActHdf5Writer(state_gripper="opening", action_gripper="opening"), ActHdf5Reader(OPENINGS), 0),
+    ("act", ActHdf5Writer(state_gripper="opening", action_gripper="opening", jpeg_quality=95), ActHdf5Reader(OPENINGS), 6),
+    ("set.zarr", DiffusionPolicyWriter(), DiffusionPolicyReader(OPENINGS, control_hz=50), 0),
+    ("set.zarr.zip", DiffusionPolicyWriter(), DiffusionPolicyReader(OPENINGS, control_hz=50), 0),
+    ("set", LeRobotWriter(pictures="image"), LeRobotReader(OPENINGS), 0),
+    ("set", LeRobotWriter(codec="libx264", encoder={"g": "2", "crf": "5"}), LeRobotReader(OPENINGS), 12),
 ]
 
 
@@ -59,9 +59,9 @@ def test_what_is_exported_comes_back(
 @pytest.mark.parametrize(
     ("writer", "reader", "unit_m"),
     [
-        (LeRobotWriter(pictures="image"), LeRobot(OPENINGS, depth_source="simulated"), 0.001),
-        (DiffusionPolicyWriter(), DiffusionPolicy(OPENINGS, control_hz=50, depth_source="simulated"), 0.001),
-        (DiffusionPolicyWriter(), DiffusionPolicy(OPENINGS, control_hz=50, depth_source="simulated"), 0.00025),
+        (LeRobotWriter(pictures="image"), LeRobotReader(OPENINGS, depth_source="simulated"), 0.001),
+        (DiffusionPolicyWriter(), DiffusionPolicyReader(OPENINGS, control_hz=50, depth_source="simulated"), 0.001),
+        (DiffusionPolicyWriter(), DiffusionPolicyReader(OPENINGS, control_hz=50, depth_source="simulated"), 0.00025),
     ],
 )
 def test_depth_survives(tmp_path: Path, imported: Import, samples: Any, writer: Writer, reader: Reader, unit_m: float) -> None:
@@ -84,7 +84,7 @@ def test_finer_depth_leaves_in_millimetres(tmp_path: Path, imported: Import, sam
     source = EpisodeStore.create(tmp_path / "source")
     source.write(arrays, replace(attributes, contract=contract))
     LeRobotWriter(pictures="image").write(source, tmp_path / "set")
-    found = imported(LeRobot(OPENINGS), tmp_path / "set")[0].episodes()[0].arrays["depth/overhead"]
+    found = imported(LeRobotReader(OPENINGS), tmp_path / "set")[0].episodes()[0].arrays["depth/overhead"]
     np.testing.assert_allclose(found, arrays["depth/overhead"] / 4, atol=0.5)
 
 
@@ -99,7 +99,7 @@ def test_grippers_leave_in_the_convention_that_was_asked_for(tmp_path: Path, ori
         np.testing.assert_allclose(
             file["observations/qvel"][:, 6], -np.gradient(episode["joints/position"][:, 6], 0.02), rtol=1e-3, atol=1e-4
         )
-    store, _ = imported(ActHdf5(AlohaBody("closing", "aloha1_follower_share")), tmp_path / "act")
+    store, _ = imported(ActHdf5Reader(AlohaLayout("closing", "aloha1_follower_share")), tmp_path / "act")
     np.testing.assert_allclose(store.episodes()[0].arrays["action"], episode["action"], atol=1e-5)
 
 
@@ -109,7 +109,7 @@ def test_velocities_survive(tmp_path: Path, samples: Any, imported: Import) -> N
     source = EpisodeStore.create(tmp_path / "source")
     source.write(arrays, attributes)
     ActHdf5Writer(state_gripper="follower_rad", action_gripper="opening").write(source, tmp_path / "act")
-    store, _ = imported(ActHdf5(AlohaBody("follower_rad", "opening")), tmp_path / "act")
+    store, _ = imported(ActHdf5Reader(AlohaLayout("follower_rad", "opening")), tmp_path / "act")
     np.testing.assert_allclose(store.episodes()[0].arrays["joints/velocity"], arrays["joints/velocity"], rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(store.episodes()[0].arrays["joints/position"], arrays["joints/position"], atol=1e-5)
 
@@ -216,7 +216,7 @@ def test_an_import_stops_at_a_full_disk_and_keeps_what_it_has(
     tmp_path: Path, original: EpisodeStore, imported: Import, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ActHdf5Writer(state_gripper="opening", action_gripper="opening").write(original, tmp_path / "act")
-    reader, copy, copied = ActHdf5(OPENINGS), importing._copy, []
+    reader, copy, copied = ActHdf5Reader(OPENINGS), importing._copy, []
 
     def second_fails(*arguments: Any) -> None:
         copied.append(1)

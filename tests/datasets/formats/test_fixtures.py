@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stringline.datasets.formats.body import AlohaBody
-from stringline.datasets.formats.diffusion_policy import DiffusionPolicy
+from stringline.datasets.formats.body import AlohaLayout
+from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader
 from stringline.datasets.formats.foreign import Reader
 from stringline.datasets.formats.importing import Outcome
-from stringline.datasets.formats.lerobot import LeRobot
-from stringline.datasets.formats.umi import Umi
+from stringline.datasets.formats.lerobot import LeRobotReader
+from stringline.datasets.formats.umi import UmiReader
 from stringline.datasets.store.store import EpisodeStore
 
 FIXTURES = Path(__file__).parent / "fixtures"
 MADE: dict[str, Any] = runpy.run_path(str(FIXTURES.with_name("write_fixtures.py")))
 LENGTHS = MADE["LENGTHS"]
-OPENINGS = AlohaBody("opening", "opening")
+OPENINGS = AlohaLayout("opening", "opening")
 Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
 
 
@@ -49,7 +49,7 @@ def test_each_file_is_small() -> None:
 
 @pytest.mark.parametrize("name", ["lerobot_v3.zip", "lerobot_v21.zip"])
 def test_lerobot(tmp_path: Path, imported: Import, name: str) -> None:
-    store, outcome = imported(LeRobot(OPENINGS), unpacked(name, tmp_path / "set"))
+    store, outcome = imported(LeRobotReader(OPENINGS), unpacked(name, tmp_path / "set"))
     assert (len(outcome.imported), outcome.refused) == (2, {})
     check_joints(store)
     for number, episode in enumerate(store.episodes()):
@@ -61,7 +61,7 @@ def test_lerobot(tmp_path: Path, imported: Import, name: str) -> None:
 
 def test_diffusion_policy(tmp_path: Path, imported: Import) -> None:
     path = unpacked("diffusion_policy.zip", tmp_path) / "set.zarr"
-    store, outcome = imported(DiffusionPolicy(OPENINGS, control_hz=MADE["HZ"]), path)
+    store, outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=MADE["HZ"]), path)
     assert (len(outcome.imported), outcome.refused) == (2, {})
     check_joints(store)
     for number, episode in enumerate(store.episodes()):
@@ -69,7 +69,7 @@ def test_diffusion_policy(tmp_path: Path, imported: Import) -> None:
 
 
 def test_umi(imported: Import) -> None:
-    store, outcome = imported(Umi(gripper_open_m=0.08, control_hz=MADE["HZ"]), FIXTURES / "umi.zarr.zip")
+    store, outcome = imported(UmiReader(gripper_open_m=0.08, control_hz=MADE["HZ"]), FIXTURES / "umi.zarr.zip")
     assert (len(outcome.imported), outcome.refused) == (2, {})
     for number, episode in enumerate(store.episodes()):
         hand = MADE["hand"](LENGTHS[number], number)

@@ -16,21 +16,21 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.formats.body import AlohaBody, NamedBody
+from stringline.datasets.formats.body import AlohaLayout, NamedLayout
 from stringline.datasets.formats.importing import Outcome
-from stringline.datasets.formats.lerobot import LeRobot
+from stringline.datasets.formats.lerobot import LeRobotReader
 from stringline.datasets.formats.video import write_video
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 
-OPENINGS = AlohaBody("opening", "opening")
+OPENINGS = AlohaLayout("opening", "opening")
 CAMERA = "observation.images.cam_high"
 DEPTH = "observation.images.cam_high_depth"
 FPS = 50
 LENGTHS = (5, 8, 4)
 VIDEO_TOLERANCE = 12
 DEPTH_CODING = {"video.depth_min": 0.01, "video.depth_max": 10.0, "video.shift": 3.5, "video.use_log": True}
-Import = Callable[[LeRobot, Path], tuple[EpisodeStore, Outcome]]
+Import = Callable[[LeRobotReader, Path], tuple[EpisodeStore, Outcome]]
 Record = Callable[..., Path]
 
 
@@ -166,7 +166,7 @@ def test_what_was_recorded_comes_in(
 ) -> None:
     root = record(tmp_path / "set", version, pictures)
     assert samples.size_of(root) < 100_000
-    store, outcome = imported(LeRobot(OPENINGS), root)
+    store, outcome = imported(LeRobotReader(OPENINGS), root)
     assert outcome.refused == {}
     assert [episode.steps for episode in store.episodes()] == list(LENGTHS)
     for number, episode in enumerate(store.episodes()):
@@ -182,12 +182,14 @@ def test_what_was_recorded_comes_in(
         assert (episode.attributes.instruction, episode.attributes.seed) == ("stack", number)
         assert episode.attributes.contract.control_hz == FPS
     assert len(Windows(store)) == sum(LENGTHS)
-    again = imported(LeRobot(OPENINGS), root)[1]
+    again = imported(LeRobotReader(OPENINGS), root)[1]
     assert (len(again.imported), again.present) == (0, 3)
 
 
 def test_depth_from_video_is_metric(tmp_path: Path, imported: Import, record: Record) -> None:
-    store, outcome = imported(LeRobot(OPENINGS, cameras={"cam_high": "overhead"}), record(tmp_path / "set", "v3.0", "depth"))
+    store, outcome = imported(
+        LeRobotReader(OPENINGS, cameras={"cam_high": "overhead"}), record(tmp_path / "set", "v3.0", "depth")
+    )
     assert outcome.refused == {}
     episode = store.episodes()[1]
     np.testing.assert_allclose(episode.arrays["depth/overhead"], 1000 * depth_metres(8), atol=4)
@@ -207,15 +209,17 @@ def test_depth_can_be_paired_by_name(tmp_path: Path, imported: Import, record: R
     with pytest.raises(
         ValueError, match="The depth of 'observation.images.range' belongs to no camera; name it, format.depth="
     ):
-        imported(LeRobot(OPENINGS), root)
-    store, _ = imported(LeRobot(OPENINGS, cameras={CAMERA: "top"}, depth={"cam_high": "range"}), root)
+        imported(LeRobotReader(OPENINGS), root)
+    store, _ = imported(LeRobotReader(OPENINGS, cameras={CAMERA: "top"}, depth={"cam_high": "range"}), root)
     np.testing.assert_array_equal(store.episodes()[0].arrays["depth/top"], np.rint(1000 * depth_metres(5)))
 
 
 def test_another_robot_is_described_by_its_names(tmp_path: Path, imported: Import, record: Record, samples: Any) -> None:
     arms = {arm: [joint.name for joint in ALOHA.joints if joint.arm == arm] for arm in ALOHA.arms}
-    body = NamedBody({"left/gripper": "opening", "right/gripper": {"closed": 1, "opened": 0}}, arms, "rad", "twins", "a table")
-    store, _ = imported(LeRobot(body), record(tmp_path / "set", "v2.1", "image"))
+    body = NamedLayout(
+        {"left/gripper": "opening", "right/gripper": {"closed": 1, "opened": 0}}, arms, "rad", "twins", "a table"
+    )
+    store, _ = imported(LeRobotReader(body), record(tmp_path / "set", "v2.1", "image"))
     episode = store.episodes()[0]
     contract = episode.attributes.contract
     assert (contract.embodiment, contract.base_frame, contract.arms) == ("twins", "a table", ())
@@ -228,29 +232,29 @@ def test_another_robot_is_described_by_its_names(tmp_path: Path, imported: Impor
     ("body", "message"),
     [
         (
-            NamedBody(angle_unit="rad"),
+            NamedLayout(angle_unit="rad"),
             r"Say which numbers are grippers, .* The state has: left/waist, .* The action has: left/waist",
         ),
-        (NamedBody({}), r"Say what the joints are counted in, body.angle_unit=rad or deg. The state has: left/waist"),
-        (NamedBody({"grip": "opening"}, angle_unit="rad"), "There is no joint 'grip'. Did you mean .*left/gripper"),
-        (NamedBody({}, {"left": ["left/waist"]}, "rad"), "'left/shoulder' belongs to 0 arms in body.arms"),
+        (NamedLayout({}), r"Say what the joints are counted in, body.angle_unit=rad or deg. The state has: left/waist"),
+        (NamedLayout({"grip": "opening"}, angle_unit="rad"), "There is no joint 'grip'. Did you mean .*left/gripper"),
+        (NamedLayout({}, {"left": ["left/waist"]}, "rad"), "'left/shoulder' belongs to 0 arms in body.arms"),
     ],
 )
 def test_what_is_not_named_is_asked_for(
-    tmp_path: Path, imported: Import, record: Record, body: NamedBody, message: str
+    tmp_path: Path, imported: Import, record: Record, body: NamedLayout, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        imported(LeRobot(body), record(tmp_path / "set", "v2.1", "image"))
+        imported(LeRobotReader(body), record(tmp_path / "set", "v2.1", "image"))
     assert len(EpisodeStore.open(tmp_path / "imported")) == 0
 
 
 def test_unknown_features_are_answered_with_what_there_is(tmp_path: Path, imported: Import, record: Record) -> None:
     root = record(tmp_path / "set", "v2.1", "image")
     with pytest.raises(ValueError, match="There is no feature with pictures 'cam_hgih'. Did you mean"):
-        imported(LeRobot(OPENINGS, cameras={"cam_hgih": "a"}), root)
+        imported(LeRobotReader(OPENINGS, cameras={"cam_hgih": "a"}), root)
     with pytest.raises(ValueError, match="There is no source of depth 'guessed'"):
-        LeRobot(OPENINGS, depth_source="guessed")
-    outcome = imported(LeRobot(OPENINGS, state="observation.stat"), root)[1]
+        LeRobotReader(OPENINGS, depth_source="guessed")
+    outcome = imported(LeRobotReader(OPENINGS, state="observation.stat"), root)[1]
     assert (
         "There is no feature 'observation.stat'. Did you mean 'observation.state'"
         in outcome.refused[next(iter(outcome.refused))]
@@ -332,7 +336,7 @@ def test_a_bad_episode_is_named_and_the_good_ones_come_in(
 ) -> None:
     root = record(tmp_path / "set", "v2.1", place[0])
     spoil(root / place[1])
-    store, outcome = imported(LeRobot(OPENINGS), root)
+    store, outcome = imported(LeRobotReader(OPENINGS), root)
     assert list(outcome.refused) == ["episode 1 (data/chunk-000/episode_000001.parquet)"]
     assert message in next(iter(outcome.refused.values()))
     assert [episode.attributes.seed for episode in store.episodes()] == [0, 2]
@@ -346,7 +350,7 @@ def test_damage_in_the_middle_of_a_video_is_named(tmp_path: Path, imported: Impo
     place = raw.index(b"mdat") + 3000
     raw[place : place + 1500] = bytes(1500)
     path.write_bytes(raw)
-    outcome = imported(LeRobot(OPENINGS), root)[1]
+    outcome = imported(LeRobotReader(OPENINGS), root)[1]
     assert outcome.refused
     assert all(DEPTH in message for message in outcome.refused.values())
 
@@ -355,7 +359,7 @@ def test_a_list_that_breaks_off_leaves_what_it_lists(tmp_path: Path, imported: I
     root = record(tmp_path / "set", "v2.1", "image")
     path = root / "meta/episodes.jsonl"
     path.write_text(path.read_text()[:-20])
-    store, outcome = imported(LeRobot(OPENINGS), root)
+    store, outcome = imported(LeRobotReader(OPENINGS), root)
     assert len(store) == 2
     assert "meta/episodes.jsonl is damaged in line 3" in outcome.refused["episode 2 (meta)"]
 
@@ -364,10 +368,10 @@ def test_a_list_that_is_no_text_is_named(tmp_path: Path, imported: Import, recor
     root = record(tmp_path / "set", "v2.1", "image")
     path = root / "meta/episodes.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"stack"', b'"st\xffck"', 1))
-    assert "meta/episodes.jsonl is damaged in line 1" in imported(LeRobot(OPENINGS), root)[1].refused["episode 0 (meta)"]
+    assert "meta/episodes.jsonl is damaged in line 1" in imported(LeRobotReader(OPENINGS), root)[1].refused["episode 0 (meta)"]
     (root / "meta/info.json").write_bytes(b"\xff\xfe{}")
     with pytest.raises(ValueError, match="meta/info.json is damaged"):
-        list(LeRobot(OPENINGS).episodes(root))
+        list(LeRobotReader(OPENINGS).episodes(root))
 
 
 @pytest.mark.parametrize(
@@ -387,4 +391,4 @@ def test_what_is_no_data_set_is_refused(tmp_path: Path, text: str | None, messag
     if text is not None:
         (tmp_path / "meta" / "info.json").write_text(text)
     with pytest.raises(ValueError, match=message):
-        list(LeRobot(OPENINGS).episodes(tmp_path))
+        list(LeRobotReader(OPENINGS).episodes(tmp_path))

@@ -12,12 +12,12 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from stringline.datasets.formats.importing import Outcome
-from stringline.datasets.formats.robomimic import Robomimic
+from stringline.datasets.formats.robomimic import RobomimicReader
 from stringline.datasets.formats.robosuite_controller import Controller, controller_of
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 
-Import = Callable[[Robomimic, Path], tuple[EpisodeStore, Outcome]]
+Import = Callable[[RobomimicReader, Path], tuple[EpisodeStore, Outcome]]
 Record = Callable[..., Path]
 LENGTHS = (5, 8, 4)
 OSC = {"type": "OSC_POSE", "control_delta": True, "output_max": [0.05] * 3 + [0.5] * 3}
@@ -63,7 +63,7 @@ def record(samples: Any) -> Record:
 def test_what_was_recorded_comes_in(tmp_path: Path, imported: Import, samples: Any, record: Record, controller: Any) -> None:
     path = record(tmp_path / "lift.hdf5", controller)
     assert samples.size_of(path) < 100_000
-    store, outcome = imported(Robomimic(**NAMED), path)
+    store, outcome = imported(RobomimicReader(**NAMED), path)
     assert outcome.refused == {}
     assert [episode.steps for episode in store.episodes()] == list(LENGTHS)
     episode = store.episodes()[1]
@@ -85,12 +85,12 @@ def test_what_was_recorded_comes_in(tmp_path: Path, imported: Import, samples: A
     assert [e.attributes.success for e in store.episodes()] == [False, True, True]
     assert [e.attributes.extra["masks"] for e in store.episodes()] == [["train"], ["valid"], ["train"]]
     assert len(Windows(store)) == sum(LENGTHS)
-    assert imported(Robomimic(**NAMED), path)[1].present == len(LENGTHS)
+    assert imported(RobomimicReader(**NAMED), path)[1].present == len(LENGTHS)
 
 
 def test_two_arms_come_in(tmp_path: Path, imported: Import, record: Record) -> None:
     parts = {"body_parts": {"arms": {"left": OSC, "right": OSC}}}
-    store, outcome = imported(Robomimic(**NAMED), record(tmp_path / "two.hdf5", parts, 2))
+    store, outcome = imported(RobomimicReader(**NAMED), record(tmp_path / "two.hdf5", parts, 2))
     assert outcome.refused == {}
     contract = store.episodes()[0].attributes.contract
     assert (contract.embodiment, contract.arms, len(contract.action)) == ("Panda+Panda", ("robot0", "robot1"), 14)
@@ -118,9 +118,9 @@ def test_the_file_says_what_actions_mean(settings: Any, expected: Controller) ->
 def test_what_it_does_not_say_is_asked_for(tmp_path: Path, imported: Import, record: Record, settings: Any) -> None:
     path = record(tmp_path / "lift.hdf5", settings)
     with pytest.raises(ValueError, match="does not say what its actions mean in m and rad; name it, format.controller="):
-        imported(Robomimic(**NAMED), path)
+        imported(RobomimicReader(**NAMED), path)
     named = {"position_m": 0.1, "rotation_rad": 0.2, "relative": False}
-    store, _ = imported(Robomimic(**NAMED, controller=named), path)
+    store, _ = imported(RobomimicReader(**NAMED, controller=named), path)
     assert store.episodes()[0].attributes.contract.action[0].mode == "absolute"
 
 
@@ -146,7 +146,7 @@ def test_what_it_does_not_say_is_asked_for(tmp_path: Path, imported: Import, rec
 )
 def test_options_are_checked(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Robomimic(**options)
+        RobomimicReader(**options)
 
 
 def spoil(path: Path, key: str, where: Any, value: Any) -> None:
@@ -216,7 +216,7 @@ def test_a_bad_episode_is_named_and_the_good_ones_come_in(
 ) -> None:
     path = record(tmp_path / "lift.hdf5")
     change(path)
-    store, outcome = imported(Robomimic(**NAMED, cameras={"agentview": "agentview"}), path)
+    store, outcome = imported(RobomimicReader(**NAMED, cameras={"agentview": "agentview"}), path)
     assert list(outcome.refused) == ["episode 1 (lift.hdf5/demo_1)"]
     assert message in outcome.refused["episode 1 (lift.hdf5/demo_1)"]
     assert [episode.attributes.seed for episode in store.episodes()] == [0, 2]
@@ -226,13 +226,13 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, record: Record) -> None
     with h5py.File(tmp_path / "else.hdf5", "w") as file:
         file["action"] = [1]
     with pytest.raises(ValueError, match="is no data of robomimic: it has no group `data`, but action."):
-        list(Robomimic(**NAMED).episodes(tmp_path / "else.hdf5"))
+        list(RobomimicReader(**NAMED).episodes(tmp_path / "else.hdf5"))
     path = record(tmp_path / "lift.hdf5")
     with h5py.File(path, "r+") as file:
         del file["data"].attrs["env_args"]
     controller = {"position_m": 0.1, "rotation_rad": 0.2, "relative": True}
     with pytest.raises(ValueError, match="does not say how many steps make a second; name it, format.control_hz=NUMBER."):
-        list(Robomimic(**NAMED, controller=controller).episodes(path))
+        list(RobomimicReader(**NAMED, controller=controller).episodes(path))
     path.write_bytes(path.read_bytes()[:3000])
     with pytest.raises(ValueError, match="lift.hdf5 cannot be read as HDF5; it is truncated"):
-        list(Robomimic(**NAMED).episodes(path))
+        list(RobomimicReader(**NAMED).episodes(path))

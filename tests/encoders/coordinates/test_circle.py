@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from stringline.encoders.coordinates.circle import WholeOnCircle
-from stringline.encoders.positions.bases import Cayley
-from stringline.encoders.positions.frequencies import Mixed
+from stringline.encoders.positions.bases import CayleyBasis
+from stringline.encoders.positions.frequencies import MixedFrequencies
 from stringline.encoders.positions.rotary import RotaryEncoding
 
-MIXED = partial(Mixed, wavelengths=(0.2, 6.0))
+MIXED = partial(MixedFrequencies, wavelengths=(0.2, 6.0))
 
 
 def _encoding() -> RotaryEncoding:
     frequencies = partial(WholeOnCircle, frequencies=MIXED, angles=[1])
-    return RotaryEncoding(2, 16, 3, frequencies=frequencies, basis=Cayley, share_heads=False).double()
+    return RotaryEncoding(2, 16, 3, frequencies=frequencies, basis=CayleyBasis, share_heads=False).double()
 
 
 def test_only_the_angles_are_rounded() -> None:

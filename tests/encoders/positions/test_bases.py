@@ -12,11 +12,11 @@ from stringline.encoders.positions.bases import (
     Basis,
     BasisRecipe,
     ButterflyGivens,
-    Cayley,
-    Exponential,
-    Givens,
-    Householder,
-    RealFourier,
+    CayleyBasis,
+    ExponentialBasis,
+    FourierBasis,
+    GivensBasis,
+    HouseholderBasis,
 )
 from stringline.encoders.positions.folding import spread
 
@@ -50,7 +50,9 @@ def test_they_start_at_the_identity_up_to_the_order_of_columns(recipe: BasisReci
         torch.testing.assert_close(basis, torch.eye(16, dtype=torch.float64).expand(2, -1, -1))
 
 
-@pytest.mark.parametrize(("recipe", "entries"), [(Cayley, 120), (Exponential, 120), (Givens, 120), (ButterflyGivens, 32)])
+@pytest.mark.parametrize(
+    ("recipe", "entries"), [(CayleyBasis, 120), (ExponentialBasis, 120), (GivensBasis, 120), (ButterflyGivens, 32)]
+)
 def test_each_angle_moves_it(recipe: Callable[..., Basis], entries: int) -> None:
     basis = recipe(sets=1, size=16).double()
     (parameter,) = basis.parameters()
@@ -62,13 +64,13 @@ def test_each_angle_moves_it(recipe: Callable[..., Basis], entries: int) -> None
 
 
 def test_givens_turns_every_pair_once() -> None:
-    basis = Givens(sets=1, size=8)
+    basis = GivensBasis(sets=1, size=8)
     pairs = {tuple(sorted((channel, int(partner)))) for row in basis.partner for channel, partner in enumerate(row)}
     assert pairs == {(a, b) for b in range(8) for a in range(b)}
 
 
 def test_one_angle_of_givens_is_a_plane_rotation() -> None:
-    basis = Givens(sets=1, size=4).double()
+    basis = GivensBasis(sets=1, size=4).double()
     with torch.no_grad():
         basis.angles[0, 1, 0] = 0.3
     rotation = basis().detach()[0]
@@ -81,7 +83,7 @@ def test_one_angle_of_givens_is_a_plane_rotation() -> None:
 
 
 def test_a_band_leaves_the_rest_of_s_at_zero() -> None:
-    basis = Cayley(sets=1, size=16, bandwidth=2)
+    basis = CayleyBasis(sets=1, size=16, bandwidth=2)
     assert sum(p.numel() for p in basis.parameters()) == 15 + 14
     assert ((basis.columns - basis.rows) <= 2).all()
 
@@ -97,7 +99,7 @@ def test_blocks_act_on_neighbouring_channels(draw: Draw) -> None:
 
 
 def test_cayley_has_no_singular_point(draw: Draw) -> None:
-    assert _moved(Cayley, draw, by=1e6)().isfinite().all()
+    assert _moved(CayleyBasis, draw, by=1e6)().isfinite().all()
 
 
 def test_they_stay_precise_under_autocast(draw: Draw) -> None:
@@ -112,11 +114,11 @@ def test_they_stay_precise_under_autocast(draw: Draw) -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: Cayley(1, 16, block=6), "block is 6; allowed: even divisors of head_dim 16"),
-        (lambda: Cayley(1, 16, bandwidth=16), "bandwidth is 16; allowed: 1 to 15"),
+        (lambda: CayleyBasis(1, 16, block=6), "block is 6; allowed: even divisors of head_dim 16"),
+        (lambda: CayleyBasis(1, 16, bandwidth=16), "bandwidth is 16; allowed: 1 to 15"),
         (lambda: ButterflyGivens(1, 24), "head_dim is 24; allowed for a butterfly: powers of two"),
-        (lambda: Householder(1, 16, reflections=3), "reflections is 3; allowed: even numbers from 2"),
-        (partial(RealFourier, 1, 16, block=12), "block is 12; allowed: even divisors of head_dim 16"),
+        (lambda: HouseholderBasis(1, 16, reflections=3), "reflections is 3; allowed: even numbers from 2"),
+        (partial(FourierBasis, 1, 16, block=12), "block is 12; allowed: even divisors of head_dim 16"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(build: Callable[[], object], message: str) -> None:

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from tests.encoders.conftest import KINDS, make
 from torch import Tensor
 
-from stringline.encoders.positions.bases import Cayley
+from stringline.encoders.positions.bases import CayleyBasis
 from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
 from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.places import centroid
@@ -27,7 +27,7 @@ class OwnRotary(Rotary):
 
     def __init__(self) -> None:
         super().__init__(2, 16, 3)
-        self.basis_model = Cayley(1, 16)
+        self.basis_model = CayleyBasis(1, 16)
         torch.nn.init.normal_(self.basis_model.skew)
 
     def frequencies(self) -> Tensor:

@@ -9,8 +9,8 @@ from tests.encoders.conftest import BASES, FREQUENCIES
 from torch import Tensor
 
 from stringline.encoders.positions.bases import BasisRecipe
-from stringline.encoders.positions.block_frequencies import Circulant
-from stringline.encoders.positions.frequencies import Axial, FrequencyRecipe, Mixed
+from stringline.encoders.positions.block_frequencies import CirculantFrequencies
+from stringline.encoders.positions.frequencies import AxialFrequencies, FrequencyRecipe, MixedFrequencies
 from stringline.encoders.positions.presets import CayleyString, CirculantString, Rope, RopeMixed
 from stringline.encoders.positions.rotary import RotaryEncoding
 
@@ -22,7 +22,7 @@ Draw = Callable[..., Tensor]
 def test_circulant_is_the_exponential_of_its_generators(block: int, share_heads: bool, draw: Draw) -> None:
     encoding = CirculantString(2, 16, 3, block=block, share_heads=share_heads, wavelengths=(0.5, 5.0)).double()
     frequencies = encoding.frequency_model
-    assert isinstance(frequencies, Circulant)
+    assert isinstance(frequencies, CirculantFrequencies)
     with torch.no_grad():
         frequencies.scaled.copy_(draw(*frequencies.scaled.shape))
     r = draw(1, 4, 3)
@@ -135,13 +135,13 @@ def test_planes_are_split_as_evenly_as_they_go(head_dim: int, axes: int, shares:
 
 
 def test_blocks_take_the_axes_in_turn() -> None:
-    omega = Axial(1, 3, 8, theta=10.0, block=4)()[0]
+    omega = AxialFrequencies(1, 3, 8, theta=10.0, block=4)()[0]
     assert omega.argmax(dim=0).tolist() == [0, 0, 1, 1, 2, 2, 0, 0]
 
 
 def test_given_frequencies_are_the_start() -> None:
     omega = torch.arange(24.0).reshape(1, 3, 8)
-    torch.testing.assert_close(Mixed(2, 3, 8, omega=omega)(), omega.expand(2, -1, -1))
+    torch.testing.assert_close(MixedFrequencies(2, 3, 8, omega=omega)(), omega.expand(2, -1, -1))
 
 
 @pytest.mark.parametrize("frequencies", FREQUENCIES.values(), ids=FREQUENCIES)
@@ -173,9 +173,12 @@ def test_any_frequencies_go_with_any_basis(
         (lambda: RopeMixed(2, 16, 2, theta=10.0, wavelengths=(1.0, 2.0)), "start by wavelengths, theta; allowed"),
         (lambda: RopeMixed(2, 16, 2, theta=1.0), "theta is 1.0; allowed: above 1"),
         (lambda: Rope(2, 4, 3, theta=10.0), "3 axes with 2 planes; allowed: at least one plane for each axis"),
-        (lambda: Axial(1, 2, 8, theta=10.0, block=6), "block is 6; allowed: even divisors of head_dim 16"),
-        (lambda: Mixed(1, 2, 8, omega=torch.ones(1, 2, 7)), r"omega has shape \(1, 2, 7\); allowed: \(1 | 1, 2, 8\)"),
-        (lambda: Mixed(1, 2, 8, uniform=0.0), "uniform is 0.0; allowed: above 0"),
+        (lambda: AxialFrequencies(1, 2, 8, theta=10.0, block=6), "block is 6; allowed: even divisors of head_dim 16"),
+        (
+            lambda: MixedFrequencies(1, 2, 8, omega=torch.ones(1, 2, 7)),
+            r"omega has shape \(1, 2, 7\); allowed: \(1 | 1, 2, 8\)",
+        ),
+        (lambda: MixedFrequencies(1, 2, 8, uniform=0.0), "uniform is 0.0; allowed: above 0"),
         (lambda: Rope(2, 16, 3, theta=10.0).zero_(), "that are not learned cannot start at zero"),
         (lambda: RopeMixed(2, 16, 3, wavelengths=(2.0, 1.0)), "0 < shortest <= longest"),
         (lambda: RopeMixed(2, 15, 3, wavelengths=(1.0, 2.0)), "head_dim even"),

@@ -47,19 +47,23 @@ def test_a_failed_write_leaves_the_old_checkpoint(tmp_path: Path) -> None:
     ],
 )
 def test_foreign_targets_are_refused(target: str) -> None:
-    with pytest.raises(ValueError, match=r"only build classes of stringline|does not exist"):
+    with pytest.raises(ValueError, match=r"only build classes of stringline|There is no public name"):
         build({"_target_": target, "command": "true"})
+
+
+@pytest.mark.parametrize("target", ["stringline.policies.diffusion.DiffusionPolicy", "stringline.DifusionPolicy"])
+def test_old_and_misspelt_names_are_answered_with_the_nearest_public_name(target: str) -> None:
+    with pytest.raises(ValueError, match=rf"no public name '{target}'. Did you mean 'stringline.DiffusionPolicy'"):
+        build({"_target_": target})
 
 
 def test_arguments_that_do_not_fit_are_named() -> None:
     with pytest.raises(ValueError, match=r"unexpected keyword argument 'stesp'.*Its arguments: steps, batch_size"):
-        build({"_target_": "stringline.encoders.training.trainer.Trainer", "steps": 1, "batch_size": 1, "stesp": 3})
+        build({"_target_": "stringline.Trainer", "steps": 1, "batch_size": 1, "stesp": 3})
 
 
 def test_nested_configurations_are_built() -> None:
-    built = build(
-        {"a": [{"_target_": "stringline.encoders.training.trainer.Trainer", "steps": 2, "batch_size": 1}], "b": "text"}
-    )
+    built = build({"a": [{"_target_": "stringline.Trainer", "steps": 2, "batch_size": 1}], "b": "text"})
     assert built["a"][0].steps == 2
     assert built["b"] == "text"
 
@@ -93,7 +97,7 @@ def test_a_description_cannot_run_a_command(tmp_path: Path) -> None:
     """Nothing but our own classes is built, wherever in the description it stands."""
     witness = tmp_path / "witness"
     foreign = {"_target_": "os.system", "command": f"touch {witness}"}
-    for configuration in (foreign, {"_target_": "stringline.encoders.training.trainer.Trainer", "steps": foreign}, [foreign]):
+    for configuration in (foreign, {"_target_": "stringline.Trainer", "steps": foreign}, [foreign]):
         with pytest.raises(ValueError, match=r"may only build classes of stringline; it asks for 'os.system'"):
             build(configuration)
     (tmp_path / "checkpoint.yaml").write_text(f"format: 1\nmodel: !!python/object/apply:os.system ['touch {witness}']\n")

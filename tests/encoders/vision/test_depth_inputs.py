@@ -6,7 +6,7 @@ import torch
 from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.coordinates.normals import surface_normals
 from stringline.encoders.training.checkpoint import build
-from stringline.encoders.vision.depth_inputs import Colours, DepthChannel, DepthInput, Normals, StreamFusion
+from stringline.encoders.vision.depth_inputs import ColourOnly, DepthChannel, DepthInput, StreamFusion, SurfaceNormals
 
 COLOURS = torch.randn(2, 32, 48, 3, generator=torch.Generator().manual_seed(0))
 
@@ -26,7 +26,7 @@ def _view(*, geometry: bool = True, depth: bool = True) -> View:
 
 
 def test_colours_are_seen_alone() -> None:
-    (seen,) = Colours()(COLOURS, _view())
+    (seen,) = ColourOnly()(COLOURS, _view())
     assert torch.equal(seen, COLOURS)
 
 
@@ -44,7 +44,7 @@ def test_normals_are_a_second_picture_in_the_range_of_colours(base_frame: bool) 
     view = _view()
     assert view.depth is not None
     assert view.intrinsics is not None
-    first, second = Normals(base_frame=base_frame, reach=2)(COLOURS.bfloat16(), view)
+    first, second = SurfaceNormals(base_frame=base_frame, reach=2)(COLOURS.bfloat16(), view)
     assert torch.equal(first, COLOURS.bfloat16())
     expected = surface_normals(view.depth, 0.001, view.intrinsics, view.T_base_camera if base_frame else None, reach=2)
     assert torch.equal(second, (2 * expected).bfloat16())
@@ -54,11 +54,11 @@ def test_normals_are_a_second_picture_in_the_range_of_colours(base_frame: bool) 
 def test_without_depth_or_geometry_normals_are_zero() -> None:
     no_pose = View(height=32, width=48, depth=_view().depth, intrinsics=_view().intrinsics)
     for view in (_view(depth=False), _view(geometry=False), no_pose):
-        assert Normals()(COLOURS, view)[1].abs().max() == 0
-    assert Normals(base_frame=False)(COLOURS, no_pose)[1].abs().max() > 1.9
+        assert SurfaceNormals()(COLOURS, view)[1].abs().max() == 0
+    assert SurfaceNormals(base_frame=False)(COLOURS, no_pose)[1].abs().max() > 1.9
 
 
-@pytest.mark.parametrize("choice", [Colours(), DepthChannel(), Normals(), Normals(base_frame=False)])
+@pytest.mark.parametrize("choice", [ColourOnly(), DepthChannel(), SurfaceNormals(), SurfaceNormals(base_frame=False)])
 def test_every_choice_says_what_it_makes_and_from_what(choice: DepthInput) -> None:
     everything = _view()
     seen = choice(COLOURS, everything)
@@ -72,15 +72,15 @@ def test_every_choice_says_what_it_makes_and_from_what(choice: DepthInput) -> No
 
 
 def test_a_configuration_chooses() -> None:
-    built = build({"_target_": "stringline.encoders.vision.depth_inputs.Normals", "base_frame": False}, torch.nn.Module)
-    assert isinstance(built, Normals)
+    built = build({"_target_": "stringline.SurfaceNormals", "base_frame": False}, torch.nn.Module)
+    assert isinstance(built, SurfaceNormals)
     assert not built.base_frame
 
 
 def test_normals_refuse_what_is_out_of_range() -> None:
     for arguments in ({"reach": 0}, {"steepest_deg": 0.0}, {"steepest_deg": 90.0}):
         with pytest.raises(ValueError, match="allowed: from 1, and between 0 and 90"):
-            Normals(**arguments)  # type: ignore[arg-type]
+            SurfaceNormals(**arguments)  # type: ignore[arg-type]
 
 
 def test_fusion_is_one_linear_map_of_the_tokens_of_one_place() -> None:

@@ -13,10 +13,10 @@ from stringline.encoders.coordinates.circle import WholeOnCircle
 from stringline.encoders.coordinates.coordinates import MetricPlaces
 from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.frequencies import Mixed
+from stringline.encoders.positions.frequencies import MixedFrequencies
 from stringline.encoders.positions.presets import RopeMixed
 from stringline.encoders.positions.rotary import NoEncoding, RotaryEncoding
-from stringline.encoders.vision.depth_inputs import DepthChannel, DepthInput, Normals
+from stringline.encoders.vision.depth_inputs import DepthChannel, DepthInput, SurfaceNormals
 from stringline.encoders.vision.patches import PatchProjection
 from stringline.encoders.vision.rgbd import RgbdTokens, RgbdVisionTransformer, Tokens
 from stringline.encoders.vision.vit import VisionTransformer
@@ -88,7 +88,7 @@ def test_it_would_if_tokens_without_a_place_stood_at_the_origin(
     assert (broken > 1e-3) == (not isinstance(relative_encoding, NoEncoding))
 
 
-@pytest.mark.parametrize("depth", [DepthChannel(), Normals(), Normals(base_frame=False)])
+@pytest.mark.parametrize("depth", [DepthChannel(), SurfaceNormals(), SurfaceNormals(base_frame=False)])
 def test_whatever_the_network_sees_of_depth_a_common_shift_changes_nothing(
     depth: DepthInput, observation: Observation, make_tokens: MakeTokens
 ) -> None:
@@ -134,7 +134,7 @@ def test_a_turn_about_the_axis_changes_nothing_in_canonical_places(
     kind: type[CanonicalPlaces], spatial_encoding: PositionEncoding, observation: Observation, make_tokens: MakeTokens
 ) -> None:
     """Unplaced tokens and normals in the camera frame included; in metric places it changes something."""
-    turned, blocks, depth = _turned(observation, 0.4), _blocks(spatial_encoding), Normals(base_frame=False)
+    turned, blocks, depth = _turned(observation, 0.4), _blocks(spatial_encoding), SurfaceNormals(base_frame=False)
     assert _change(make_tokens(_canonical(kind), depth=depth), blocks, observation, turned) <= 1e-9
     metric = _change(make_tokens(MetricPlaces(), depth=depth), blocks, observation, turned)
     assert (metric > 1e-4) == (not isinstance(spatial_encoding, NoEncoding))
@@ -151,7 +151,7 @@ def test_a_turn_across_the_cut_asks_for_whole_frequencies(observation: Observati
     assert placed.placed.all()
     assert placed.coordinates[..., 0].min() < -3
     assert placed.coordinates[..., 0].max() > 3
-    free = partial(Mixed, wavelengths=(0.2, 6.0))
+    free = partial(MixedFrequencies, wavelengths=(0.2, 6.0))
     whole, not_whole = (
         _change(tokenise, _blocks(RotaryEncoding(2, 16, 3, frequencies=frequencies), registers=0), observation, turned)
         for frequencies in (partial(WholeOnCircle, frequencies=free, angles=(0,)), free)

@@ -63,9 +63,7 @@ def test_pictures_that_do_not_fit_are_refused(kind: str, shape: tuple[int, ...])
 
 
 def test_a_configuration_chooses() -> None:
-    recipe = build(
-        {"_target_": "stringline.encoders.vision.patches.PatchProjection", "_partial_": True, "patch": 14}, torch.nn.Module
-    )
+    recipe = build({"_target_": "stringline.PatchProjection", "_partial_": True, "patch": 14}, torch.nn.Module)
     assert recipe(8, channels=4).projection.weight.shape == (8, 4, 14, 14)
 
 

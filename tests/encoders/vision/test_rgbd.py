@@ -15,7 +15,7 @@ from stringline.encoders.coordinates.canonical import CylindricalPlaces, Spheric
 from stringline.encoders.coordinates.coordinates import Coordinates, GridPlaces, MetricPlaces, PatchDepthPlaces
 from stringline.encoders.positions.presets import RopeMixed
 from stringline.encoders.training.checkpoint import build
-from stringline.encoders.vision.depth_inputs import Colours, DepthChannel, DepthInput, Normals
+from stringline.encoders.vision.depth_inputs import ColourOnly, DepthChannel, DepthInput, SurfaceNormals
 from stringline.encoders.vision.patches import PatchProjection
 from stringline.encoders.vision.rgbd import RgbdTokens, RgbdVisionTransformer, Tokens
 from stringline.encoders.vision.vit import VisionTransformer
@@ -71,7 +71,7 @@ def test_depth_is_an_optional_fourth_channel(observation: Observation, make_toke
 
 def test_normals_are_tokens_of_their_own_at_the_same_places(observation: Observation, make_tokens: MakeTokens) -> None:
     """The shared embedding sees both pictures: the colours' tokens are those without normals, the others hang on depth."""
-    tokenise = make_tokens(depth=Normals())
+    tokenise = make_tokens(depth=SurfaceNormals())
     tokens: Tokens = tokenise(observation)
     colours: Tokens = make_tokens()(observation)
     assert tokens.features.shape == (2, 36, 32)
@@ -88,12 +88,12 @@ def test_normals_are_tokens_of_their_own_at_the_same_places(observation: Observa
 def test_normals_take_part_in_their_places_even_while_places_are_drawn(
     observation: Observation, make_tokens: MakeTokens
 ) -> None:
-    tokens: Tokens = make_tokens(MetricPlaces(perturbation=1.0), depth=Normals()).train()(observation)
+    tokens: Tokens = make_tokens(MetricPlaces(perturbation=1.0), depth=SurfaceNormals()).train()(observation)
     assert torch.equal(tokens.coordinates[:, :18], tokens.coordinates[:, 18:])
 
 
 def test_streams_are_split_and_fused_after_the_transformer(observation: Observation, make_tokens: MakeTokens) -> None:
-    tokenise = make_tokens(depth=Normals()).double()
+    tokenise = make_tokens(depth=SurfaceNormals()).double()
     blocks = VisionTransformer(RopeMixed(2, 16, 3, wavelengths=(0.2, 2.0)), 32, depth=1, registers=2).double()
     encoded: Tokens = RgbdVisionTransformer(tokenise, blocks)(observation)
     assert encoded.features.shape == (2, 18, 32)
@@ -141,7 +141,7 @@ def test_patches_may_be_projected_instead() -> None:
     torch.testing.assert_close(tokens.coordinates[0, -1], torch.tensor([2.5, 1.5]))
 
 
-@pytest.mark.parametrize("depth", [None, DepthChannel(), Normals()])
+@pytest.mark.parametrize("depth", [None, DepthChannel(), SurfaceNormals()])
 @pytest.mark.parametrize("coordinates", [GridPlaces(2), PatchDepthPlaces(2), MetricPlaces(), SphericalPlaces()])
 def test_every_use_of_depth_trains(
     coordinates: Coordinates, depth: DepthInput | None, observation: Observation, make_tokens: MakeTokens
@@ -163,7 +163,7 @@ def test_every_use_of_depth_trains(
 @torch.no_grad()
 def test_the_whole_compiles_as_one_graph(observation: Observation, make_tokens: MakeTokens) -> None:
     blocks = VisionTransformer(RopeMixed(2, 16, 3, wavelengths=(0.2, 2.0)), 32, depth=1, registers=1)
-    encode = RgbdVisionTransformer(make_tokens(depth=Normals()), blocks)
+    encode = RgbdVisionTransformer(make_tokens(depth=SurfaceNormals()), blocks)
     compiled = torch.compile(encode, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(observation).features, encode(observation).features)
 
@@ -196,7 +196,7 @@ def test_only_what_is_used_must_be_there(
     pictures = {key: value for key, value in observation.items() if key.startswith("rgb/")}
     assert make_tokens(GridPlaces())(pictures).placed.all()  # Nobody reads depth,
     colour = {"rgb/colour": pictures["rgb/colour"]}
-    metric = RgbdTokens(cameras[3:], MetricPlaces(), 32, depth=Normals())
+    metric = RgbdTokens(cameras[3:], MetricPlaces(), 32, depth=SurfaceNormals())
     assert not metric(colour).placed.any()  # or the contract promises none.
     undeclared = colour | {"depth/colour": torch.full((2, 32, 32), -1.0)}
     assert not metric(undeclared).placed.any()
@@ -205,12 +205,12 @@ def test_only_what_is_used_must_be_there(
 @pytest.mark.parametrize(
     ("key", "coordinates", "depth"),
     [
-        ("rgb/wrist", GridPlaces(), Colours()),
-        ("depth/wrist", PatchDepthPlaces(), Colours()),
+        ("rgb/wrist", GridPlaces(), ColourOnly()),
+        ("depth/wrist", PatchDepthPlaces(), ColourOnly()),
         ("depth/wrist", GridPlaces(), DepthChannel()),
-        ("intrinsics/wrist", MetricPlaces(), Colours()),
-        ("intrinsics/wrist", GridPlaces(), Normals()),
-        ("T_base_camera/wrist", CylindricalPlaces(), Colours()),
+        ("intrinsics/wrist", MetricPlaces(), ColourOnly()),
+        ("intrinsics/wrist", GridPlaces(), SurfaceNormals()),
+        ("T_base_camera/wrist", CylindricalPlaces(), ColourOnly()),
     ],
 )
 def test_a_missing_key_is_named_with_the_nearest(

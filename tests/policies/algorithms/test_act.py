@@ -18,7 +18,7 @@ from stringline.encoders.training.optimisation import LossModule, accumulate, sp
 from stringline.policies.algorithms.act import ActPolicy, ActSettings, divergence_from_prior
 from stringline.policies.networks.act_transformer import ActTransformer
 from stringline.policies.networks.committed import Committed
-from stringline.policies.observation.image_encoders import PlainVisionMemory, PlainVisionSettings
+from stringline.policies.observation.image_encoders import PlainVisionEncoder, PlainVisionSettings
 from stringline.policies.observation.observation_encoder import Memory
 
 MakeAct = Callable[..., ActPolicy]
@@ -38,7 +38,7 @@ def act(contract: Contract, statistics: Statistics) -> MakeAct:
     def make(**settings: object) -> ActPolicy:
         torch.manual_seed(0)
         encoding = partial(SinusoidalEncoding, theta=10000.0)
-        memory = partial(PlainVisionMemory, PlainVisionSettings(encoding=encoding, grid=2, dim=24, depth=1, heads=2))
+        memory = partial(PlainVisionEncoder, PlainVisionSettings(encoding=encoding, grid=2, dim=24, depth=1, heads=2))
         sizes = {"chunk": 8, "dim": 32, "heads": 2, "feed_forward": 64, "encoder_layers": 1, "latent": 6, "dropout": 0.0}
         chosen = ActSettings(memory=memory, **{**sizes, **settings})  # type: ignore[arg-type]
         return ActPolicy(chosen, contract, statistics)

@@ -141,9 +141,13 @@ def test_checkpoints_build_networks_only(
     save_policy(tmp_path / "c", make_policy(), configuration(), {})
     file = tmp_path / "c" / "checkpoint.yaml"
     text = file.read_text()
-    for target in ("stringline.sim.rollout.workers.Worker", "stringline.encoders.training.trainer.Trainer"):
-        file.write_text(text.replace("stringline.encoders.coordinates.coordinates.MetricPlaces", target))
-        with pytest.raises(ValueError, match=r"only build classes of stringline"):
+    refusals = {
+        "stringline.sim.rollout.workers.Worker": "no public name",
+        "stringline.Trainer": "not a class derived from Module",
+    }
+    for target, refusal in refusals.items():
+        file.write_text(text.replace("stringline.MetricPlaces", target))
+        with pytest.raises(ValueError, match=refusal):
             load_policy(tmp_path / "c")
 
 
@@ -320,7 +324,7 @@ def test_the_default_number_of_steps_divides_the_levels() -> None:
 def test_another_denoiser_takes_the_place_of_the_transformer(
     make_policy: MakePolicy, configuration: Callable[..., dict[str, object]], make_batch: MakeBatch
 ) -> None:
-    recipe = "+policy.denoiser={_target_: stringline.policies.networks.denoiser.TransformerDenoiser, _partial_: true, dim: 16, depth: 2}"
+    recipe = "+policy.denoiser={_target_: stringline.TransformerDenoiser, _partial_: true, dim: 16, depth: 2}"
     policy = make_policy(recipe)
     assert isinstance(policy, DiffusionPolicy)
     assert isinstance(policy.denoiser, nn.Module)

@@ -13,12 +13,12 @@ from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.coordinates.coordinates import MetricPlaces
 from stringline.encoders.positions.presets import CayleyString
 from stringline.encoders.vision.attention import PositionalAttention
-from stringline.encoders.vision.depth_inputs import DepthInput, Normals
+from stringline.encoders.vision.depth_inputs import DepthInput, SurfaceNormals
 from stringline.encoders.vision.linear_attention import LinearAttention
 from stringline.encoders.vision.vit import AttentionRecipe, VisionTransformer
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.diffusion import DiffusionPolicy
-from stringline.policies.observation.observation_encoder import ObservationMemory
+from stringline.policies.observation.observation_encoder import ObservationEncoder
 from stringline.policies.observation.observation_settings import ObservationSettings
 
 Observe = Callable[[int], dict[str, Array]]
@@ -35,7 +35,7 @@ def batch(observe: Observe) -> dict[str, Tensor]:
 
 def memory_of(
     cameras: tuple[str, ...], contract: Contract, statistics: Statistics, depth: DepthInput | None = None
-) -> ObservationMemory:
+) -> ObservationEncoder:
     torch.manual_seed(0)
     settings = ObservationSettings(
         encoding=partial(CayleyString, wavelengths=(0.04, 2.0)),
@@ -46,14 +46,14 @@ def memory_of(
         depth=2,
         heads=2,
     )
-    memory = ObservationMemory(settings, contract, statistics).double()
+    memory = ObservationEncoder(settings, contract, statistics).double()
     with torch.no_grad():
         for parameter in memory.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
     return memory
 
 
-def without_its_camera(whole: ObservationMemory, fewer: ObservationMemory) -> None:
+def without_its_camera(whole: ObservationEncoder, fewer: ObservationEncoder) -> None:
     """Gives `fewer` the weights of `whole`."""
     rows = [whole.tokenise.cameras.index(camera) for camera in fewer.tokenise.cameras]
     weights = whole.state_dict()
@@ -61,7 +61,7 @@ def without_its_camera(whole: ObservationMemory, fewer: ObservationMemory) -> No
     fewer.load_state_dict(weights)
 
 
-@pytest.mark.parametrize("depth", [None, Normals()])
+@pytest.mark.parametrize("depth", [None, SurfaceNormals()])
 @pytest.mark.parametrize("absent", NAMES)
 def test_an_absent_camera_is_as_one_that_never_was(
     absent: str, depth: DepthInput | None, contract: Contract, statistics: Statistics, batch: dict[str, Tensor]
@@ -118,7 +118,7 @@ def test_gradients_are_finite_and_none_reaches_the_absent(
     policy.loss({**make_batch(2), **absent}).backward()
     for name, parameter in policy.named_parameters():
         assert parameter.grad is None or parameter.grad.isfinite().all(), name
-    assert isinstance(policy.memory, ObservationMemory)
+    assert isinstance(policy.memory, ObservationEncoder)
     marks = policy.memory.tokenise.camera_mark.grad
     assert marks is not None
     assert marks[0].abs().max() > 0

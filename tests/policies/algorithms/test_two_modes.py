@@ -100,7 +100,7 @@ def test_both_modes_are_learned(kind: str, seed: int, build: Callable[..., Chunk
 @pytest.mark.stress  # Convolutions of two steps of time take longer than attention over them.
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_both_modes_are_learned_by_the_unet(seed: int, build: Callable[..., ChunkPolicy]) -> None:
-    network = "_target_: stringline.policies.networks.unet.UnetDenoiser, _partial_: true, down_dims: [16, 32], groups: 4"
+    network = "_target_: stringline.UnetDenoiser, _partial_: true, down_dims: [16, 32], groups: 4"
     sizes = "condition_dim: 16, heads: 2, level_dim: 16"
     torch.manual_seed(seed)
     check(build("+policy=diffusion", *SIZES, "policy.draws=4", f"+policy.denoiser={{{network}, {sizes}}}"), 400, seed)

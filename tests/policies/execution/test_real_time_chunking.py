@@ -17,7 +17,7 @@ from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.chunks.prefix import Commitment
 from stringline.policies.execution.real_time_chunking import RealTimeChunking, soft_weights
-from stringline.policies.observation.image_encoders import PlainVisionMemory, PlainVisionSettings
+from stringline.policies.observation.image_encoders import PlainVisionEncoder, PlainVisionSettings
 
 MakePolicy = Callable[..., ChunkPolicy]
 Observe = Callable[[int], dict[str, Array]]
@@ -129,7 +129,7 @@ def test_in_another_action_space_what_is_decided_is_encoded_by_it(of_demonstrati
 def test_act_refuses_before_anything_moves(contract: Contract, statistics: Statistics, observe: Observe) -> None:
     """The first question of an episode already shows that later ones could not be answered."""
     looks = PlainVisionSettings(encoding=partial(SinusoidalEncoding, theta=10000.0), grid=2, dim=24, depth=1, heads=2)
-    memory = partial(PlainVisionMemory, looks)
+    memory = partial(PlainVisionEncoder, looks)
     settings = ActSettings(memory=memory, chunk=8, dim=32, heads=2, feed_forward=64, encoder_layers=1, latent=6)
     act = ActPolicy(settings, contract, statistics).eval()
     with pytest.raises(ValueError, match="ACT makes a chunk in one go and cannot keep to committed actions"):

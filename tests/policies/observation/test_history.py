@@ -12,8 +12,8 @@ from torch import Tensor
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.observation.history import History, PastObservations
-from stringline.policies.observation.observation_encoder import ObservationMemory
+from stringline.policies.observation.history import ObservationHistory, PastObservations
+from stringline.policies.observation.observation_encoder import ObservationEncoder
 
 OfDemonstrations = Callable[..., ChunkPolicy]
 LOOKING_BACK = ("+history=state", "policy.memory.history.ages_s=[0.16,0.08]", "policy.memory.history.dropout=0")
@@ -28,8 +28,8 @@ def batch_at(windows: Windows, *indices: int) -> dict[str, Tensor]:
     return {key: torch.from_numpy(value) for key, value in windows.batch(indices).items()}
 
 
-def network_of(policy: ChunkPolicy) -> ObservationMemory:
-    assert isinstance(policy.memory, ObservationMemory)
+def network_of(policy: ChunkPolicy) -> ObservationEncoder:
+    assert isinstance(policy.memory, ObservationEncoder)
     return policy.memory
 
 
@@ -47,20 +47,20 @@ def same(one: Tensor, other: Tensor) -> bool:
 )
 def test_ages_that_mean_nothing_are_refused(ages: tuple[float, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        History(ages)
+        ObservationHistory(ages)
 
 
 def test_ages_are_steps() -> None:
-    assert History((0.1, 0.96)).steps(50.0) == (48, 5)
+    assert ObservationHistory((0.1, 0.96)).steps(50.0) == (48, 5)
     with pytest.raises(ValueError, match=r"are \[5, 0\] steps at 5 Hz; allowed: different steps from 1"):
-        History((0.05, 1.0)).steps(5.0)
+        ObservationHistory((0.05, 1.0)).steps(5.0)
     with pytest.raises(ValueError, match=r"history.dropout is 1.0; allowed: 0 to below 1"):
-        History((0.1,), dropout=1.0)
+        ObservationHistory((0.1,), dropout=1.0)
     with pytest.raises(ValueError, match=r"history.tolerance_s is -1; allowed: 0 and above"):
-        History((0.1,), tolerance_s=-1)
+        ObservationHistory((0.1,), tolerance_s=-1)
 
 
-def seen(*times: float, history: History) -> dict[str, np.ndarray]:
+def seen(*times: float, history: ObservationHistory) -> dict[str, np.ndarray]:
     past, found = PastObservations(history, ("time", "value")), {}
     for time in times:
         value = np.array([time * 10], np.float32)
@@ -70,7 +70,7 @@ def seen(*times: float, history: History) -> dict[str, np.ndarray]:
 
 
 def test_what_was_not_seen_is_absent() -> None:
-    history = History((0.2, 0.1), tolerance_s=0.03)
+    history = ObservationHistory((0.2, 0.1), tolerance_s=0.03)
     first = seen(1.0, history=history)
     assert first["past_mask"].tolist() == [False, False]
     assert first["past/value"].tolist() == [[10.0], [10.0]]
@@ -85,18 +85,18 @@ def test_what_was_not_seen_is_absent() -> None:
 
 def test_times_between_the_asked_ones_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert seen(1.0, 1.1, history=History((0.2,)))["past_mask"].tolist() == [False]
+        assert seen(1.0, 1.1, history=ObservationHistory((0.2,)))["past_mask"].tolist() == [False]
         assert not caplog.records, "an episode that is too young is no mistake"
         for times in ((1.0, 1.3), (1.0, 1.3, 1.6, 1.9)):
             caplog.clear()
-            assert not seen(*times, history=History((0.2,)))["past_mask"].any()
+            assert not seen(*times, history=ObservationHistory((0.2,)))["past_mask"].any()
             assert len(caplog.records) == 1
             assert "looks back [0.2] s, but it was not asked about 1.100 s" in caplog.text
 
 
 def test_observations_have_an_order() -> None:
     with pytest.raises(ValueError, match=r"An observation of 1.0 s came after one of 2.0 s.*new session for each episode"):
-        seen(2.0, 1.0, history=History((0.2,)))
+        seen(2.0, 1.0, history=ObservationHistory((0.2,)))
 
 
 @pytest.mark.parametrize("pictures", [False, True])

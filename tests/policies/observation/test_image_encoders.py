@@ -23,12 +23,12 @@ from stringline.policies.algorithms.diffusion import DiffusionPolicy, DiffusionS
 from stringline.policies.checkpoints.load import build_policy, load_policy, save_policy
 from stringline.policies.networks.sinusoids import picture_positions, sequence_positions
 from stringline.policies.observation.image_encoders import (
-    FeatureMapMemory,
+    FeatureMapEncoder,
     FeatureMapSettings,
-    KeypointMemory,
+    KeypointEncoder,
     KeypointSettings,
     PictureMemory,
-    PlainVisionMemory,
+    PlainVisionEncoder,
     PlainVisionSettings,
     spatial_softmax,
 )
@@ -45,9 +45,9 @@ KEYPOINTS = KeypointSettings(network=NETWORK, points=4, features=6)
 PLAIN = PlainVisionSettings(encoding=partial(SinusoidalEncoding, theta=10000.0), dim=32, depth=2, heads=4, grid=4)
 CHOICES: dict[str, Settings] = {"map": FEATURE_MAP, "keypoints": KEYPOINTS, "plain": PLAIN}
 KINDS: dict[type[Settings], type[PictureMemory]] = {
-    FeatureMapSettings: FeatureMapMemory,
-    KeypointSettings: KeypointMemory,
-    PlainVisionSettings: PlainVisionMemory,
+    FeatureMapSettings: FeatureMapEncoder,
+    KeypointSettings: KeypointEncoder,
+    PlainVisionSettings: PlainVisionEncoder,
 }
 
 
@@ -133,11 +133,11 @@ def test_an_absent_camera_has_no_key_points(make: Make, batch: dict[str, Tensor]
 def test_cameras_share_a_network_only_where_asked(make: Make) -> None:
     shared = make(FEATURE_MAP)
     own = make(replace(FEATURE_MAP, shared=False))
-    assert isinstance(shared, FeatureMapMemory)
-    assert isinstance(own, FeatureMapMemory)
+    assert isinstance(shared, FeatureMapEncoder)
+    assert isinstance(own, FeatureMapEncoder)
     assert (len(shared.networks), len(own.networks)) == (1, 3)
     keypoints = make(KEYPOINTS)
-    assert isinstance(keypoints, KeypointMemory)
+    assert isinstance(keypoints, KeypointEncoder)
     assert len(keypoints.networks) == 3
 
 
@@ -202,12 +202,12 @@ def test_a_checkpoint_outlives_the_weights_it_started_from(
 ) -> None:
     file = tmp_path / "model.safetensors"
     save_file(import_timm().create_model("resnet18", zero_init_last=False, **OPTIONS).state_dict(), file)
-    network = {"_target_": "stringline.encoders.pretrained.resnet.ResNet", "_partial_": True, "options": OPTIONS}
+    network = {"_target_": "stringline.ResNet", "_partial_": True, "options": OPTIONS}
     model = {
-        "_target_": "stringline.policies.algorithms.act.ActPolicy",
+        "_target_": "stringline.ActPolicy",
         **{"chunk": 4, "dim": 32, "heads": 2, "feed_forward": 32, "encoder_layers": 1, "latent": 4},
         "memory": {
-            "_target_": "stringline.policies.observation.image_encoders.FeatureMapMemory",
+            "_target_": "stringline.FeatureMapEncoder",
             "_partial_": True,
             "cameras": ["overhead"],
             "dim": 32,
@@ -226,7 +226,7 @@ def test_a_checkpoint_outlives_the_weights_it_started_from(
 
 
 def test_a_policy_over_pictures_asks_for_no_depth(contract: Contract, statistics: Statistics, observe: Observe) -> None:
-    memory = partial(FeatureMapMemory, replace(FEATURE_MAP, cameras=("overhead",)))
+    memory = partial(FeatureMapEncoder, replace(FEATURE_MAP, cameras=("overhead",)))
     chosen = ActSettings(memory=memory, chunk=4, dim=32, heads=2, feed_forward=32, encoder_layers=1)
     policy = ActPolicy(chosen, contract, statistics).eval()
     seen = observe(0)
@@ -238,7 +238,7 @@ def test_a_policy_over_pictures_asks_for_no_depth(contract: Contract, statistics
 def test_attention_cannot_be_followed_where_there_are_no_places(
     contract: Contract, statistics: Statistics, observe: Observe
 ) -> None:
-    memory = partial(PlainVisionMemory, replace(PLAIN, cameras=("overhead",)))
+    memory = partial(PlainVisionEncoder, replace(PLAIN, cameras=("overhead",)))
     policy = DiffusionPolicy(DiffusionSettings(memory=memory, chunk=4, dim=32), contract, statistics)
     with pytest.raises(ValueError, match="an ObservationMemory; the memory of this policy is a PlainVisionMemory."):
         attention_map(policy, observe(0))

@@ -22,7 +22,7 @@ from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import load_policy, save_policy
 from stringline.policies.execution.instructed import Instructed
 from stringline.policies.observation.instruction import TaskEmbedding, TextEmbedding
-from stringline.policies.observation.observation_encoder import ObservationMemory
+from stringline.policies.observation.observation_encoder import ObservationEncoder
 
 OfDemonstrations = Callable[..., ChunkPolicy]
 Configuration = Callable[..., dict[str, object]]
@@ -112,8 +112,8 @@ def test_who_is_asked_for_nothing_is_as_one_who_cannot_be_asked(
     of_demonstrations: OfDemonstrations, batch: dict[str, Tensor]
 ) -> None:
     asked, plain = of_demonstrations("+instruction=task"), of_demonstrations()
-    assert isinstance(asked.memory, ObservationMemory)
-    assert isinstance(plain.memory, ObservationMemory)
+    assert isinstance(asked.memory, ObservationEncoder)
+    assert isinstance(plain.memory, ObservationEncoder)
     weights = asked.memory.state_dict()
     del weights["instruction.table"]
     plain.memory.load_state_dict(weights)

@@ -13,7 +13,7 @@ from stringline.datasets.loading.statistics import KeyStatistics, Statistics, st
 from stringline.policies.algorithms.diffusion import DiffusionPolicy
 from stringline.policies.checkpoints.load import build_policy, load_policy, save_policy
 from stringline.policies.observation.normaliser import MeanStdNormaliser, MinMaxNormaliser, NormaliserRecipe, QuantileNormaliser
-from stringline.policies.observation.observation_encoder import ObservationMemory
+from stringline.policies.observation.observation_encoder import ObservationEncoder
 
 KINDS: list[NormaliserRecipe] = [MinMaxNormaliser, MeanStdNormaliser, QuantileNormaliser]
 
@@ -80,7 +80,7 @@ def test_clipping_cuts_off_what_lies_beyond(of_rows: KeyStatistics) -> None:
 def test_a_checkpoint_keeps_its_normalisation(
     name: str, configuration: Callable[..., dict[str, object]], contract: Contract, statistics: Statistics, tmp_path: Path
 ) -> None:
-    recipe = {"_target_": f"stringline.policies.observation.normaliser.{name}", "_partial_": True, "floor": 0.04}
+    recipe = {"_target_": f"stringline.{name}", "_partial_": True, "floor": 0.04}
     model = configuration()
     memory = model["memory"]
     assert isinstance(memory, dict)
@@ -88,7 +88,7 @@ def test_a_checkpoint_keeps_its_normalisation(
     policy = build_policy(model, contract, statistics)
     save_policy(tmp_path / "checkpoint", policy, model, {})
     loaded = load_policy(tmp_path / "checkpoint")
-    assert isinstance(loaded.memory, ObservationMemory)
+    assert isinstance(loaded.memory, ObservationEncoder)
     assert type(loaded.action_range).__name__ == type(loaded.memory.joint_range).__name__ == name
     torch.testing.assert_close(loaded.action_range.low, policy.action_range.low, rtol=0, atol=0)
     assert isinstance(loaded, DiffusionPolicy)

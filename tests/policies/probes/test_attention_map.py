@@ -7,7 +7,7 @@ import pytest
 from torch import Tensor
 
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.observation.observation_encoder import ObservationMemory
+from stringline.policies.observation.observation_encoder import ObservationEncoder
 from stringline.policies.probes.attention_map import attention_map
 
 MakePolicy = Callable[..., ChunkPolicy]
@@ -34,7 +34,7 @@ def test_it_shows_patches_where_they_are_with_shares_of_attention(
 def test_who_asks_for_nothing_looks_everywhere_alike(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
     """Its queries and keys are zero."""
     policy = make_policy("+encoder=none").eval()
-    assert isinstance(policy.memory, ObservationMemory)
+    assert isinstance(policy.memory, ObservationEncoder)
     for name, parameter in policy.memory.blocks.named_parameters():
         if ".qkv." in name:
             parameter.data.zero_()

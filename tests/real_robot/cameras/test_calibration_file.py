@@ -14,7 +14,7 @@ from stringline.real_robot.calibration.outcome import merged
 from stringline.real_robot.cameras.calibration_file import CalibratedCamera, Calibration
 from stringline.real_robot.cameras.camera import CameraError
 from stringline.real_robot.operator.checklist import Checklist
-from stringline.real_robot.robots.robot_factory import Cell
+from stringline.real_robot.robots.robot_factory import RobotFactory
 
 T = pose((0.1, -0.2, 0.3), rotation_about((0.0, 0.6, 0.8), 0.7))
 WRIST = CalibratedCamera(
@@ -108,14 +108,14 @@ def robot(file: Path, **more: Any) -> dict[str, Any]:
 
 
 def test_a_deployment_takes_its_cameras_from_the_file_or_does_not_start(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    checklist, other = Checklist(), Cell(robot(file))
+    checklist, other = Checklist(), RobotFactory(robot(file))
     other.check(checklist, moving=True)
     with pytest.raises(
         ValueError, match=r"calibration file: the calibration is of the camera with serial number 0123; this one has"
     ):
         checklist.demand()
     Calibration({"wrist": replace(WRIST, serial="emulated/wrist")}).write(file, IIWA14)
-    checklist, cell = Checklist(), Cell(robot(file, cameras=["wrist", "overhead"]))
+    checklist, cell = Checklist(), RobotFactory(robot(file, cameras=["wrist", "overhead"]))
     cell.check(checklist, moving=True)
     checklist.demand()
     said = capsys.readouterr().out
@@ -123,7 +123,7 @@ def test_a_deployment_takes_its_cameras_from_the_file_or_does_not_start(file: Pa
     assert "overhead: not in the calibration file: taken to be where the body's drawing has it" in said
     hand = IIWA14.forward_kinematics(IIWA14.home)["arm"]
     np.testing.assert_allclose(cell.body.camera_poses(IIWA14.home)["wrist"], hand @ T)
-    checklist, gone = Checklist(), Cell(robot(file.parent / "none.yaml", lock_step=False))
+    checklist, gone = Checklist(), RobotFactory(robot(file.parent / "none.yaml", lock_step=False))
     gone.check(checklist, moving=True)
     with pytest.raises(ValueError, match=r"The calibration file .*none\.yaml cannot be read: No such file"):
         checklist.demand()

@@ -17,11 +17,11 @@ from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.device.dry_run import CommandLog
 from stringline.real_robot.device.twin import Divergence, ShadowedProcess
+from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.bus import Bus
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Parser
-from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.operator.operator_keys import Key, TerminalKeys
 from stringline.real_robot.robots.latency_timer import demand_quick, latency_timer_ms

@@ -14,7 +14,7 @@ from stringline.real_robot.deployment.modes import DeploymentMode
 from stringline.real_robot.deployment.teleop_deployment import LedDeployment
 from stringline.real_robot.emulators.plants.expert_hand import write_expert_hand
 from stringline.real_robot.emulators.plants.hand_plant import load_hand, save_hand
-from stringline.real_robot.robots.robot_factory import Cell
+from stringline.real_robot.robots.robot_factory import RobotFactory
 
 
 def settings(*overrides: str) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def test_an_unknown_mode_is_answered_with_the_nearest() -> None:
 
 
 def test_a_cell_says_what_it_has_not() -> None:
-    cell = Cell(settings("robot=aloha")["robot"] | {"twin": None, "leaders": None})
+    cell = RobotFactory(settings("robot=aloha")["robot"] | {"twin": None, "leaders": None})
     with pytest.raises(ValueError, match=r"The configuration of aloha describes no twin: robot\.twin"):
         cell.twin_emulator()
     with pytest.raises(ValueError, match=r"The configuration of aloha describes no leaders: robot\.leaders"):

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.remote.arrays import pack, unpack
 from stringline.real_robot.device.device_state import LONGEST_CHUNK, chunk_layout, chunk_of
+from stringline.real_robot.driver_interface.driver import ArmState
 from stringline.real_robot.drivers.dynamixel import protocol
 from stringline.real_robot.drivers.dynamixel.bus import Bus, sync_read
 from stringline.real_robot.drivers.dynamixel.protocol import HEADER, LONGEST_LEN, Packet, Parser
 from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
-from stringline.real_robot.driver_interface.driver import ArmState
 from stringline.real_robot.emulators.dynamixel.dynamixel_line import EmulatedLine
 from stringline.real_robot.emulators.dynamixel.dynamixel_servo import EmulatedServo
 from stringline.real_robot.incidents.incident_format import HEAD, LONGEST_PAYLOAD, MAGIC, scan

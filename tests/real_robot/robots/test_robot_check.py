@@ -13,7 +13,7 @@ from stringline.real_robot.cameras.robot_cameras import RobotCameras
 from stringline.real_robot.emulators.dynamixel import aloha
 from stringline.real_robot.emulators.plants.kuka_world import add_world_arguments, kuka_world
 from stringline.real_robot.operator.checklist import Checklist
-from stringline.real_robot.robots.robot_factory import Cell
+from stringline.real_robot.robots.robot_factory import RobotFactory
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -31,7 +31,7 @@ def test_who_has_no_limits_file_is_told_where_to_read_on(overrides: tuple[str, .
         robot = OmegaConf.to_container(compose("deploy", overrides=list(overrides)).robot, resolve=True)
     assert isinstance(robot, dict)
     checklist = Checklist(io.StringIO())
-    Cell({str(key): value for key, value in robot.items()}).check(checklist, moving=True)
+    RobotFactory({str(key): value for key, value in robot.items()}).check(checklist, moving=True)
     with pytest.raises(ValueError, match=rf"limits file: real arms need one, .* See docs/{page}\."):
         checklist.demand()
     assert "limits_file" in (DOCS / page).read_text()
@@ -50,7 +50,7 @@ def test_cameras_of_real_arms_are_given_on_the_command_line_or_in_a_file(robot: 
             chosen = compose("deploy", overrides=[f"robot={robot}", f"task={task}", override]).robot
             found = OmegaConf.to_container(chosen, resolve=True)
             assert isinstance(found, dict)
-            (camera,) = Cell({str(key): value for key, value in found.items()}).contract().cameras
+            (camera,) = RobotFactory({str(key): value for key, value in found.items()}).contract().cameras
             assert (camera.name, camera.depth, camera.has_geometry) == (name, depth, True)
 
 

@@ -13,10 +13,10 @@ from tests.real_robot.filter_rig import Run, moved
 import stringline.configs
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
+from stringline.real_robot.driver_interface.interlocks import Bar
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.control_table import CURRENT_UNIT_A, XM430, XM540
 from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
-from stringline.real_robot.driver_interface.interlocks import Bar
 from stringline.real_robot.safety.clearance import Clearance
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stringline.sim.evaluation.suites import Cell, Suite
+from stringline.sim.evaluation.suites import Suite, SuiteEntry
 from stringline.sim.tasks.task_catalogue import TASKS
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -82,7 +82,7 @@ def test_mistakes_of_a_whole_suite(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=answer):
             Suite.read(tmp_path / "mine.yaml")
     with pytest.raises(ValueError, match=r"There is no task 'hand_over_bananna'\. Did you mean 'hand_over_banana'"):
-        Cell.parse({"task": "hand_over_bananna"}, "it").settings()
+        SuiteEntry.parse({"task": "hand_over_bananna"}, "it").settings()
 
 
 @pytest.mark.parametrize("path", sorted((CONFIGS / "suite").glob("*.yaml")), ids=lambda path: path.stem)

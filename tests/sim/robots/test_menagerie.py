@@ -25,7 +25,7 @@ from stringline.sim.experts.expert import make_expert
 from stringline.sim.replay import recorded_world, replay_episode
 from stringline.sim.robots.robot import Robot
 from stringline.sim.robots.robot_model import RobotModel, dress
-from stringline.sim.robots.workcells import ALOHA_CELL, KUKA_BIMANUAL_CELL, Cell
+from stringline.sim.robots.workcells import ALOHA_CELL, KUKA_BIMANUAL_CELL, Workcell
 from stringline.sim.tasks.task_catalogue import make_task
 from stringline.sim.teleop.shapes import drawn_bodies
 
@@ -46,7 +46,7 @@ def root(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MENAGERIE_ROOT", str(folder))
 
 
-def dressed(cell: Cell) -> Robot:
+def dressed(cell: Workcell) -> Robot:
     robot = cell.robot()
     dress(robot, "menagerie")
     return robot

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.real_robot.driver_interface.driver import WATCHDOG_EXPIRED, RobotNotReadyError
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel import protocol
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.bus import Bus, LinkLostError, claim, gather, sync_read
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, Parser
 from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
-from stringline.real_robot.driver_interface.driver import WATCHDOG_EXPIRED, RobotNotReadyError
 from stringline.real_robot.emulators.dynamixel.aloha_arms import EmulatedArms
 from stringline.real_robot.emulators.dynamixel.servo_server import Terminal
 from stringline.real_robot.emulators.plants.plant import FirstOrderPlant

@@ -9,13 +9,13 @@ import pytest
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.real_robot.driver_interface.driver import RobotNotReadyError
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel import protocol
 from stringline.real_robot.drivers.dynamixel.bus import Bus
 from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
 from stringline.real_robot.drivers.dynamixel.read_only import ReadOnlyBus, ReadOnlyError
 from stringline.real_robot.drivers.dynamixel.widowx import WIDOWX
-from stringline.real_robot.driver_interface.driver import RobotNotReadyError
 from stringline.real_robot.emulators.dynamixel.emulated_leaders import LeaderEmulator
 from stringline.real_robot.emulators.plants.hand_plant import HandPlant, load_hand, save_hand
 

@@ -12,6 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline.real_robot.driver_interface.driver import RobotNotReadyError
+from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, Bar, describe_bar
+from stringline.real_robot.driver_interface.safe_command import SafeCommand
 from stringline.real_robot.drivers.fri import driver as fri_driver
 from stringline.real_robot.drivers.fri.enums import (
     CommandMode,
@@ -36,9 +39,6 @@ from stringline.real_robot.drivers.fri.monitoring import Monitoring
 from stringline.real_robot.drivers.fri.output_gripper import IoGripper
 from stringline.real_robot.drivers.fri.playback import CHANGE_SHARE, SPEED_SHARE, Playback
 from stringline.real_robot.drivers.fri.versions import version_of
-from stringline.real_robot.driver_interface.driver import RobotNotReadyError
-from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, Bar, describe_bar
-from stringline.real_robot.driver_interface.safe_command import SafeCommand
 from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode

@@ -18,12 +18,12 @@ from tests.real_robot.kuka_rig import ANSWER_TIMEOUT_S, KukaRig
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.device.device_state import state_layout
+from stringline.real_robot.driver_interface.interlocks import Bar
 from stringline.real_robot.drivers.fri.fri_command import Command
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
 from stringline.real_robot.drivers.fri.monitoring import Monitoring
 from stringline.real_robot.drivers.fri.output_gripper import IoGripper
 from stringline.real_robot.drivers.fri.versions import version_of
-from stringline.real_robot.driver_interface.interlocks import Bar
 from stringline.real_robot.emulators.fri.axis_check import FriLine, axis_check
 from stringline.real_robot.emulators.fri.captured_datagrams import captured_in
 from stringline.real_robot.emulators.fri.fri_client import FriEmulator

@@ -8,11 +8,11 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
+from stringline.real_robot.driver_interface.gripper import GripperState, NoGripper
 from stringline.real_robot.drivers.fri.enums import IoType
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
 from stringline.real_robot.drivers.fri.output_gripper import IoGripper
 from stringline.real_robot.drivers.grippers.gripper_choice import FRI_OUTPUT, WSG_LCM, gripper_settings
-from stringline.real_robot.driver_interface.gripper import GripperState, NoGripper
 from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
 from stringline.real_robot.drivers.lcm.wsg import SchunkWsg, WsgGripper
 from stringline.real_robot.emulators.fri import __main__ as program

@@ -18,8 +18,8 @@ from tests.real_robot.network_namespace import own_network
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.real_robot.device.device_state import DeviceState
-from stringline.real_robot.drivers.fri.fri_driver import FriDriver
 from stringline.real_robot.driver_interface.driver import NOT_ALONE, NOT_FOLLOWING, STARTED_ANEW, RobotNotReadyError
+from stringline.real_robot.drivers.fri.fri_driver import FriDriver
 from stringline.real_robot.drivers.lcm.drake_types import SCHUNK_COMMAND, SCHUNK_STATUS
 from stringline.real_robot.drivers.lcm.lcm_link import LcmLink
 from stringline.real_robot.drivers.lcm.wsg import COMMAND_CHANNEL, STATUS_CHANNEL, SchunkWsg, WsgGripper
