@@ -3,16 +3,21 @@
     python benchmarks/bridge.py --json bridge.json
 
 Names:
-    cycle/dynamixel/<ours|dynamixel_sdk>  milliseconds of this process's processor time per bus cycle with nine servos: a sync
-        read of current, velocity and position (10 bytes) of all nine, decoded, and a sync write of seven goals; peer
-        `dynamixel_sdk`, ratio of times. Ours should stay below 0.3 ms.
-    cycle_wall/dynamixel/<ours|dynamixel_sdk>  the same by the clock, in which the emulator answers too.
-    loop/aloha/<cycle|jitter|late>  of the device process over two emulated arms that move: median time from one cycle to the
-        next (ms), the 99th percentile of its distance from the period (ms), and cycles that were skipped; peer `none`.
-    decode|encode|answered/<fri|lcm>/...  of KUKA's arms, by `benchmarks/fri.py` and `benchmarks/lcm.py`, each in a process of
+    cycle/dynamixel/<ours|dynamixel_sdk>  milliseconds of this process's processor time per bus
+    cycle with nine servos: a sync
+        read of current, velocity and position (10 bytes) of all nine, decoded, and a sync write of
+        seven goals; peer `dynamixel_sdk`, ratio of times. Ours should stay below 0.3 ms.
+    cycle_wall/dynamixel/<ours|dynamixel_sdk>  the same by the clock, in which the emulator answers
+    too. loop/aloha/<cycle|jitter|late>  of the device process over two emulated arms that move:
+    median time from one cycle to the
+        next (ms), the 99th percentile of its distance from the period (ms), and cycles that were
+        skipped; peer `none`.
+    decode|encode|answered/<fri|lcm>/...  of KUKA's arms, by `benchmarks/fri.py` and
+    `benchmarks/lcm.py`, each in a process of
         its own; `--only` leaves parts out.
-The servos are emulated in a process of their own, without line time: a real line at 1 Mbit/s adds 2.8 ms per cycle. Rounds of
-both drivers are interleaved in one run, each driver on an arm of its own; the median over rounds counts.
+The servos are emulated in a process of their own, without line time: a real line at 1 Mbit/s adds
+2.8 ms per cycle. Rounds of both drivers are interleaved in one run, each driver on an arm of its
+own; the median over rounds counts.
 """
 
 import argparse
@@ -41,7 +46,8 @@ from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.safety.limits import SafetyLimits
 
-# This folder holds files named like packages, `encodings` of Python and `lcm`, so it is looked at last.
+# This folder holds files named like packages, `encodings` of Python and `lcm`, so it is looked at
+# last.
 FOLDER = Path(__file__).resolve().parent
 sys.path = [*(entry for entry in sys.path if Path(entry).resolve() != FOLDER), str(FOLDER)]
 
@@ -67,7 +73,9 @@ class Ours:
         answers = sync_read({self._bus: IDENTS}, FIRST, SIZE, 0.2)[self._bus]
         found = [MOTION.unpack(answers[ident].data) for ident in IDENTS]
         data = table.GOAL_POSITION.pack(goal)
-        self._bus.send(protocol.sync_write(table.GOAL_POSITION.address, dict.fromkeys(MASTERS, data)))
+        self._bus.send(
+            protocol.sync_write(table.GOAL_POSITION.address, dict.fromkeys(MASTERS, data))
+        )
         return found
 
     def close(self) -> None:
@@ -84,7 +92,9 @@ class Sdk:
         assert self._port.openPort()
         assert self._port.setBaudRate(1_000_000)
         self._reader = dynamixel_sdk.GroupSyncRead(self._port, packets, FIRST, SIZE)
-        self._writer = dynamixel_sdk.GroupSyncWrite(self._port, packets, table.GOAL_POSITION.address, table.GOAL_POSITION.size)
+        self._writer = dynamixel_sdk.GroupSyncWrite(
+            self._port, packets, table.GOAL_POSITION.address, table.GOAL_POSITION.size
+        )
         for ident in IDENTS:
             assert self._reader.addParam(ident)
         for ident in MASTERS:
@@ -94,7 +104,11 @@ class Sdk:
         """Reads all servos, makes one goal that of all masters, and returns what was read."""
         assert self._reader.txRxPacket() == dynamixel_sdk.COMM_SUCCESS
         found = [
-            (_signed(self._get(ident, 0, 2), 2), _signed(self._get(ident, 2, 4), 4), _signed(self._get(ident, 6, 4), 4))
+            (
+                _signed(self._get(ident, 0, 2), 2),
+                _signed(self._get(ident, 2, 4), 4),
+                _signed(self._get(ident, 6, 4), 4),
+            )
             for ident in IDENTS
         ]
         data = table.GOAL_POSITION.pack(goal)
@@ -120,7 +134,10 @@ def measure_cycles(rounds: int, cycles: int) -> dict[str, tuple[float, float]]:
     took: dict[str, list[tuple[float, float]]] = {"ours": [], "dynamixel_sdk": []}
     with Emulator(["--plant", "first_order"]) as emulator:
         ours, sdk = Ours(emulator.ports["left"]), Sdk(emulator.ports["right"])
-        drivers: dict[str, Callable[[int], Motions]] = {"ours": ours.cycle, "dynamixel_sdk": sdk.cycle}
+        drivers: dict[str, Callable[[int], Motions]] = {
+            "ours": ours.cycle,
+            "dynamixel_sdk": sdk.cycle,
+        }
         if ours.cycle(2048) != sdk.cycle(2048):
             raise SystemExit("Both drivers were to read the same, and did not.")
         for _ in range(rounds):
@@ -133,7 +150,10 @@ def measure_cycles(rounds: int, cycles: int) -> dict[str, tuple[float, float]]:
         ours.close()
         sdk.close()
     return {
-        name: (statistics.median(one for one, _ in found), statistics.median(one for _, one in found))
+        name: (
+            statistics.median(one for one, _ in found),
+            statistics.median(one for _, one in found),
+        )
         for name, found in took.items()
     }
 
@@ -143,7 +163,9 @@ def measure_loop(seconds: float) -> tuple[float, float, int]:
     times: dict[int, float] = {}
     with Emulator(["--plant", "first_order"]) as emulator:
         driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0)
-        with DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA, soft_start_s=0.0), period_s=PERIOD_S) as device:
+        with DeviceProcess(
+            driver, ALOHA, SafetyLimits.of(ALOHA, soft_start_s=0.0), period_s=PERIOD_S
+        ) as device:
             device.connect()
             device.arm()
             device.begin()
@@ -181,7 +203,15 @@ def measure_dynamixel(rounds: int, cycles: int, seconds: float) -> list[Entry]:
             )
     for name, value in zip(("cycle", "jitter", "late"), measure_loop(seconds), strict=True):
         unit = "cycles" if name == "late" else "ms"
-        entries.append({"name": f"loop/aloha/{name}", "value": value, "unit": unit, "peer": "none", "ratio": None})
+        entries.append(
+            {
+                "name": f"loop/aloha/{name}",
+                "value": value,
+                "unit": unit,
+                "peer": "none",
+                "ratio": None,
+            }
+        )
     return entries
 
 
@@ -198,12 +228,16 @@ def measure_kuka(part: str, rounds: int, seconds: float) -> list[Entry]:
 
 def main() -> None:
     """Prints the table and, if asked, writes it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--rounds", type=int, default=20, help="of each driver and codec")
     parser.add_argument("--cycles", type=int, default=200, help="of the bus, per round")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each device process")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts that are measured")
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts that are measured"
+    )
     given = parser.parse_args()
     entries: list[Entry] = []
     for part in given.only:

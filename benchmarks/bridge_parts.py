@@ -33,7 +33,9 @@ class Report(Protocol):
         ...
 
 
-def measure_codec(work: Mapping[str, Callable[[], object]], peer: str, rounds: int, calls: int) -> list[Entry]:
+def measure_codec(
+    work: Mapping[str, Callable[[], object]], peer: str, rounds: int, calls: int
+) -> list[Entry]:
     """Returns microseconds of processor time per message.
 
     Args:
@@ -80,7 +82,9 @@ def measure_answers(
         seconds: How long.
         report: Of the emulator, by arm.
     """
-    with DeviceProcess(driver, body, SafetyLimits.of(body, margin_rad=0.02), period_s=1e-3 * period_ms) as device:
+    with DeviceProcess(
+        driver, body, SafetyLimits.of(body, margin_rad=0.02), period_s=1e-3 * period_ms
+    ) as device:
         device.connect()
         device.arm()
         device.begin()
@@ -94,7 +98,13 @@ def measure_answers(
         after = report()
     asked = sum(after[arm].periods - before[arm].periods for arm in after)
     answered = sum(after[arm].in_time - before[arm].in_time for arm in after)
-    return {"name": name, "value": 100.0 * answered / asked, "unit": "%", "peer": "none", "ratio": None}
+    return {
+        "name": name,
+        "value": 100.0 * answered / asked,
+        "unit": "%",
+        "peer": "none",
+        "ratio": None,
+    }
 
 
 def run(
@@ -109,16 +119,21 @@ def run(
         description: What is measured.
         jobs: Returns what `measure_codec` takes.
         peer: The same.
-        answers: Returns the share of answers in time of `one` or `two` arms, at a period in ms, in so many seconds.
+        answers: Returns the share of answers in time of `one` or `two` arms, at a period in ms, in
+            so many seconds.
     """
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--rounds", type=int, default=20, help="of each codec")
     parser.add_argument("--calls", type=int, default=2000, help="per round")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each answered share")
     given = parser.parse_args()
     entries = measure_codec(jobs(), peer, given.rounds, given.calls)
-    entries += [answers(arms, period_ms, given.seconds) for arms in ("one", "two") for period_ms in (10, 5)]
+    entries += [
+        answers(arms, period_ms, given.seconds) for arms in ("one", "two") for period_ms in (10, 5)
+    ]
     tell(entries, given.json)
 
 

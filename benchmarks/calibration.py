@@ -2,14 +2,16 @@
 
     MUJOCO_GL=egl python benchmarks/calibration.py --seeds 10 --json calibration.json
 
-Each seed knocks the camera by 10 to 30 mm and 1 to 3 degrees in a direction of its own, moves each pose of
-`configs/calibration` by up to 0.03 rad per joint, and draws all noise anew: of pictures (2 of 255 per colour), of encoders
-(0.0001 rad), and of depth (the model of a stereo camera, `sim/rendering/depth_sensor.py`). The table says how far the result is from the
-truth: the worst seed, the median, and what the calibration itself said of it.
+Each seed knocks the camera by 10 to 30 mm and 1 to 3 degrees in a direction of its own, moves each
+pose of `configs/calibration` by up to 0.03 rad per joint, and draws all noise anew: of images (2 of
+255 per colour), of encoders (0.0001 rad), and of depth (the model of a stereo camera,
+`sim/rendering/depth_sensor.py`). The table says how far the result is from the truth: the worst
+seed, the median, and what the calibration itself said of it.
 
 Names in the JSON:
     eye_in_hand, eye_to_hand, clouds, each with /mm and /deg: the worst seed; peer `none`.
-    closed_form/eye_in_hand and closed_form/eye_to_hand, each with /mm and /deg: the same of the best of OpenCV's closed forms
+    closed_form/eye_in_hand and closed_form/eye_to_hand, each with /mm and /deg: the same of the
+    best of OpenCV's closed forms
         alone, before the refinement; ratio to it in the rows above.
 """
 
@@ -71,7 +73,9 @@ class Trial:
 def knock_of(rng: np.random.Generator) -> Matrix:
     """Draws how a camera is knocked, in its own frame (4, 4)."""
     way, axis = (vector / np.linalg.norm(vector) for vector in rng.standard_normal((2, 3)))
-    return pose(rng.uniform(0.01, 0.03) * way, rotation_about(axis, np.radians(rng.uniform(1.0, 3.0))))
+    return pose(
+        rng.uniform(0.01, 0.03) * way, rotation_about(axis, np.radians(rng.uniform(1.0, 3.0)))
+    )
 
 
 def trial(cell: SimulatedCell, choice: str, seed: int, px: int, folder: Path) -> Trial:
@@ -93,7 +97,11 @@ def trial(cell: SimulatedCell, choice: str, seed: int, px: int, folder: Path) ->
     if outcome.camera is None:
         raise SystemExit(f"{choice}, seed {seed}: {outcome.summary.trouble}")
     truth, camera = cell.truth(name, IIWA14.home), outcome.camera
-    start = size_of(inverse(truth) @ closed_form(gallery.shots[name])[0]) if name in gallery.shots else (np.nan, np.nan)
+    start = (
+        size_of(inverse(truth) @ closed_form(gallery.shots[name])[0])
+        if name in gallery.shots
+        else (np.nan, np.nan)
+    )
     found = size_of(inverse(truth) @ camera.T_parent_camera)
     return Trial(*found, camera.residual_mm, camera.residual_deg, *start, size_of(knock)[0])
 
@@ -114,35 +122,60 @@ def rows_of(name: str, trials: Sequence[Trial]) -> list[dict[str, Any]]:
             }
         )
         if known:
-            rows.append({"name": f"closed_form/{name}/{unit}", "value": start, "unit": unit, "peer": "none", "ratio": None})
+            rows.append(
+                {
+                    "name": f"closed_form/{name}/{unit}",
+                    "value": start,
+                    "unit": unit,
+                    "peer": "none",
+                    "ratio": None,
+                }
+            )
     return rows
 
 
 def main() -> None:
     """Runs the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--px", type=int, default=480, help="rows and columns of the pictures")
+    parser.add_argument("--px", type=int, default=480, help="rows and columns of the images")
     parser.add_argument("--only", choices=tuple(ROWS), help="one way only")
     parser.add_argument("--json", type=Path, help="where to write the results")
     arguments = parser.parse_args()
     found: list[dict[str, Any]] = []
     sys.stdout.write(
-        f"{'':<12} {'knocked':>8} {'off, worst':>22} {'off, median':>22} {'said, median':>22} {'closed form, worst':>22}\n"
+        f"{'':<12} {'knocked':>8} {'off, worst':>22} {'off, median':>22} {'said, median':>22} "
+        f"{'closed form, worst':>22}\n"
     )
     for name in [arguments.only] if arguments.only else list(ROWS):
         choice, task, cameras = ROWS[name]
         cell = SimulatedCell(task, cameras, (arguments.px,) * 2, joint_noise_rad=JOINT_NOISE_RAD)
         with tempfile.TemporaryDirectory() as folder:
-            trials = [trial(cell, choice, seed, arguments.px, Path(folder)) for seed in range(arguments.seeds)]
+            trials = [
+                trial(cell, choice, seed, arguments.px, Path(folder))
+                for seed in range(arguments.seeds)
+            ]
         cell.close()
-        pairs = [("mm", "degrees", np.max), ("mm", "degrees", np.median), ("said_mm", "said_deg", np.median)]
+        pairs = [
+            ("mm", "degrees", np.max),
+            ("mm", "degrees", np.median),
+            ("said_mm", "said_deg", np.median),
+        ]
         pairs.append(("start_mm", "start_deg", np.max))
-        values = {field: np.array([getattr(each, field) for each in trials]) for field in vars(trials[0])}
+        values = {
+            field: np.array([getattr(each, field) for each in trials]) for field in vars(trials[0])
+        }
         known = [(mm, deg, combine) for mm, deg, combine in pairs if np.isfinite(values[mm]).all()]
-        columns = [f"{combine(values[mm]):8.2f} mm {combine(values[deg]):6.3f} deg" for mm, deg, combine in known]
+        columns = [
+            f"{combine(values[mm]):8.2f} mm {combine(values[deg]):6.3f} deg"
+            for mm, deg, combine in known
+        ]
         knocked = max(each.knock_mm for each in trials)
-        sys.stdout.write(f"{name:<12} {knocked:5.0f} mm {' '.join(f'{column:>22}' for column in columns)}\n")
+        sys.stdout.write(
+            f"{name:<12} {knocked:5.0f} mm {' '.join(f'{column:>22}' for column in columns)}\n"
+        )
         sys.stdout.flush()
         found += rows_of(name, trials)
     if arguments.json:

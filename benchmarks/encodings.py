@@ -3,18 +3,22 @@
     python benchmarks/encodings.py --json encodings.json
     python benchmarks/encodings.py --tokens 196 --rounds 5 --only cayley circulant --skip-compiled
 
-Names: layer/<encoding>/<tokens>/<fwd|fwd_bwd>/<eager|compiled>, peer `none`, ratio of times. <encoding> is one of
-    none, rope, rope_mixed, rope_mixed_per_head, circulant (projections in its constant basis, as in our networks),
-    circulant_each_time (basis multiplied in by every forward), cayley, cayley_per_head, cayley_folded (as deployed: see fwd),
-    comrope_ap, comrope_ld, liere_8, liere_64, tensor_product;
-    with relative values: rope_mixed_values, circulant_values, cayley_values, comrope_ld_values, liere_8_values;
-    peers: timm_axial, timm_mixed, circulant_by_fft, cayley_per_token, comrope_per_token, liere_8_per_token, liere_64_per_token.
-The layer is that of a ViT-B by default: dim 768, 12 heads, batch 8, float32. Every token has its own metric place, different
-in each example (timm's: one grid for all), and places are prepared anew for each call, as in a network of a single layer: the
-worst case. Encodings are measured in turn, round after round, by the clock on the wall. The time is the best round of each; the
-ratio is the median over rounds of its time to that of `none` in the same round, which other work on the machine disturbs least.
-LieRE of whole heads and the exponentials of ComRoPE are left out above 512 tokens, where they need more than 24 GB.
-A line whose slowest rounds are much slower than its best (`spread`) was measured on a busy machine: repeat it.
+Names: layer/<encoding>/<tokens>/<fwd|fwd_bwd>/<eager|compiled>, peer `none`, ratio of times.
+<encoding> is one of
+    none, rope, rope_mixed, rope_mixed_per_head, circulant (projections in its constant basis, as in
+    our networks), circulant_each_time (basis multiplied in by every forward), cayley,
+    cayley_per_head, cayley_folded (as deployed: see fwd), comrope_ap, comrope_ld, liere_8,
+    liere_64, tensor_product; with relative values: rope_mixed_values, circulant_values,
+    cayley_values, comrope_ld_values, liere_8_values; peers: timm_axial, timm_mixed,
+    circulant_by_fft, cayley_per_token, comrope_per_token, liere_8_per_token, liere_64_per_token.
+The layer is that of a ViT-B by default: dim 768, 12 heads, batch 8, float32. Every token has its
+own metric place, different in each example (timm's: one grid for all), and places are prepared anew
+for each call, as in a network of a single layer: the worst case. Encodings are measured in turn,
+round after round, by the clock on the wall. The time is the best round of each; the ratio is the
+median over rounds of its time to that of `none` in the same round, which other work on the machine
+disturbs least. LieRE of whole heads and the exponentials of ComRoPE are left out above 512 tokens,
+where they need more than 24 GB. A line whose slowest rounds are much slower than its best
+(`spread`) was measured on a busy machine: repeat it.
 """
 
 import argparse
@@ -50,8 +54,9 @@ from stringline.encoders.positions.rotary import NoEncoding
 from stringline.encoders.positions.tensor_product import TensorProductString
 from stringline.encoders.vision.attention import PositionalAttention
 
-# This file is named like a package of the standard library. torch.compile hands sys.path to a process that tries the
-# processor's vector instructions; with this folder in it that process cannot start, and all is compiled without them.
+# This file is named like a package of the standard library. torch.compile hands sys.path to a
+# process that tries the processor's vector instructions; with this folder in it that process cannot
+# start, and all is compiled without them.
 sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "8589934592", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
@@ -61,11 +66,17 @@ OURS: dict[str, Callable[[int, int], PositionEncoding]] = {
     PEER: lambda heads, size: NoEncoding(heads, size, 3),
     "rope": lambda heads, size: Rope(heads, size, 3, wavelengths=METRES),
     "rope_mixed": lambda heads, size: RopeMixed(heads, size, 3, wavelengths=METRES),
-    "rope_mixed_per_head": lambda heads, size: RopeMixed(heads, size, 3, wavelengths=METRES, share_heads=False),
-    "circulant": lambda heads, size: CirculantString(heads, size, 3, wavelengths=METRES).without_constant_basis(),
+    "rope_mixed_per_head": lambda heads, size: RopeMixed(
+        heads, size, 3, wavelengths=METRES, share_heads=False
+    ),
+    "circulant": lambda heads, size: CirculantString(
+        heads, size, 3, wavelengths=METRES
+    ).without_constant_basis(),
     "circulant_each_time": lambda heads, size: CirculantString(heads, size, 3, wavelengths=METRES),
     "cayley": lambda heads, size: CayleyString(heads, size, 3, wavelengths=METRES),
-    "cayley_per_head": lambda heads, size: CayleyString(heads, size, 3, wavelengths=METRES, share_heads=False),
+    "cayley_per_head": lambda heads, size: CayleyString(
+        heads, size, 3, wavelengths=METRES, share_heads=False
+    ),
     "cayley_folded": lambda heads, size: CayleyString(heads, size, 3, wavelengths=METRES).folded(),
     "comrope_ap": lambda heads, size: ComRopeAp(heads, size, 3),
     "comrope_ld": lambda heads, size: ComRopeLd(heads, size, 3),
@@ -107,7 +118,9 @@ class Layer(nn.Module):
         """Makes the layer for the sizes of the encoding."""
         super().__init__()
         self.encoding = encoding
-        self.attention = PositionalAttention(encoding.heads * encoding.head_dim, encoding.heads, values=values)
+        self.attention = PositionalAttention(
+            encoding.heads * encoding.head_dim, encoding.heads, values=values
+        )
 
     def forward(self, x: Tensor, coordinates: Tensor) -> Tensor:
         """Attends."""
@@ -147,7 +160,10 @@ def _all_layers(setting: Setting, only: Sequence[str]) -> Iterator[tuple[str, nn
         for values in (False, True) if name in VALUES else (False,):
             if not only or name + "_values" * values in (*only, PEER):
                 torch.manual_seed(0)
-                yield name + "_values" * values, Layer(make(setting.heads, size), values=values).to(setting.device)
+                yield (
+                    name + "_values" * values,
+                    Layer(make(setting.heads, size), values=values).to(setting.device),
+                )
     for name, make_peer in PEERS.items():
         if not only or name in only:
             torch.manual_seed(0)
@@ -183,7 +199,9 @@ def seconds(run: Callable[[], None], device: str) -> float:
     return time.perf_counter() - start
 
 
-def measure(setting: Setting, rounds: int, kinds: Sequence[str], only: Sequence[str]) -> list[dict[str, object]]:
+def measure(
+    setting: Setting, rounds: int, kinds: Sequence[str], only: Sequence[str]
+) -> list[dict[str, object]]:
     """Times all layers in turn and returns one entry per name."""
     torch._dynamo.config.recompile_limit = 1000  # All layers are compilations of the same code.
     timed: dict[tuple[str, str, str], Callable[[], None]] = {}
@@ -194,7 +212,9 @@ def measure(setting: Setting, rounds: int, kinds: Sequence[str], only: Sequence[
             timed_layer = copy.deepcopy(layer)
             if kind == "compiled":
                 timed_layer.compile(fullgraph=True, dynamic=False)
-            timed |= {(name, passes, kind): run for passes, run in runs(setting, timed_layer).items()}
+            timed |= {
+                (name, passes, kind): run for passes, run in runs(setting, timed_layer).items()
+            }
     for key, run in tqdm(timed.items(), desc=f"{setting.tokens} tokens, first calls", disable=None):
         run()
         if key[2] == "compiled":
@@ -210,7 +230,9 @@ def measure(setting: Setting, rounds: int, kinds: Sequence[str], only: Sequence[
             "value": 1e3 * best[name, passes, kind],
             "unit": "ms",
             "peer": PEER,
-            "ratio": statistics.median(map(truediv, took[name, passes, kind], took[PEER, passes, kind])),
+            "ratio": statistics.median(
+                map(truediv, took[name, passes, kind], took[PEER, passes, kind])
+            ),
             "spread": sorted(took[name, passes, kind])[rounds // 2] / best[name, passes, kind],
         }
         for (name, passes, kind) in timed
@@ -226,7 +248,9 @@ def keep_large_blocks() -> None:
 def main() -> None:
     """Prints the table and, if asked, writes it."""
     keep_large_blocks()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--tokens", type=int, nargs="+", default=[196, 1024])
     parser.add_argument("--batch", type=int, default=8)
@@ -234,10 +258,14 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=12)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--threads", type=int, default=0, help="processor threads; 0 leaves the number to torch")
+    parser.add_argument(
+        "--threads", type=int, default=0, help="processor threads; 0 leaves the number to torch"
+    )
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--only", nargs="+", default=[], help="these encodings, and none")
-    parser.add_argument("--skip-compiled", action="store_true", help="leave out torch.compile, which takes minutes")
+    parser.add_argument(
+        "--skip-compiled", action="store_true", help="leave out torch.compile, which takes minutes"
+    )
     given = parser.parse_args()
     known = [*OURS, *(f"{name}_values" for name in VALUES), *PEERS]
     for name in given.only:
@@ -248,9 +276,16 @@ def main() -> None:
     entries: list[dict[str, object]] = []
     for tokens in given.tokens:
         setting = Setting(tokens, given.batch, given.dim, given.heads, given.dtype, given.device)
-        measured = measure(setting, given.rounds, ("eager",) if given.skip_compiled else ("eager", "compiled"), given.only)
+        measured = measure(
+            setting,
+            given.rounds,
+            ("eager",) if given.skip_compiled else ("eager", "compiled"),
+            given.only,
+        )
         for entry in measured:
-            figures = f"{entry['value']:10.2f} {entry['unit']}   {entry['ratio']:7.3f} x {entry['peer']}"
+            figures = (
+                f"{entry['value']:10.2f} {entry['unit']}   {entry['ratio']:7.3f} x {entry['peer']}"
+            )
             print(f"{entry['name']:55s} {figures}   spread {entry['spread']:.2f}", flush=True)
         entries += measured
         if given.json is not None:

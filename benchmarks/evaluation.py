@@ -3,18 +3,22 @@
     python benchmarks/evaluation.py --json evaluation.json
     python benchmarks/evaluation.py --episodes 10 --seconds 15 --workers 1 2 4 --ray 1 2
 
-The world is that of the hand-over with four RGB-D cameras at 128 pixels. The policy moves the arms a little about where they
-are and takes no time to speak of; what it takes is measured and left out.
+The world is that of the hand-over with four RGB-D cameras at 128 pixels. The policy moves the arms
+a little about where they are and takes no time to speak of; what it takes is measured and left out.
 
 Names:
-    runner_overhead  share: the time of an episode in an evaluation by our runner with one worker process, over bare stepping of
-        the same world, with the same actions and the same pictures, in one process; minus 1. Episodes of both are interleaved,
-        and both worlds exist before the clock starts; the median over episodes; peer `none`.
-    runner_overhead/cpu  the same in processor time of both processes of the runner, which neighbours on a shared machine
+    runner_overhead  share: the time of an episode in an evaluation by our runner with one worker
+    process, over bare stepping of
+        the same world, with the same actions and the same images, in one process; minus 1. Episodes
+        of both are interleaved, and both worlds exist before the clock starts; the median over
+        episodes; peer `none`.
+    runner_overhead/cpu  the same in processor time of both processes of the runner, which
+    neighbours on a shared machine
         disturb less; waiting does not show in it. The ratio of sums.
     runner_start  seconds until the worker process has built its world; peer `none`.
-    episodes_per_minute/<workers>  processes, from the first episode's begin on; peer `1`, ratio of rates.
-    episodes_per_minute/ray_<n>  the same by n actors of a Ray cluster of this machine, where Ray is installed.
+    episodes_per_minute/<workers>  processes, from the first episode's begin on; peer `1`, ratio of
+    rates. episodes_per_minute/ray_<n>  the same by n actors of a Ray cluster of this machine, where
+    Ray is installed.
 """
 
 import argparse
@@ -28,8 +32,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-# The script's folder holds a file that is named like a package of the standard library; processes that are started with our
-# sys.path must not find it.
+# The script's folder holds a file that is named like a package of the standard library; processes
+# that are started with our sys.path must not find it.
 sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 
 import numpy as np  # noqa: E402
@@ -55,10 +59,15 @@ class Still:
 
     Args:
         contract: Of the world.
-        between: Called between two episodes, with the seed and the actions of the one that has ended; it costs nothing.
+        between: Called between two episodes, with the seed and the actions of the one that has
+            ended; it costs nothing.
     """
 
-    def __init__(self, contract: Contract, between: Callable[[int, list[NDArray[np.float64]]], None] | None = None) -> None:
+    def __init__(
+        self,
+        contract: Contract,
+        between: Callable[[int, list[NDArray[np.float64]]], None] | None = None,
+    ) -> None:
         self.contract, self._between = contract, between
         self.first, self.begun, self.seconds = 0.0, 0.0, list[float]()
         self.seed, self.actions, self.own = -1, list[NDArray[np.float64]](), 0.0
@@ -93,10 +102,13 @@ class StillSession:
     def plan(self, observation: Observation) -> ActionChunk:
         """Plans `CHUNK` steps."""
         start, cpu_start, now = time.perf_counter(), time.process_time(), float(observation["time"])
-        steps = self._rng.normal(0.0, 0.003, (CHUNK, len(observation["joints/position"]))).astype(np.float32)
+        steps = self._rng.normal(0.0, 0.003, (CHUNK, len(observation["joints/position"]))).astype(
+            np.float32
+        )
         period = 1.0 / self._policy.contract.control_hz
         chunk = ActionChunk(
-            np.arange(CHUNK, dtype=np.float64) * period + now, observation["joints/position"] + np.cumsum(steps, axis=0)
+            np.arange(CHUNK, dtype=np.float64) * period + now,
+            observation["joints/position"] + np.cumsum(steps, axis=0),
         )
         self._policy.actions += due_actions(chunk, now, period, EXECUTE_STEPS)
         self._policy.own += time.perf_counter() - start
@@ -104,8 +116,10 @@ class StillSession:
         return chunk
 
 
-def step_bare(world: TaskEnvironment, seed: int, actions: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
-    """Returns the seconds that an episode takes without any runner: the same actions, pictures whenever they are due.
+def step_bare(
+    world: TaskEnvironment, seed: int, actions: Sequence[NDArray[np.float64]]
+) -> tuple[float, float]:
+    """Returns the seconds that an episode takes without any runner: the same actions, images whenever they are due.
 
     By the clock, and of processor time.
     """
@@ -120,13 +134,20 @@ def step_bare(world: TaskEnvironment, seed: int, actions: Sequence[NDArray[np.fl
     return time.perf_counter() - start, time.process_time() - cpu_start
 
 
-def measure_overhead(make: Callable[[], TaskEnvironment], episodes: int) -> tuple[float, float, float]:
+def measure_overhead(
+    make: Callable[[], TaskEnvironment], episodes: int
+) -> tuple[float, float, float]:
     """Returns the overhead by the clock and in processor time, shares, and the seconds until a worker's first episode."""
     world, bare = make(), list[tuple[float, float]]()
-    policy = Still(world.contract, lambda seed, actions: bare.append(step_bare(world, seed, actions)))
+    policy = Still(
+        world.contract, lambda seed, actions: bare.append(step_bare(world, seed, actions))
+    )
     start = time.perf_counter()
-    # The first episode warms both up, and the last one has no successor whose begin would show its end.
-    Evaluation(policy, make, execute_steps=EXECUTE_STEPS, workers=1).run(evaluation_seeds(episodes + 2))
+    # The first episode warms both up, and the last one has no successor whose begin would show its
+    # end.
+    Evaluation(policy, make, execute_steps=EXECUTE_STEPS, workers=1).run(
+        evaluation_seeds(episodes + 2)
+    )
     world.close()
     ratios = [ours / alone for ours, (alone, _) in zip(policy.seconds, bare, strict=True)]
     cpu = sum(policy.cpu_seconds[1:]) / sum(alone for _, alone in bare[1:])
@@ -134,11 +155,17 @@ def measure_overhead(make: Callable[[], TaskEnvironment], episodes: int) -> tupl
 
 
 def measure_rate(
-    make: Callable[[], TaskEnvironment], contract: Contract, cluster: Cluster, workers: int, episodes: int
+    make: Callable[[], TaskEnvironment],
+    contract: Contract,
+    cluster: Cluster,
+    workers: int,
+    episodes: int,
 ) -> float:
     """Returns episodes per minute, from the first one's begin to the end of everything."""
     policy = Still(contract)
-    evaluation = Evaluation(policy, make, execute_steps=EXECUTE_STEPS, workers=workers, cluster=cluster)
+    evaluation = Evaluation(
+        policy, make, execute_steps=EXECUTE_STEPS, workers=workers, cluster=cluster
+    )
     evaluation.run(evaluation_seeds(episodes * workers))
     return 60.0 * episodes * workers / (time.perf_counter() - policy.first)
 
@@ -155,28 +182,48 @@ def run(arguments: argparse.Namespace) -> list[Row]:
     world = make()
     world.close()
     rates = {
-        str(count): measure_rate(make, world.contract, LocalCluster(), count, arguments.episodes) for count in arguments.workers
+        str(count): measure_rate(make, world.contract, LocalCluster(), count, arguments.episodes)
+        for count in arguments.workers
     }
     if importlib.util.find_spec("ray"):
         for count in arguments.ray:
-            rates[f"ray_{count}"] = measure_rate(make, world.contract, RayCluster(), count, arguments.episodes)
+            rates[f"ray_{count}"] = measure_rate(
+                make, world.contract, RayCluster(), count, arguments.episodes
+            )
     peer = str(arguments.workers[0])
-    return rows + [row(f"episodes_per_minute/{name}", rate, "episodes/min", peer, rates[peer]) for name, rate in rates.items()]
+    return rows + [
+        row(f"episodes_per_minute/{name}", rate, "episodes/min", peer, rates[peer])
+        for name, rate in rates.items()
+    ]
 
 
-def row(name: str, value: float, unit: str, peer: str = "none", of_peer: float | None = None) -> Row:
+def row(
+    name: str, value: float, unit: str, peer: str = "none", of_peer: float | None = None
+) -> Row:
     """Returns a line of the table."""
-    return {"name": name, "value": value, "unit": unit, "peer": peer, "ratio": None if of_peer is None else value / of_peer}
+    return {
+        "name": name,
+        "value": value,
+        "unit": unit,
+        "peer": peer,
+        "ratio": None if of_peer is None else value / of_peer,
+    }
 
 
 def main() -> None:
     """Prints the table and, if asked, writes it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", type=Path, help="where to write the results")
-    parser.add_argument("--episodes", type=int, default=24, help="for the overhead, and per worker for the rates")
+    parser.add_argument(
+        "--episodes", type=int, default=24, help="for the overhead, and per worker for the rates"
+    )
     parser.add_argument("--seconds", type=float, default=15.0, help="simulated time of an episode")
     everything = sorted({1, os.cpu_count() or 1})
-    parser.add_argument("--workers", type=int, nargs="+", default=everything, help="the first number is the peer")
+    parser.add_argument(
+        "--workers", type=int, nargs="+", default=everything, help="the first number is the peer"
+    )
     parser.add_argument("--ray", type=int, nargs="*", default=everything)
     arguments = parser.parse_args()
     rows = run(arguments)

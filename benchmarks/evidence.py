@@ -6,18 +6,20 @@
     python benchmarks/evidence.py --under kuka_pick --all     goes on until no cell of that beginning is missing
     python benchmarks/evidence.py --write         writes docs/results.md anew from docs/results.jsonl, and runs nothing
 
-Two families of cells. One compares encodings and kinds of policies on ALOHA's tasks (`evidence_cells.py`): a task, an
-encoding, coordinates, a training seed, a scale and a kind of policy, which is diffusion unless the name ends with another,
-such as hand_over_banana/cayley_values/metric/0/small/flow. The other compares what a policy gets of depth when KUKA's arm
-picks things up (`evidence_looks.py`): a look, a training seed, a scale and a shift, such as
-kuka_pick/lifting/0/small/raised_table; without a shift it is measured in distribution. The worlds of one look share its
-checkpoint.
+Two families of cells. One compares encodings and kinds of policies on ALOHA's tasks
+(`evidence_cells.py`): a task, an encoding, coordinates, a training seed, a scale and a kind of
+policy, which is diffusion unless the name ends with another, such as
+hand_over_banana/cayley_values/metric/0/small/flow. The other compares what a policy gets of depth
+when KUKA's arm picks things up (`evidence_looks.py`): a look, a training seed, a scale and a shift,
+such as kuka_pick/lifting/0/small/raised_table; without a shift it is measured in distribution. The
+worlds of one look share its checkpoint.
 
-A cell runs three commands that anybody can type: stringline-collect (once per task and scale), stringline-train, and
-stringline-eval on 100 seeds that no demonstration has. It leaves in runs/evidence/<cell> the checkpoint (at most 16 MiB), the
-films and the report, and appends one line to docs/results.jsonl: recipe, success of each seed, seconds, machine and versions.
-Stopped, it continues where it was. `small` takes about a quarter of an hour on two quiet CPU cores; `large` is meant for a GPU,
-at most nine minutes there.
+A cell runs three commands that anybody can type: stringline-collect (once per task and scale),
+stringline-train, and stringline-eval on 100 seeds that no demonstration has. It leaves in
+runs/evidence/<cell> the checkpoint (at most 16 MiB), the videos and the report, and appends one
+line to docs/results.jsonl: recipe, success of each seed, seconds, machine and versions. Stopped, it
+continues where it was. `small` takes about a quarter of an hour on two quiet CPU cores; `large` is
+meant for a GPU, at most nine minutes there.
 """
 
 import argparse
@@ -39,14 +41,26 @@ from evidence_recipe import FIRST_SEED, ROOT, SEEDS, Question
 from stringline.sim.report.system_info import machine_kind, versions
 
 RESULTS, PAGE = ROOT / "docs" / "results.jsonl", ROOT / "docs" / "results.md"
-FOLDER = Path(__file__).resolve().parent  # Holds a file named like Python's own package `encodings`: never on a child's path.
+FOLDER = (
+    Path(__file__).resolve().parent
+)  # Holds a file named like Python's own package `encodings`: never on a child's path.
 LARGEST_CHECKPOINT = 16 * 2**20
-COMMANDS = {"collect": "stringline.sim.collect", "train": "stringline.sim.train", "eval": "stringline.sim.evaluate"}
+COMMANDS = {
+    "collect": "stringline.sim.collect",
+    "train": "stringline.sim.train",
+    "eval": "stringline.sim.evaluate",
+}
 
 
 def questions() -> list[Question]:
     """Returns all cells, the most telling first: encodings, kinds of policies and looks, then seeds, tasks and scale."""
-    small = [*first_cells(), *look_cells("small"), *cells("small"), *look_cells("small", 1), *look_cells("small", 2)]
+    small = [
+        *first_cells(),
+        *look_cells("small"),
+        *cells("small"),
+        *look_cells("small", 1),
+        *look_cells("small", 2),
+    ]
     return list(dict.fromkeys([*small, *peers_cells(), *cells("large"), *look_cells("large")]))
 
 
@@ -66,13 +80,18 @@ def answer(cell: Question) -> dict[str, object]:
     for verb, given in cell.commands():
         print(f"\n$ stringline-{verb} {' '.join(given)}", flush=True)
         start = time.monotonic()
-        done = subprocess.run([sys.executable, "-c", f"from {COMMANDS[verb]} import main; main()", *given], env=environment())
+        done = subprocess.run(
+            [sys.executable, "-c", f"from {COMMANDS[verb]} import main; main()", *given],
+            env=environment(),
+        )
         if done.returncode:
             raise SystemExit(done.returncode)
         took[verb] = round(time.monotonic() - start, 1)
     size = sum(file.stat().st_size for file in cell.checkpoint.rglob("*") if file.is_file())
     if size > LARGEST_CHECKPOINT:
-        raise SystemExit(f"The checkpoint of {cell.name} has {size} bytes; allowed: {LARGEST_CHECKPOINT}.")
+        raise SystemExit(
+            f"The checkpoint of {cell.name} has {size} bytes; allowed: {LARGEST_CHECKPOINT}."
+        )
     return {
         "name": cell.name,
         **cell.about(),
@@ -103,7 +122,9 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": path}
 
 
-def chosen(name: str | None, everything: Sequence[Question], found: dict[str, dict[str, object]]) -> Question | None:
+def chosen(
+    name: str | None, everything: Sequence[Question], found: dict[str, dict[str, object]]
+) -> Question | None:
     """Returns the cell of that name, or the next missing one.
 
     Raises:
@@ -114,7 +135,10 @@ def chosen(name: str | None, everything: Sequence[Question], found: dict[str, di
         return next((cell for cell in everything if cell.name not in found), None)
     if name not in by_name:
         nearest = " or ".join(map(repr, difflib.get_close_matches(name, by_name)))
-        raise ValueError(f"There is no cell {name!r}.{f' Did you mean {nearest}?' if nearest else ''} --list shows all.")
+        raise ValueError(
+            f"There is no cell {name!r}.{f' Did you mean {nearest}?' if nearest else ''} --list "
+            f"shows all."
+        )
     return by_name[name]
 
 
@@ -146,9 +170,13 @@ def run(cell: Question) -> dict[str, object]:
 
 def main() -> None:
     """Runs, lists or writes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cell", help="this one, instead of the next missing one")
-    parser.add_argument("--under", default="", metavar="BEGINNING", help="look only at cells whose name begins so")
+    parser.add_argument(
+        "--under", default="", metavar="BEGINNING", help="look only at cells whose name begins so"
+    )
     parser.add_argument("--all", action="store_true", help="go on until none is missing")
     parser.add_argument("--list", action="store_true", help="show all cells")
     parser.add_argument("--write", action="store_true", help="write docs/results.md, run nothing")
@@ -160,7 +188,12 @@ def main() -> None:
     except ValueError as error:
         parser.error(str(error))
     if given.list:
-        print("\n".join(f"{'done   ' if cell.name in found else 'missing'} {cell.name}" for cell in everything))
+        print(
+            "\n".join(
+                f"{'done   ' if cell.name in found else 'missing'} {cell.name}"
+                for cell in everything
+            )
+        )
         return
     if cell is not None and cell.name in found:
         parser.error(f"{cell.name} is in {RESULTS} already; delete its line to measure it again.")

@@ -18,9 +18,10 @@ ENCODINGS = {
     "cayley": "encoder=cayley encoder.values=false",
     "cayley_values": "encoder=cayley encoder.values=true",
 }
-# All kinds see the same memory, and are trained and evaluated by the same recipe. ACT has its published chunk, divergence and
-# layers, and the width of the others: its published one has 34 million parameters, not to be trained on a CPU. The energy's
-# proposal takes four steps and two negatives in place of eight and four, which in training would take three times as long.
+# All kinds see the same memory, and are trained and evaluated by the same recipe. ACT has its
+# published chunk, divergence and layers, and the width of the others: its published one has 34
+# million parameters, not to be trained on a CPU. The energy's proposal takes four steps and two
+# negatives in place of eight and four, which in training would take three times as long.
 POLICIES = {
     "diffusion": "policy=diffusion",
     "flow": "policy=flow",
@@ -28,8 +29,13 @@ POLICIES = {
     "energy": "policy=energy policy.negatives=2 policy.sampling_steps=4",
 }
 COORDINATES = ("metric", "grid")
-# Small cells of diffusion take eight steps, as when the first ones were measured; its default has become ten.
-SCALES = {"small": Scale(100, 1550, 48), "medium": Scale(200, 1550, 48), "large": Scale(400, 8000, 128)}
+# Small cells of diffusion take eight steps, as when the first ones were measured; its default has
+# become ten.
+SCALES = {
+    "small": Scale(100, 1550, 48),
+    "medium": Scale(200, 1550, 48),
+    "large": Scale(400, 8000, 128),
+}
 COLLECTED = ["first_seed=10000", "noise_rad=0.03", "varied=false"]
 
 
@@ -69,18 +75,29 @@ class Cell:
     def recipe(self) -> dict[str, object]:
         """How it is collected, trained and measured, plain data."""
         trained = [*self.kind, *EARLY]
-        return asdict(SCALES[self.scale]) | {"collect": COLLECTED, "train": trained, "eval": EVALUATED}
+        return asdict(SCALES[self.scale]) | {
+            "collect": COLLECTED,
+            "train": trained,
+            "eval": EVALUATED,
+        }
 
     @property
     def kind(self) -> list[str]:
         """The choice of policy and of arithmetic, as the command takes it."""
-        pinned = ["policy.sampling_steps=8"] if (self.policy, self.scale) == ("diffusion", "small") else []
+        pinned = (
+            ["policy.sampling_steps=8"]
+            if (self.policy, self.scale) == ("diffusion", "small")
+            else []
+        )
         return [*POLICIES[self.policy].split(), *pinned, *arithmetic(self.scale)]
 
     def commands(self) -> Iterator[tuple[str, list[str]]]:
         """Yields the commands that answer it, each with what it is given."""
         scale, store = SCALES[self.scale], demonstrations(self.task, self.scale)
-        yield "collect", [f"task={self.task}", f"output={store}", f"episodes={scale.episodes}", *COLLECTED]
+        yield (
+            "collect",
+            [f"task={self.task}", f"output={store}", f"episodes={scale.episodes}", *COLLECTED],
+        )
         yield (
             "train",
             [
@@ -102,25 +119,47 @@ class Cell:
         return asdict(self)
 
 
-COMPARED = ("cayley_values", "cayley", "rope_mixed", "none", "rope_mixed_values", "circulant", "circulant_values")
+COMPARED = (
+    "cayley_values",
+    "cayley",
+    "rope_mixed",
+    "none",
+    "rope_mixed_values",
+    "circulant",
+    "circulant_values",
+)
 
 
 def first_cells() -> list[Cell]:
     """Returns the most telling questions: four encodings, kinds of policies, and values with twice the demonstrations."""
     encodings = [Cell(TASKS[0], encoding, "metric", 0, "small") for encoding in COMPARED[:4]]
-    kinds = [Cell(TASKS[0], COMPARED[0], "metric", 0, "small", policy) for policy in ("flow", "act", "energy")]
-    return encodings + kinds + [Cell(TASKS[0], encoding, "metric", 0, "medium") for encoding in COMPARED[:2]]
+    kinds = [
+        Cell(TASKS[0], COMPARED[0], "metric", 0, "small", policy)
+        for policy in ("flow", "act", "energy")
+    ]
+    return (
+        encodings
+        + kinds
+        + [Cell(TASKS[0], encoding, "metric", 0, "medium") for encoding in COMPARED[:2]]
+    )
 
 
 def cells(scale: str) -> list[Cell]:
     """Returns the questions about encodings at a scale, for all training seeds, tasks and coordinates."""
     return [
         Cell(task, encoding, coordinates, seed, scale)
-        for seed, task, coordinates, encoding in itertools.product((0, 1, 2), TASKS, COORDINATES, COMPARED)
-        if not (encoding == "none" and coordinates == "grid")  # Without an encoding coordinates are not looked at.
+        for seed, task, coordinates, encoding in itertools.product(
+            (0, 1, 2), TASKS, COORDINATES, COMPARED
+        )
+        if not (
+            encoding == "none" and coordinates == "grid"
+        )  # Without an encoding coordinates are not looked at.
     ]
 
 
 def peers_cells() -> list[Cell]:
     """Returns the questions about kinds of policies in a world of others."""
-    return [Cell(PEERS_TASK, COMPARED[0], "metric", 0, "large", policy) for policy in ("diffusion", "flow")]
+    return [
+        Cell(PEERS_TASK, COMPARED[0], "metric", 0, "large", policy)
+        for policy in ("diffusion", "flow")
+    ]

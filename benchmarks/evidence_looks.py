@@ -1,15 +1,18 @@
 """Cells that compare what a policy gets of depth: figures 5 and 6 of STRING (Schenck et al., 2025, arXiv 2502.02562) in MuJoCo.
 
-KUKA's arm picks one of 24 things up, seen through a depth sensor with faults; chunks are poses of the gripper relative to where
-it is. A policy is trained once per look, in distribution, and measured there and under each shift of the suite `kuka_shifts`:
-each world is a cell of its own, on the same seeds.
+KUKA's arm picks one of 24 things up, seen through a depth sensor with faults; chunks are poses of
+the gripper relative to where it is. A policy is trained once per look, in distribution, and
+measured there and under each shift of the suite `kuka_shifts`: each world is a cell of its own, on
+the same seeds.
 
-How near it is to the paper: its 2D baseline is a pre-trained vision transformer, whose positions are absolute, of columns and
-rows; ours has cosines and sines of them (`2d`), and nothing is pre-trained. A fourth channel and normals are that with more to
-see. `string_lifting` is the paper's lifting: Circulant-STRING over column, row and a learned affine function of the patch's
-depth, which steers attention and nothing else. `lifting` is ours: metres in the base frame, Cayley-STRING and relative values;
-`normals_lifting` is that with normals. `2d_values` is `lifting` with columns and rows in place of metres: the difference is
-what depth alone adds. `2d_attention` is `2d_values` without values: the difference is what relative values alone add.
+How near it is to the paper: its 2D baseline is a pre-trained vision transformer, whose positions
+are absolute, of columns and rows; ours has cosines and sines of them (`2d`), and nothing is
+pre-trained. A fourth channel and normals are that with more to see. `string_lifting` is the paper's
+lifting: Circulant-STRING over column, row and a learned affine function of the patch's depth, which
+steers attention and nothing else. `lifting` is ours: metres in the base frame, Cayley-STRING and
+relative values; `normals_lifting` is that with normals. `2d_values` is `lifting` with columns and
+rows in place of metres: the difference is what depth alone adds. `2d_attention` is `2d_values`
+without values: the difference is what relative values alone add.
 """
 
 from collections.abc import Iterator
@@ -17,7 +20,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import yaml
-from evidence_recipe import EARLY, EVALUATED, ROOT, RUNS, Scale, arithmetic, demonstrations, measured
+from evidence_recipe import (
+    EARLY,
+    EVALUATED,
+    ROOT,
+    RUNS,
+    Scale,
+    arithmetic,
+    demonstrations,
+    measured,
+)
 
 TASK = "kuka_pick"
 SUITE = ROOT / "configs" / "suite" / "kuka_shifts.yaml"
@@ -30,7 +42,9 @@ LOOKS = {
     "normals_lifting": f"{RELATIVE} coordinates=metric depth=normals",
     "normals": f"{ABSOLUTE} depth=normals",
     "channel": f"{ABSOLUTE} depth=channel",
-    "string_lifting": "encoder=circulant encoder.values=false coordinates=patch_depth depth=colours",
+    "string_lifting": (
+        "encoder=circulant encoder.values=false coordinates=patch_depth depth=colours"
+    ),
     "2d_values": f"{RELATIVE} coordinates=grid depth=colours",
     "2d_attention": "encoder=cayley encoder.values=false coordinates=grid depth=colours",
 }
@@ -67,7 +81,9 @@ class LookCell:
     @property
     def name(self) -> str:
         """Its path, stable for ever."""
-        return f"{TASK}/{self.look}/{self.seed}/{self.scale}{f'/{self.shift}' if self.shift else ''}"
+        return (
+            f"{TASK}/{self.look}/{self.seed}/{self.scale}{f'/{self.shift}' if self.shift else ''}"
+        )
 
     @property
     def folder(self) -> Path:
@@ -87,7 +103,11 @@ class LookCell:
     @property
     def recipe(self) -> dict[str, object]:
         """How it is collected, trained and measured, plain data."""
-        return asdict(SCALES[self.scale]) | {"collect": COLLECTED, "train": self._trained, "eval": [*EVALUATED, *self._world()]}
+        return asdict(SCALES[self.scale]) | {
+            "collect": COLLECTED,
+            "train": self._trained,
+            "eval": [*EVALUATED, *self._world()],
+        }
 
     @property
     def _trained(self) -> list[str]:
@@ -97,7 +117,10 @@ class LookCell:
         """Yields the commands that answer it; under a shift only the last one, once there is a checkpoint."""
         scale, store = SCALES[self.scale], demonstrations(TASK, self.scale)
         if not self.shift or not self.checkpoint.exists():
-            yield "collect", [f"task={TASK}", f"output={store}", f"episodes={scale.episodes}", *COLLECTED]
+            yield (
+                "collect",
+                [f"task={TASK}", f"output={store}", f"episodes={scale.episodes}", *COLLECTED],
+            )
             yield (
                 "train",
                 [
@@ -116,23 +139,44 @@ class LookCell:
         return {"task": TASK, **asdict(self)}
 
     def _world(self) -> list[str]:
-        films = ["films=false"] if self.shift else []
-        return [*(f"+task.options.{name}={value}" for name, value in shifts()[self.shift].items()), *films]
+        videos = ["videos=false"] if self.shift else []
+        return [
+            *(f"+task.options.{name}={value}" for name, value in shifts()[self.shift].items()),
+            *videos,
+        ]
 
 
 def shifts() -> dict[str, dict[str, float]]:
     """Returns the options of each world of the suite by its name; the empty name is the world that was trained in."""
     entries = yaml.safe_load(SUITE.read_text(encoding="utf-8"))["cells"]
-    return {entry.get("variation", ""): dict(entry.get("options", {})) for entry in entries if entry["task"] == TASK}
+    return {
+        entry.get("variation", ""): dict(entry.get("options", {}))
+        for entry in entries
+        if entry["task"] == TASK
+    }
 
 
 def look_cells(scale: str, seed: int = 0) -> list[LookCell]:
     """Returns the questions of a scale, the most telling first.
 
-    In distribution and at both tables, the two looks of figure 6, then the others one by one; after that every other shift.
+    In distribution and at both tables, the two looks of figure 6, then the others one by one; after
+    that every other shift.
     """
     two, others = list(LOOKS)[:2], list(LOOKS)[2:]
     plain, tables = FIRST_WORLDS[:1], FIRST_WORLDS[1:]
-    first = [LookCell(look, seed, scale, world) for worlds in (plain, tables) for look in two for world in worlds]
+    first = [
+        LookCell(look, seed, scale, world)
+        for worlds in (plain, tables)
+        for look in two
+        for world in worlds
+    ]
     second = [LookCell(look, seed, scale, world) for look in others for world in FIRST_WORLDS]
-    return list(dict.fromkeys([*first, *second, *(LookCell(look, seed, scale, world) for world in shifts() for look in LOOKS)]))
+    return list(
+        dict.fromkeys(
+            [
+                *first,
+                *second,
+                *(LookCell(look, seed, scale, world) for world in shifts() for look in LOOKS),
+            ]
+        )
+    )

@@ -10,7 +10,8 @@ from stringline.sim.statistics.paired import Pairs, holm, mcnemar
 REFERENCE = "lifting"
 IN_DISTRIBUTION = ""
 LIFTED = 2  # The stage of kuka_pick in which the thing is off the table and held.
-# Success on the real robot in STRING's figures, about, in percent. Figure 6 has 2D and 3D, and one figure for all light.
+# Success on the real robot in STRING's figures, about, in percent. Figure 6 has 2D and 3D, and one
+# figure for all light.
 FIGURE_5 = {"2d": 65, "normals": 42, "normals_lifting": 53, "lifting": 74, "string_lifting": 74}
 LIGHT, DISTRACTORS, HEIGHT = (10, 25), (57, 74), (10, 50)
 FIGURE_6 = {
@@ -32,7 +33,9 @@ COLUMNS = (
     "p (McNemar, Holm)",
     "STRING, real robot",
 )
-Looks = dict[str, dict[int, str]]  # Outcomes, a digit for each seed of evaluation, by look and by seed of training.
+Looks = dict[
+    str, dict[int, str]
+]  # Outcomes, a digit for each seed of evaluation, by look and by seed of training.
 
 
 def tables(lines: Sequence[Line]) -> str:
@@ -40,7 +43,10 @@ def tables(lines: Sequence[Line]) -> str:
     groups: dict[tuple[str, str], list[Line]] = {}
     for line in (line for line in lines if "look" in line):
         groups.setdefault((str(line["task"]), str(line["scale"])), []).append(line)
-    return "\n".join(table(f"{task}, {scale}: looks and shifts", group) for (task, scale), group in sorted(groups.items()))
+    return "\n".join(
+        table(f"{task}, {scale}: looks and shifts", group)
+        for (task, scale), group in sorted(groups.items())
+    )
 
 
 def table(title: str, lines: Sequence[Line]) -> str:
@@ -48,7 +54,9 @@ def table(title: str, lines: Sequence[Line]) -> str:
     worlds: dict[str, list[Line]] = {IN_DISTRIBUTION: []}
     for line in lines:
         worlds.setdefault(str(line["shift"]), []).append(line)
-    outcomes = {world: by_name(group, lambda line: str(line["look"])) for world, group in worlds.items()}
+    outcomes = {
+        world: by_name(group, lambda line: str(line["look"])) for world, group in worlds.items()
+    }
     verdicts = compared(outcomes)
     rows = [f"### {title}", "", f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     for world, looks in outcomes.items():
@@ -77,7 +85,10 @@ def compared(outcomes: dict[str, Looks]) -> dict[tuple[str, str], tuple[str, str
     }
     known = [which for which in pairs if pairs[which].count]
     corrected = dict(zip(known, holm([mcnemar(pairs[which]) for which in known]), strict=True))
-    return {which: (told(pairs[which]), f"{corrected[which]:.2g}" if which in corrected else "-") for which in pairs}
+    return {
+        which: (told(pairs[which]), f"{corrected[which]:.2g}" if which in corrected else "-")
+        for which in pairs
+    }
 
 
 def told(pairs: Pairs) -> str:
@@ -94,6 +105,10 @@ def lifted(lines: Sequence[Line], look: str) -> Rate:
 def published(world: str, look: str) -> str:
     """Returns the paper's success for a look in a world, or a dash where it has none."""
     flat, lifting = FIGURE_6.get(world, (None, None))
-    figures = FIGURE_5 if world == IN_DISTRIBUTION else {"2d": flat, "lifting": lifting, "string_lifting": lifting}
+    figures = (
+        FIGURE_5
+        if world == IN_DISTRIBUTION
+        else {"2d": flat, "lifting": lifting, "string_lifting": lifting}
+    )
     share = figures.get(look)
     return "-" if share is None else f"{share} %"

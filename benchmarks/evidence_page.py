@@ -19,7 +19,9 @@ def write_page(path: Path, text: str) -> None:
     """
     page = path.read_text()
     if BEGIN not in page or END not in page:
-        raise ValueError(f"{path} lacks the lines {BEGIN!r} and {END!r}, between which the evidence is written.")
+        raise ValueError(
+            f"{path} lacks the lines {BEGIN!r} and {END!r}, between which the evidence is written."
+        )
     before, rest = page.split(BEGIN, 1)
     path.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{rest.split(END, 1)[1]}")
 
@@ -31,7 +33,9 @@ def tables(lines: Sequence[Line]) -> str:
     """
     groups: dict[tuple[str, str, str], list[Line]] = {}
     for line in (line for line in lines if "encoding" in line):
-        groups.setdefault((str(line["task"]), str(line["coordinates"]), str(line["scale"])), []).append(line)
+        groups.setdefault(
+            (str(line["task"]), str(line["coordinates"]), str(line["scale"])), []
+        ).append(line)
     return "\n".join(
         found
         for (task, coordinates, scale), group in sorted(groups.items())
@@ -42,10 +46,14 @@ def tables(lines: Sequence[Line]) -> str:
 def tables_of(title: str, lines: Sequence[Line]) -> Iterator[str]:
     """Yields the tables of one task: encodings of the first policy, and policies with the encoding of reference."""
     if encodings := [line for line in lines if policy_of(line) == FIRST_POLICY]:
-        yield table(title, "encoding", by_name(encodings, lambda line: str(line["encoding"])), REFERENCE)
+        yield table(
+            title, "encoding", by_name(encodings, lambda line: str(line["encoding"])), REFERENCE
+        )
     policies = by_name([line for line in lines if line["encoding"] == REFERENCE], policy_of)
     if policies.keys() - {FIRST_POLICY}:
-        yield table(f"{title}: kinds of policies, all with {REFERENCE}", "policy", policies, FIRST_POLICY)
+        yield table(
+            f"{title}: kinds of policies, all with {REFERENCE}", "policy", policies, FIRST_POLICY
+        )
 
 
 def policy_of(line: Line) -> str:
@@ -63,7 +71,11 @@ def by_name(lines: Sequence[Line], name: Callable[[Line], str]) -> dict[str, dic
 
 def table(title: str, compared: str, outcomes: dict[str, dict[int, str]], reference: str) -> str:
     """Returns one table: each choice, and how it differs from the reference on the same seeds of training and evaluation."""
-    pairs = {name: paired(runs, outcomes.get(reference, {})) for name, runs in outcomes.items() if name != reference}
+    pairs = {
+        name: paired(runs, outcomes.get(reference, {}))
+        for name, runs in outcomes.items()
+        if name != reference
+    }
     told = {name: found for name, found in pairs.items() if found.count}
     corrected = dict(zip(told, holm([mcnemar(found) for found in told.values()]), strict=True))
     rows = [
@@ -88,7 +100,9 @@ def paired(runs: dict[int, str], reference: dict[int, str]) -> Pairs:
     """Returns outcomes beside the reference's, of the training seeds that both have."""
     total = Pairs(0, 0, 0, 0)
     for seed in runs.keys() & reference.keys():
-        total += Pairs.of([digit == "1" for digit in runs[seed]], [digit == "1" for digit in reference[seed]])
+        total += Pairs.of(
+            [digit == "1" for digit in runs[seed]], [digit == "1" for digit in reference[seed]]
+        )
     return total
 
 

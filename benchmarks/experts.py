@@ -1,17 +1,17 @@
-"""How often the scripted experts succeed, without pictures: the upper bound for what a policy can learn from them.
+"""How often the scripted experts succeed, without images: the upper bound for what a policy can learn from them.
 
-    python benchmarks/experts.py --json experts.json
-    python benchmarks/experts.py --only bowl_on_rack --first-seed 1000 --seeds 100 --workers 2
-    python benchmarks/experts.py --slip 0.02
-    python benchmarks/experts.py --only gym_aloha_transfer_cube --seeds 20 --time-limit 8
-    python benchmarks/experts.py --only kuka_pick kuka_place --table-height 0.1 --json high_table.json
+    python benchmarks/experts.py --json experts.json python benchmarks/experts.py --only
+    bowl_on_rack --first-seed 1000 --seeds 100 --workers 2 python benchmarks/experts.py --slip 0.02
+    python benchmarks/experts.py --only gym_aloha_transfer_cube --seeds 20 --time-limit 8 python
+    benchmarks/experts.py --only kuka_pick kuka_place --table-height 0.1 --json high_table.json
     python benchmarks/experts.py --only kuka_pick kuka_place --distractors 1 --json distractors.json
 
-Names: experts/<task>, the share of successes; beside it the count with its Wilson 95 % interval, the mean length of successful
-episodes in seconds and its coefficient of variation, the seeds that failed with the stage that they reached, and the settings.
+Names: experts/<task>, the share of successes; beside it the count with its Wilson 95 % interval,
+the mean length of successful episodes in seconds and its coefficient of variation, the seeds that
+failed with the stage that they reached, and the settings.
 
-A file that is there is continued: what it says of a task counts for the first seeds, the others are run, and after every five
-of them it is written anew. So it may be stopped at any time.
+A file that is there is continued: what it says of a task counts for the first seeds, the others are
+run, and after every five of them it is written anew. So it may be stopped at any time.
 """
 
 import argparse
@@ -36,7 +36,8 @@ from stringline.sim.rollout.world_interface import World
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.worlds.world_registry import PEER_TASKS, make_any_expert, open_world
 
-# This folder holds a file named like Python's own package `encodings`, which a child process would import instead.
+# This folder holds a file named like Python's own package `encodings`, which a child process would
+# import instead.
 sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 
 PREFIX = "experts/"
@@ -76,13 +77,23 @@ class Tally:
     def of(cls, found: Sequence[Attempt]) -> Self:
         """Counts attempts."""
         lengths = [one.seconds for one in found if one.success]
-        failed = tuple({"seed": one.seed, "stage": one.stage, "trouble": one.trouble} for one in found if not one.success)
-        return cls(len(found), len(lengths), sum(lengths), sum(length**2 for length in lengths), failed)
+        failed = tuple(
+            {"seed": one.seed, "stage": one.stage, "trouble": one.trouble}
+            for one in found
+            if not one.success
+        )
+        return cls(
+            len(found), len(lengths), sum(lengths), sum(length**2 for length in lengths), failed
+        )
 
     @classmethod
     def read(cls, entry: Mapping[str, Any]) -> Self:
         """Reads an entry of a file."""
-        rate, mean, varied = entry["rate"], entry["seconds"] or 0.0, entry["length_variation"] or 0.0
+        rate, mean, varied = (
+            entry["rate"],
+            entry["seconds"] or 0.0,
+            entry["length_variation"] or 0.0,
+        )
         successes = rate["successes"]
         squares = successes * mean**2 * (1 + varied**2)
         return cls(rate["trials"], successes, successes * mean, squares, tuple(entry["failed"]))
@@ -131,21 +142,38 @@ class Tally:
 
     def line(self, task: str) -> str:
         """Returns the same for people, failures below it."""
-        took = "" if self.mean_s is None else f"{self.mean_s:5.1f} s, varied by {self.variation:.0%}"
-        failures = [f"    seed {one['seed']} ended at {one['stage']!r}. {one['trouble']}" for one in self.failed]
+        took = (
+            "" if self.mean_s is None else f"{self.mean_s:5.1f} s, varied by {self.variation:.0%}"
+        )
+        failures = [
+            f"    seed {one['seed']} ended at {one['stage']!r}. {one['trouble']}"
+            for one in self.failed
+        ]
         return "\n".join([f"{task:20s} {self.rate!s:28s} {took}", *failures])
 
 
-def attempt(world: World, seed: int, slip_m: float, noise_rad: float, options: dict[str, float]) -> Attempt:
+def attempt(
+    world: World, seed: int, slip_m: float, noise_rad: float, options: dict[str, float]
+) -> Attempt:
     """Runs the expert on one seed."""
     task = world.task
     expert = make_any_expert(task.name)
-    recording = record_episode(world, expert, seed, slip_m=slip_m, noise_rad=noise_rad, options=options)
-    return Attempt(seed, recording.success, task.stages[recording.stage], world.time, recording.trouble)
+    recording = record_episode(
+        world, expert, seed, slip_m=slip_m, noise_rad=noise_rad, options=options
+    )
+    return Attempt(
+        seed, recording.success, task.stages[recording.stage], world.time, recording.trouble
+    )
 
 
 def attempts(
-    task: str, seeds: Sequence[int], *, time_limit_s: float, slip_m: float, noise_rad: float, options: dict[str, float]
+    task: str,
+    seeds: Sequence[int],
+    *,
+    time_limit_s: float,
+    slip_m: float,
+    noise_rad: float,
+    options: dict[str, float],
 ) -> list[Attempt]:
     """Runs the expert of a task on seeds, in this process."""
     world = open_world(task, cameras=(), time_limit_s=time_limit_s)
@@ -159,26 +187,38 @@ def read(file: Path | None, settings: Mapping[str, object]) -> dict[str, dict[st
     """Returns the entries of a file by task, none where there is no file.
 
     Raises:
-        ValueError: It was measured with other settings. An entry that does not say, an older one, is believed.
+        ValueError: It was measured with other settings. An entry that does not say, an older one,
+            is believed.
     """
     entries = json.loads(file.read_text()) if file is not None and file.exists() else []
     for entry in entries:
         if (others := entry.get("settings", settings)) != settings:
-            raise ValueError(f"{file} was measured with {others}, and {dict(settings)} is asked for; choose another file.")
+            raise ValueError(
+                f"{file} was measured with {others}, and {dict(settings)} is asked for; choose "
+                f"another file."
+            )
     return {entry["name"].removeprefix(PREFIX): entry for entry in entries}
 
 
 def arguments() -> argparse.ArgumentParser:
     """Returns what can be said on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="where to write the figures, and what to continue")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--json", type=Path, help="where to write the figures, and what to continue"
+    )
     parser.add_argument("--only", nargs="+", default=[], help="these tasks")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds")
-    parser.add_argument("--slip", type=float, default=0.0, help="how far a held thing slips, metres")
-    parser.add_argument("--noise", type=float, default=0.0, help="disturbance of the executed targets, rad")
+    parser.add_argument(
+        "--slip", type=float, default=0.0, help="how far a held thing slips, metres"
+    )
+    parser.add_argument(
+        "--noise", type=float, default=0.0, help="disturbance of the executed targets, rad"
+    )
     parser.add_argument("--table-height", type=float, default=0.0, help="metres")
     parser.add_argument("--distractors", type=float, default=0.0, help="strength, 0 to 1")
     return parser
@@ -190,7 +230,12 @@ def main() -> None:
     given = parser.parse_args()
     asked = {"table_height": given.table_height, "distractors": given.distractors}
     options = {name: value for name, value in asked.items() if value}
-    how = {"time_limit_s": given.time_limit, "slip_m": given.slip, "noise_rad": given.noise, "options": options}
+    how = {
+        "time_limit_s": given.time_limit,
+        "slip_m": given.slip,
+        "noise_rad": given.noise,
+        "options": options,
+    }
     settings = {"first_seed": given.first_seed, **how}
     try:
         for name in given.only:
@@ -205,11 +250,15 @@ def main() -> None:
             seeds = range(given.first_seed + tally.trials, given.first_seed + given.seeds)
             parts = [seeds[start : start + PART] for start in range(0, len(seeds), PART)]
             found = pool.map(partial(attempts, task, **how), parts)
-            for part in tqdm(found, total=len(parts), desc=task, unit=f"{PART} seeds", disable=None):
+            for part in tqdm(
+                found, total=len(parts), desc=task, unit=f"{PART} seeds", disable=None
+            ):
                 tally += Tally.of(part)
                 entries[task] = tally.entry(task, settings)
                 if given.json is not None:
-                    write_file(given.json, (json.dumps(list(entries.values()), indent=2) + "\n").encode())
+                    write_file(
+                        given.json, (json.dumps(list(entries.values()), indent=2) + "\n").encode()
+                    )
             print(tally.line(task), flush=True)
 
 

@@ -3,13 +3,15 @@
     python benchmarks/fri.py --json fri.json
 
 Names:
-    decode/fri/<ours|protobuf>  microseconds of processor time to take a monitoring message of 1.15 apart, with the joint
-        positions and the session's state looked at; peer `protobuf`, ratio of times. Google's is C; ours is Python and checks
-        more.
+    decode/fri/<ours|protobuf>  microseconds of processor time to take a monitoring message of 1.15
+    apart, with the joint
+        positions and the session's state looked at; peer `protobuf`, ratio of times. Google's is C;
+        ours is Python and checks more.
     encode/fri/<ours|protobuf>  the same to make a command of seven joints.
-    answered/fri/<one|two>/<10|5>ms  share of messages that the device process answered before the next one, all arms together,
-        in the emulator's own count over loopback, while arms move; peer `none`. The emulator is a Python process too, and late
-        itself on a busy machine.
+    answered/fri/<one|two>/<10|5>ms  share of messages that the device process answered before the
+    next one, all arms together,
+        in the emulator's own count over loopback, while arms move; peer `none`. The emulator is a
+        Python process too, and late itself on a busy machine.
 Rounds of both codecs are interleaved in one run; the median over rounds counts.
 """
 
@@ -29,22 +31,39 @@ from stringline.real_robot.drivers.fri.monitoring import Monitoring
 from stringline.real_robot.drivers.fri.versions import version_of
 from stringline.real_robot.emulators.fri.fri_client import FriEmulator
 
-# This folder holds files named like packages, `encodings` of Python and `lcm`, so it is looked at last.
+# This folder holds files named like packages, `encodings` of Python and `lcm`, so it is looked at
+# last.
 FOLDER = Path(__file__).resolve().parent
 sys.path = [*(entry for entry in sys.path if Path(entry).resolve() != FOLDER), str(FOLDER)]
 
-# The parts of 1.15 that are used here: name, and per field number, name, type (1 double, 13 uint32, 14 enum as int32), label.
+# The parts of 1.15 that are used here: name, and per field number, name, type (1 double, 13 uint32,
+# 14 enum as int32), label.
 FIELDS = {
     "JointValues": ((1, "value", 1, 3),),
     "TimeStamp": ((1, "sec", 13, 2), (2, "nanosec", 13, 2)),
-    "MessageHeader": tuple((i, name, 13, 2) for i, name in enumerate(("messageIdentifier", "sequence", "reflected"), 1)),
-    "ConnectionInfo": tuple((i, name, 13, 1) for i, name in enumerate(("state", "quality", "period", "multiplier"), 1)),
-    "RobotInfo": ((1, "joints", 5, 1), (2, "safety", 5, 1), (5, "drives", 5, 3), (6, "operation", 5, 1), (7, "control", 5, 1)),
+    "MessageHeader": tuple(
+        (i, name, 13, 2) for i, name in enumerate(("messageIdentifier", "sequence", "reflected"), 1)
+    ),
+    "ConnectionInfo": tuple(
+        (i, name, 13, 1) for i, name in enumerate(("state", "quality", "period", "multiplier"), 1)
+    ),
+    "RobotInfo": (
+        (1, "joints", 5, 1),
+        (2, "safety", 5, 1),
+        (5, "drives", 5, 3),
+        (6, "operation", 5, 1),
+        (7, "control", 5, 1),
+    ),
     "MonitorData": (
         *((i, f"joints{i}", "JointValues", 1) for i in range(1, 6)),
         (15, "timestamp", "TimeStamp", 1),
     ),
-    "IpoData": ((1, "joints", "JointValues", 1), (10, "mode", 5, 1), (11, "overlay", 5, 1), (12, "tracking", 1, 1)),
+    "IpoData": (
+        (1, "joints", "JointValues", 1),
+        (10, "mode", 5, 1),
+        (11, "overlay", 5, 1),
+        (12, "tracking", 1, 1),
+    ),
     "CommandData": ((1, "joints", "JointValues", 1),),
     "Monitoring": (
         (1, "header", "MessageHeader", 2),
@@ -63,7 +82,9 @@ def google(name: str) -> Any:
     for message, fields in FIELDS.items():
         described = file.message_type.add(name=message)
         for number, field, kind, label in fields:
-            one = described.field.add(name=field, number=number, label=label, type=kind if isinstance(kind, int) else 11)
+            one = described.field.add(
+                name=field, number=number, label=label, type=kind if isinstance(kind, int) else 11
+            )
             if isinstance(kind, str):
                 one.type_name = f".fri.{kind}"
     pool = descriptor_pool.DescriptorPool()
@@ -116,7 +137,11 @@ def jobs() -> dict[str, Callable[[], object]]:
 
     def encode_google() -> object:
         made = command()
-        made.header.messageIdentifier, made.header.sequence, made.header.reflected = COMMAND_ID, 69_001, 70_000
+        made.header.messageIdentifier, made.header.sequence, made.header.reflected = (
+            COMMAND_ID,
+            69_001,
+            70_000,
+        )
         made.data.joints.value.extend(joints)
         return made.SerializeToString()
 
@@ -129,10 +154,21 @@ def jobs() -> dict[str, Callable[[], object]]:
 def answers(arms: str, period_ms: int, seconds: float) -> Entry:
     """Returns the share of messages that were answered in time."""
     body = {"one": IIWA14, "two": IIWA14_BIMANUAL}[arms]
-    arguments = ["--arms", arms, "--device-hz", str(1000 / period_ms), "--most-missed", "100000", "--good", "0.0"]
+    arguments = [
+        "--arms",
+        arms,
+        "--device-hz",
+        str(1000 / period_ms),
+        "--most-missed",
+        "100000",
+        "--good",
+        "0.0",
+    ]
     with FriEmulator(arguments) as emulator:
         driver = FriDriver(emulator.ports, period_s=1e-3 * period_ms)
-        return measure_answers(f"answered/fri/{arms}/{period_ms}ms", driver, body, period_ms, seconds, emulator.report)
+        return measure_answers(
+            f"answered/fri/{arms}/{period_ms}ms", driver, body, period_ms, seconds, emulator.report
+        )
 
 
 if __name__ == "__main__":

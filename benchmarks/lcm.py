@@ -3,13 +3,16 @@
     python benchmarks/lcm.py --json lcm.json
 
 Names:
-    decode/lcm/<ours|lcm_gen>  microseconds of processor time to take a status of seven joints apart, with the measured
-        positions looked at; peer `lcm_gen`, ratio of times. Both are Python; ours also refuses what is no number, or
-        about other arms.
+    decode/lcm/<ours|lcm_gen>  microseconds of processor time to take a status of seven joints
+    apart, with the measured
+        positions looked at; peer `lcm_gen`, ratio of times. Both are Python; ours also refuses what
+        is no number, or about other arms.
     encode/lcm/<ours|lcm_gen>  the same to make a command of seven joints.
-    answered/lcm/<one|two>/<10|5>ms  share of the steps of the program that a new command of the device process preceded, in the
-        emulator's own count over multicast on the loopback, while arms move; peer `none`. With two arms of one program the
-        steps of the first count. The emulator is a Python process too, and late itself on a busy machine.
+    answered/lcm/<one|two>/<10|5>ms  share of the steps of the program that a new command of the
+    device process preceded, in the
+        emulator's own count over multicast on the loopback, while arms move; peer `none`. With two
+        arms of one program the steps of the first count. The emulator is a Python process too, and
+        late itself on a busy machine.
 Rounds of both codecs are interleaved in one run; the median over rounds counts.
 """
 
@@ -30,7 +33,8 @@ from stringline.real_robot.drivers.lcm.lcm_schema import LcmType
 from stringline.real_robot.drivers.lcm.status import IiwaStatus
 from stringline.real_robot.emulators.lcm.lcm_client import LcmEmulator
 
-# This folder holds files named like packages, `encodings` of Python and `lcm`, so it is looked at last.
+# This folder holds files named like packages, `encodings` of Python and `lcm`, so it is looked at
+# last.
 FOLDER = Path(__file__).resolve().parent
 sys.path = [*(entry for entry in sys.path if Path(entry).resolve() != FOLDER), str(FOLDER)]
 
@@ -39,12 +43,22 @@ JOINTS = tuple(0.1 * index for index in range(7))
 
 def generated(kind: LcmType, folder: Path) -> Any:
     """Returns lcm-gen's class of a type."""
-    sizes = [f"{member.kind} {member.name}{f'[{member.size}]' if member.size else ''};" for member in kind.members]
+    sizes = [
+        f"{member.kind} {member.name}{f'[{member.size}]' if member.size else ''};"
+        for member in kind.members
+    ]
     file = folder / f"{kind.name}.lcm"
     file.write_text(f"package drake;\nstruct {kind.name} {{ {' '.join(sizes)} }}\n")
     program = Path(sys.executable).with_name("lcm-gen")
-    subprocess.run([program, "--python", "--ppath", str(folder), str(file)], check=True, capture_output=True, timeout=60)
-    spec = importlib.util.spec_from_file_location(f"made_{kind.name}", folder / "drake" / f"{kind.name}.py")
+    subprocess.run(
+        [program, "--python", "--ppath", str(folder), str(file)],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    spec = importlib.util.spec_from_file_location(
+        f"made_{kind.name}", folder / "drake" / f"{kind.name}.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -56,7 +70,9 @@ def jobs() -> dict[str, Callable[[], object]]:
     """Returns what is timed, by name."""
     with tempfile.TemporaryDirectory() as folder:
         status, command = (generated(kind, Path(folder)) for kind in (IIWA_STATUS, IIWA_COMMAND))
-    data = IIWA_STATUS.encode({"utime": 5, **{member.name: JOINTS for member in IIWA_STATUS.members if member.size}})
+    data = IIWA_STATUS.encode(
+        {"utime": 5, **{member.name: JOINTS for member in IIWA_STATUS.members if member.size}}
+    )
 
     def decode_ours() -> object:
         return tuple(IiwaStatus.of(data, 1).arms[0].measured.tolist())
@@ -84,7 +100,9 @@ def answers(arms: str, period_ms: int, seconds: float) -> Entry:
     settings = ["--arms", arms, "--device-hz", str(1000 / period_ms), "--gripper", "of_the_arms"]
     with LcmEmulator(settings) as emulator:
         driver = LcmDriver(emulator.ports, period_s=1e-3 * period_ms)
-        return measure_answers(f"answered/lcm/{arms}/{period_ms}ms", driver, body, period_ms, seconds, emulator.report)
+        return measure_answers(
+            f"answered/lcm/{arms}/{period_ms}ms", driver, body, period_ms, seconds, emulator.report
+        )
 
 
 if __name__ == "__main__":

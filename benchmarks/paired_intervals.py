@@ -2,10 +2,11 @@
 
     python benchmarks/paired_intervals.py --json paired_intervals.json
 
-Simulated comparisons of two policies of known rates, whose outcomes on a seed are correlated. Names:
-coverage/<seeds>/<rate>_<rate>_<correlation>, the share of Tango's 95 % intervals that hold the true difference; the peer is
-`newcombe_10`, the ratio that of the shares. R. G. Newcombe, "Improved confidence intervals for the difference between binomial
-proportions based on paired data", Statistics in Medicine 17 (1998), p. 2635-2650, method 10. Takes ten seconds.
+Simulated comparisons of two policies of known rates, whose outcomes on a seed are correlated.
+Names: coverage/<seeds>/<rate>_<rate>_<correlation>, the share of Tango's 95 % intervals that hold
+the true difference; the peer is `newcombe_10`, the ratio that of the shares. R. G. Newcombe,
+"Improved confidence intervals for the difference between binomial proportions based on paired
+data", Statistics in Medicine 17 (1998), p. 2635-2650, method 10. Takes ten seconds.
 """
 
 import argparse
@@ -47,7 +48,9 @@ def newcombe(pairs: Pairs) -> Interval:
     below, above = second.value - second.low, first.high - first.value
     low = pairs.difference - math.sqrt(max(below**2 - 2 * phi * below * above + above**2, 0.0))
     over, under = second.high - second.value, first.value - first.low
-    return Interval(low, pairs.difference + math.sqrt(max(over**2 - 2 * phi * over * under + under**2, 0.0)))
+    return Interval(
+        low, pairs.difference + math.sqrt(max(over**2 - 2 * phi * over * under + under**2, 0.0))
+    )
 
 
 def coverage(setting: tuple[float, float, float], seeds: int, times: int) -> tuple[float, float]:
@@ -55,9 +58,13 @@ def coverage(setting: tuple[float, float, float], seeds: int, times: int) -> tup
     first, second, correlation = setting
     both = first * second + correlation * math.sqrt(first * (1 - first) * second * (1 - second))
     chances = np.clip([both, first - both, second - both, 1 - first - second + both], 0.0, 1.0)
-    drawn, counts = np.unique(np.random.default_rng(0).multinomial(seeds, chances, times), axis=0, return_counts=True)
+    drawn, counts = np.unique(
+        np.random.default_rng(0).multinomial(seeds, chances, times), axis=0, return_counts=True
+    )
     # Tango's interval depends on the discordant pairs alone.
-    tango = cache(lambda lost, gained: difference_interval(Pairs(seeds - lost - gained, lost, gained, 0)))
+    tango = cache(
+        lambda lost, gained: difference_interval(Pairs(seeds - lost - gained, lost, gained, 0))
+    )
 
     def holds(interval: Interval) -> bool:
         return interval.low - 1e-9 <= second - first <= interval.high + 1e-9
@@ -70,8 +77,12 @@ def coverage(setting: tuple[float, float, float], seeds: int, times: int) -> tup
 
 def main() -> None:
     """Prints the table and writes the numbers."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=100_000, help="simulated comparisons per setting")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--times", type=int, default=100_000, help="simulated comparisons per setting"
+    )
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     results = []
@@ -80,7 +91,15 @@ def main() -> None:
             tango, peer = coverage(setting, seeds, arguments.times)
             name = f"coverage/{seeds}/{'_'.join(map(str, setting))}"
             sys.stdout.write(f"{name:<32}  Tango {tango:.3f}  Newcombe 10 {peer:.3f}\n")
-            results.append({"name": name, "value": tango, "unit": "share", "peer": "newcombe_10", "ratio": tango / peer})
+            results.append(
+                {
+                    "name": name,
+                    "value": tango,
+                    "unit": "share",
+                    "peer": "newcombe_10",
+                    "ratio": tango / peer,
+                }
+            )
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1))
 

@@ -12,7 +12,11 @@ from torch.nn import functional
 from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
 
 declare_torchvision_operators()  # timm imports torchvision.
-from timm.layers.pos_embed_sincos import RotaryEmbeddingCat, RotaryEmbeddingMixed, apply_rot_embed_cat  # noqa: E402
+from timm.layers.pos_embed_sincos import (
+    RotaryEmbeddingCat,
+    RotaryEmbeddingMixed,
+    apply_rot_embed_cat,
+)
 
 
 class PublishedLayer(nn.Module):
@@ -22,7 +26,10 @@ class PublishedLayer(nn.Module):
         """Makes the projections."""
         super().__init__()
         self.heads, self.head_dim = heads, head_dim
-        self.qkv, self.out = nn.Linear(heads * head_dim, 3 * heads * head_dim), nn.Linear(heads * head_dim, heads * head_dim)
+        self.qkv, self.out = (
+            nn.Linear(heads * head_dim, 3 * heads * head_dim),
+            nn.Linear(heads * head_dim, heads * head_dim),
+        )
 
     def turned(self, q: Tensor, k: Tensor, coordinates: Tensor) -> tuple[Tensor, Tensor]:
         """Returns queries and keys (B, heads, N, head_dim) at coordinates (B, N, axes)."""
@@ -30,7 +37,12 @@ class PublishedLayer(nn.Module):
 
     def forward(self, x: Tensor, coordinates: Tensor) -> Tensor:
         """Attends."""
-        q, k, v = self.qkv(x).reshape(*x.shape[:2], 3, self.heads, self.head_dim).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = (
+            self.qkv(x)
+            .reshape(*x.shape[:2], 3, self.heads, self.head_dim)
+            .permute(2, 0, 3, 1, 4)
+            .unbind(0)
+        )
         q, k = self.turned(q, k, coordinates)
         y = functional.scaled_dot_product_attention(q, k, v)
         z: Tensor = self.out(y.transpose(1, 2).flatten(2))
@@ -44,7 +56,9 @@ class TimmAxial(PublishedLayer):
         """Looks the angles up."""
         if not hasattr(self, "table"):
             side = round(coordinates.shape[1] ** 0.5)
-            made = RotaryEmbeddingCat(self.head_dim, in_pixels=False, temperature=100, feat_shape=[side, side])
+            made = RotaryEmbeddingCat(
+                self.head_dim, in_pixels=False, temperature=100, feat_shape=[side, side]
+            )
             self.table = made.get_embed().to(q)
         return apply_rot_embed_cat(q, self.table), apply_rot_embed_cat(k, self.table)
 
@@ -56,7 +70,9 @@ class TimmMixed(PublishedLayer):
         """Computes the angles of the grid."""
         if not hasattr(self, "rope"):
             side = round(coordinates.shape[1] ** 0.5)
-            self.rope = RotaryEmbeddingMixed(self.heads * self.head_dim, 1, self.heads, feat_shape=[side, side]).to(q)
+            self.rope = RotaryEmbeddingMixed(
+                self.heads * self.head_dim, 1, self.heads, feat_shape=[side, side]
+            ).to(q)
         table = self.rope.get_embed()[0]
         return apply_rot_embed_cat(q, table), apply_rot_embed_cat(k, table)
 
@@ -71,11 +87,15 @@ class CirculantByFft(PublishedLayer):
 
     def turned(self, q: Tensor, k: Tensor, coordinates: Tensor) -> tuple[Tensor, Tensor]:
         """Multiplies in the Fourier domain."""
-        angle = 2 * (coordinates @ torch.fft.fft(self.c).imag.flatten(1)).unflatten(-1, self.c.shape[1:])
+        angle = 2 * (coordinates @ torch.fft.fft(self.c).imag.flatten(1)).unflatten(
+            -1, self.c.shape[1:]
+        )
         turn = torch.polar(torch.ones_like(angle), angle).unsqueeze(1)
 
         def by_fft(z: Tensor) -> Tensor:
-            return torch.fft.ifft(turn * torch.fft.fft(z.unflatten(-1, self.c.shape[1:]))).real.flatten(-2)
+            return torch.fft.ifft(
+                turn * torch.fft.fft(z.unflatten(-1, self.c.shape[1:]))
+            ).real.flatten(-2)
 
         return by_fft(q), by_fft(k)
 
@@ -96,7 +116,9 @@ class CayleyPerToken(PublishedLayer):
         cos, sin = angle.cos(), angle.sin()
 
         def by_solving(z: Tensor) -> Tensor:
-            a, b = (torch.linalg.solve(identity + skew, z.flatten(0, 2).mT).mT @ (identity - skew).mT).chunk(2, -1)
+            a, b = (
+                torch.linalg.solve(identity + skew, z.flatten(0, 2).mT).mT @ (identity - skew).mT
+            ).chunk(2, -1)
             a, b = a.reshape(*z.shape[:3], -1), b.reshape(*z.shape[:3], -1)
             return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
 
@@ -112,7 +134,9 @@ class ExponentialPerToken(PublishedLayer):
         self.block, self.comrope, sets = block, comrope, heads if comrope else 1
         shape = (sets, 1 if comrope else 3, head_dim // block, block, block)
         # As both start in their papers' code; how long an exponential takes depends on it.
-        self.a = nn.Parameter(torch.randn(shape) if comrope else (2 * math.pi * torch.rand(shape)).triu(1))
+        self.a = nn.Parameter(
+            torch.randn(shape) if comrope else (2 * math.pi * torch.rand(shape)).triu(1)
+        )
         self.factors = nn.Parameter(torch.randn(1, 3, head_dim // block, 1, 1)) if comrope else None
 
     def turned(self, q: Tensor, k: Tensor, coordinates: Tensor) -> tuple[Tensor, Tensor]:
@@ -123,7 +147,9 @@ class ExponentialPerToken(PublishedLayer):
         turn = torch.matrix_exp(exponent)
         if self.comrope:
             which = torch.eye(turn.shape[3], device=q.device)
-            dense = (turn.unsqueeze(-2) * which[:, None, :, None]).reshape(*turn.shape[:3], self.head_dim, self.head_dim)
+            dense = (turn.unsqueeze(-2) * which[:, None, :, None]).reshape(
+                *turn.shape[:3], self.head_dim, self.head_dim
+            )
             return (dense @ q.unsqueeze(-1)).squeeze(-1), (dense @ k.unsqueeze(-1)).squeeze(-1)
 
         def by_matrices(z: Tensor) -> Tensor:

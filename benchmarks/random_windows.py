@@ -19,18 +19,26 @@ CONTROL_HZ = 50.0
 class RandomWindows:
     """The face of `Windows` over arrays in memory; a batch is copied out of them, as out of files in the page cache."""
 
-    def __init__(self, count: int, chunk: int, image_size: int, cameras: Sequence[str] = CAMERAS) -> None:
+    def __init__(
+        self, count: int, chunk: int, image_size: int, cameras: Sequence[str] = CAMERAS
+    ) -> None:
         """Draws.
 
         Args:
             count: How many windows.
             chunk: Actions per window.
-            image_size: Rows and columns of the pictures.
+            image_size: Rows and columns of the images.
             cameras: Their names.
         """
         random = np.random.default_rng(0)
-        self.contract = ALOHA.contract([Camera(name, image_size, image_size, "simulated") for name in cameras], CONTROL_HZ)
-        self.step, self.episode, self.names = np.arange(count), np.zeros(count, np.int64), ("random",)
+        self.contract = ALOHA.contract(
+            [Camera(name, image_size, image_size, "simulated") for name in cameras], CONTROL_HZ
+        )
+        self.step, self.episode, self.names = (
+            np.arange(count),
+            np.zeros(count, np.int64),
+            ("random",),
+        )
         near_home = ALOHA.home + random.uniform(-0.3, 0.3, (count, chunk, len(ALOHA.joints)))
         joints = np.clip(near_home, ALOHA.lower, ALOHA.upper).astype(np.float32)
         poses = [ALOHA.camera_poses(q) for q in joints[:, 0].astype(np.float64)]
@@ -42,12 +50,22 @@ class RandomWindows:
             "action_mask": np.ones((count, chunk), bool),
             NUMBER_KEY: np.zeros(count, np.int64),
         }
-        self._arrays |= {f"T_base_gripper/{arm}": np.stack([T[arm] for T in grippers]).astype(np.float32) for arm in ALOHA.arms}
-        pinhole = np.array([[image_size, 0, image_size / 2], [0, image_size, image_size / 2], [0, 0, 1]], np.float32)
+        self._arrays |= {
+            f"T_base_gripper/{arm}": np.stack([T[arm] for T in grippers]).astype(np.float32)
+            for arm in ALOHA.arms
+        }
+        pinhole = np.array(
+            [[image_size, 0, image_size / 2], [0, image_size, image_size / 2], [0, 0, 1]],
+            np.float32,
+        )
         for name in cameras:
             self._arrays |= {
-                f"rgb/{name}": random.integers(0, 256, (count, image_size, image_size, 3), np.uint8),
-                f"depth/{name}": random.integers(300, 1200, (count, image_size, image_size), np.uint16),
+                f"rgb/{name}": random.integers(
+                    0, 256, (count, image_size, image_size, 3), np.uint8
+                ),
+                f"depth/{name}": random.integers(
+                    300, 1200, (count, image_size, image_size), np.uint16
+                ),
                 f"T_base_camera/{name}": np.stack([T[name] for T in poses]).astype(np.float32),
                 f"intrinsics/{name}": np.tile(pinhole, (count, 1, 1)),
             }
@@ -64,4 +82,6 @@ class RandomWindows:
     def statistics(self) -> Statistics:
         """Returns the ranges of joints and actions."""
         rows = self._arrays["action"].reshape(-1, len(ALOHA.joints))
-        return Statistics({key: statistics_of(lambda: iter([rows])) for key in ("action", "joints/position")})
+        return Statistics(
+            {key: statistics_of(lambda: iter([rows])) for key in ("action", "joints/position")}
+        )

@@ -17,9 +17,12 @@ CAMERAS = ("overhead", "wrist_left", "wrist_right", "table")  # The default reci
 
 
 def write_store(path: Path, episodes: int, cameras: int) -> EpisodeStore:
-    """Fills a store with episodes of 200 steps and 50 pictures per camera, RGB-D of 128x128."""
+    """Fills a store with episodes of 200 steps and 50 images per camera, RGB-D of 128x128."""
     rng = np.random.default_rng(0)
-    names = [CAMERAS[number] if number < len(CAMERAS) else f"camera_{number}" for number in range(cameras)]
+    names = [
+        CAMERAS[number] if number < len(CAMERAS) else f"camera_{number}"
+        for number in range(cameras)
+    ]
     joints = tuple(f"joint_{number}" for number in range(JOINTS))
     contract = Contract(
         embodiment="benchmark",
@@ -51,7 +54,9 @@ def _episode(rng: np.random.Generator, cameras: list[str]) -> Arrays:
         arrays[f"frame/{name}"] = (np.arange(STEPS) // FRAME_EVERY).astype(np.int32)
         arrays[f"time/{name}"] = time_s[::FRAME_EVERY].copy()
         arrays[f"T_base_camera/{name}"] = _poses(rng, frames)
-        arrays[f"intrinsics/{name}"] = np.array([[SIZE, 0, SIZE / 2], [0, SIZE, SIZE / 2], [0, 0, 1]], np.float32)
+        arrays[f"intrinsics/{name}"] = np.array(
+            [[SIZE, 0, SIZE / 2], [0, SIZE, SIZE / 2], [0, 0, 1]], np.float32
+        )
     return arrays
 
 
@@ -61,8 +66,15 @@ def _poses(rng: np.random.Generator, count: int) -> NDArray[np.float32]:
     return poses
 
 
-def _moving(rng: np.random.Generator, frames: int, channels: int, top: int, noise: float) -> NDArray[np.float32]:
+def _moving(
+    rng: np.random.Generator, frames: int, channels: int, top: int, noise: float
+) -> NDArray[np.float32]:
     """Returns (F, H, W, C): blocks of 8 pixels that shift by one pixel per frame, and noise on every pixel."""
-    texture = np.kron(rng.random((SIZE // 8, SIZE // 8, channels), np.float32), np.ones((8, 8, 1), np.float32)) * top
-    pictures = np.stack([np.roll(texture, frame, axis=1) for frame in range(frames)])
-    return np.clip(pictures + noise * rng.standard_normal(pictures.shape, np.float32), 0, top)
+    texture = (
+        np.kron(
+            rng.random((SIZE // 8, SIZE // 8, channels), np.float32), np.ones((8, 8, 1), np.float32)
+        )
+        * top
+    )
+    images = np.stack([np.roll(texture, frame, axis=1) for frame in range(frames)])
+    return np.clip(images + noise * rng.standard_normal(images.shape, np.float32), 0, top)

@@ -2,9 +2,10 @@
 
     python benchmarks/serve.py --json serve.json
 
-Names: serve/direct (milliseconds per plan in this process), serve/<clients> for 1, 2, 4 and 8 clients at once (ms per plan
-over all of them; peer `direct`, ratio of times), serve/round_trip (a policy that answers at once: what the wire alone costs).
-The server is a process of its own on this machine, the policy the shipped checkpoint, an observation that of its task.
+Names: serve/direct (milliseconds per plan in this process), serve/<clients> for 1, 2, 4 and 8
+clients at once (ms per plan over all of them; peer `direct`, ratio of times), serve/round_trip (a
+policy that answers at once: what the wire alone costs). The server is a process of its own on this
+machine, the policy the shipped checkpoint, an observation that of its task.
 """
 
 import argparse
@@ -26,7 +27,8 @@ from stringline.policies.remote.client import RemotePolicy
 from stringline.policies.remote.server import serve
 from stringline.sim.environment.factory import make_environment
 
-# This folder holds a file named like Python's own package `encodings`, which a child process would import instead.
+# This folder holds a file named like Python's own package `encodings`, which a child process would
+# import instead.
 sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 
 CLIENTS = (1, 2, 4, 8)
@@ -46,7 +48,10 @@ class Prompt:
 
     def plan(self, observation: Observation) -> ActionChunk:
         """Stays."""
-        return ActionChunk(float(observation["time"]) + np.arange(48) / 50, np.tile(observation["joints/position"], (48, 1)))
+        return ActionChunk(
+            float(observation["time"]) + np.arange(48) / 50,
+            np.tile(observation["joints/position"], (48, 1)),
+        )
 
 
 def host(prompt: bool, port: Connection) -> None:
@@ -66,7 +71,9 @@ def plans_per_client(address: str, observation: Observation, seed: int, count: i
     return took
 
 
-def served(prompt: bool, observation: Observation, clients: tuple[int, ...], count: int) -> dict[int, float]:
+def served(
+    prompt: bool, observation: Observation, clients: tuple[int, ...], count: int
+) -> dict[int, float]:
     """Returns milliseconds per plan over all clients, by their number; for the prompt policy the median of a single one."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
@@ -77,7 +84,11 @@ def served(prompt: bool, observation: Observation, clients: tuple[int, ...], cou
     for number in clients:
         start = time.perf_counter()
         with ThreadPoolExecutor(number) as pool:
-            took = list(pool.map(lambda seed: plans_per_client(address, observation, seed, count), range(number)))
+            took = list(
+                pool.map(
+                    lambda seed: plans_per_client(address, observation, seed, count), range(number)
+                )
+            )
         whole = (time.perf_counter() - start) / (number * count)
         found[number] = 1e3 * (statistics.median(took[0]) if prompt else whole)
     server.terminate()
@@ -87,7 +98,9 @@ def served(prompt: bool, observation: Observation, clients: tuple[int, ...], cou
 
 def main() -> None:
     """Prints the table and, if asked, writes it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--plans", type=int, default=30, help="per client")
     given = parser.parse_args()
@@ -103,11 +116,23 @@ def main() -> None:
         session.plan(observation)
         took.append(time.perf_counter() - start)
     direct = 1e3 * statistics.mean(took)
-    entries: list[dict[str, object]] = [{"name": "serve/direct", "value": direct, "unit": "ms", "peer": None, "ratio": None}]
+    entries: list[dict[str, object]] = [
+        {"name": "serve/direct", "value": direct, "unit": "ms", "peer": None, "ratio": None}
+    ]
     for clients, value in served(False, observation, CLIENTS, given.plans).items():
-        entries.append({"name": f"serve/{clients}", "value": value, "unit": "ms", "peer": "direct", "ratio": value / direct})
+        entries.append(
+            {
+                "name": f"serve/{clients}",
+                "value": value,
+                "unit": "ms",
+                "peer": "direct",
+                "ratio": value / direct,
+            }
+        )
     wire = served(True, observation, (1,), 10 * given.plans)[1]
-    entries.append({"name": "serve/round_trip", "value": wire, "unit": "ms", "peer": None, "ratio": None})
+    entries.append(
+        {"name": "serve/round_trip", "value": wire, "unit": "ms", "peer": None, "ratio": None}
+    )
     for entry in entries:
         ratio = f"   {entry['ratio']:.3f} x {entry['peer']}" if entry["ratio"] else ""
         print(f"{entry['name']:20s} {entry['value']:8.2f} {entry['unit']}{ratio}", flush=True)

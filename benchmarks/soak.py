@@ -2,28 +2,31 @@
 
     python benchmarks/soak.py --minutes 30 --json soak.json
     python benchmarks/soak.py --minutes 0.5                      to try
-    python benchmarks/soak.py --minutes 30 --swing               the same without MuJoCo, pictures and a network
+    python benchmarks/soak.py --minutes 30 --swing               the same without MuJoCo, images and a network
     python benchmarks/soak.py --minutes 30 execution=real_time_chunking
     python benchmarks/soak.py --minutes 30 robot=kuka_emulated task=kuka_pick checkpoint=...
     python benchmarks/soak.py --minutes 30 --swing robot=kuka_lcm_emulated task=kuka_pick
 
-What runs is what `stringline-deploy robot.lock_step=false` runs, and what its options (of configs/deploy.yaml) change: servos
-on pseudo-terminals or controllers on UDP over the MuJoCo world, a process per camera, the checkpoint, the device process behind
-its safety filter, the incident recorder, and the recorder of one long episode, without pictures, of which half an hour would be
-7 GB.
-Worlds follow one another, seed after seed, each until success or the task's time limit, with the way home in between. The
-policy acts in the supervisor's process, as it does in a deployment. `--swing` has joints swing instead, faster than they may:
-no camera, no network, a world without MuJoCo. The table's last column says how many cores each part took; the process that
-draws what emulated cameras see is not among them.
+What runs is what `stringline-deploy robot.lock_step=false` runs, and what its options (of
+configs/deploy.yaml) change: servos on pseudo-terminals or controllers on UDP over the MuJoCo world,
+a process per camera, the checkpoint, the device process behind its safety filter, the incident
+recorder, and the recorder of one long episode, without images, of which half an hour would be 7 GB.
+Worlds follow one another, seed after seed, each until success or the task's time limit, with the
+way home in between. The policy acts in the supervisor's process, as it does in a deployment.
+`--swing` has joints swing instead, faster than they may: no camera, no network, a world without
+MuJoCo. The table's last column says how many cores each part took; the process that draws what
+emulated cameras see is not among them.
 
-Every 10 seconds the memory of each process is looked at: all that is resident (RSS), the same with what is shared divided among
-those who share it (PSS), and what is its own. A straight line goes through the last 80 % of the time. Judged is what is a
-process's own: memory that is shared is made once, and counts for a process from when it first touches it. Goals are counted and
-held against the limits where they arrive, in the bytes that the emulator captured.
+Every 10 seconds the memory of each process is looked at: all that is resident (RSS), the same with
+what is shared divided among those who share it (PSS), and what is its own. A straight line goes
+through the last 80 % of the time. Judged is what is a process's own: memory that is shared is made
+once, and counts for a process from when it first touches it. Goals are counted and held against the
+limits where they arrive, in the bytes that the emulator captured.
 
-It ends by itself; Ctrl-C ends it earlier and prints what was seen. The exit code is 1 if a goal was outside a limit, if a
-process other than the emulator grew by more than 1 MiB of its own in ten minutes, if there is no recording, or if it could not
-go on to the end. Growth is not judged where those 80 % are shorter than four minutes.
+It ends by itself; Ctrl-C ends it earlier and prints what was seen. The exit code is 1 if a goal was
+outside a limit, if a process other than the emulator grew by more than 1 MiB of its own in ten
+minutes, if there is no recording, or if it could not go on to the end. Growth is not judged where
+those 80 % are shorter than four minutes.
 """
 
 import argparse
@@ -48,11 +51,16 @@ from stringline.policies.chunks.chunk import ActionChunk, Policy
 from stringline.real_robot.device.device_process import DeviceError
 from stringline.real_robot.device.process_memory import MEBIBYTE, Growth, processor_s, resident
 from stringline.real_robot.emulators.program.emulator_client import Emulator, EmulatorError
-from stringline.real_robot.protocol_in_the_loop.real_time_runner import LiveArms, LiveResult, live_emulator
+from stringline.real_robot.protocol_in_the_loop.real_time_runner import (
+    LiveArms,
+    LiveResult,
+    live_emulator,
+)
 from stringline.real_robot.recording.deployment_recorder import DeploymentRecorder, Recorded
 from stringline.real_robot.robots.backends import arm_kind
 
-# This folder holds a file named like Python's own package `encodings`, which a child process would import instead.
+# This folder holds a file named like Python's own package `encodings`, which a child process would
+# import instead.
 sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 
 FIRST_SEED = 1_000_000
@@ -88,7 +96,9 @@ class Watched:
     pid: int
     began_s: float
     seconds: "array[float]" = field(default_factory=lambda: array("d"))
-    memory: "dict[str, array[int]]" = field(default_factory=lambda: {kind: array("q") for kind in KINDS})
+    memory: "dict[str, array[int]]" = field(
+        default_factory=lambda: {kind: array("q") for kind in KINDS}
+    )
     processor_s: float = 0.0
 
     def look(self, now: float) -> None:
@@ -104,7 +114,9 @@ class Watched:
         warm = [index for index, second in enumerate(self.seconds) if second >= WARM_UP * lasts_s]
         if len(warm) < 2:
             return None
-        return Growth.of([self.seconds[index] for index in warm], [self.memory[kind][index] for index in warm])
+        return Growth.of(
+            [self.seconds[index] for index in warm], [self.memory[kind][index] for index in warm]
+        )
 
 
 class Soak:
@@ -130,12 +142,18 @@ class Soak:
         try:
             with ExitStack() as stack:
                 stack.enter_context(emulator)
-                arms = self._arms = stack.enter_context(LiveArms(self._settings, policy, emulator, folder, self._look))
+                arms = self._arms = stack.enter_context(
+                    LiveArms(self._settings, policy, emulator, folder, self._look)
+                )
                 recorder = stack.enter_context(self._recorder(arms, folder))
                 pids = arms.pids | {"episode recorder": recorder.pid}
                 pids |= {"supervisor, policy": os.getpid(), NOT_JUDGED: emulator.pid}
                 self._began = time.monotonic()
-                self._processes = {name: Watched(pid, processor_s(pid)) for name, pid in pids.items() if pid is not None}
+                self._processes = {
+                    name: Watched(pid, processor_s(pid))
+                    for name, pid in pids.items()
+                    if pid is not None
+                }
                 self._act(arms)
                 self.recorded = recorder.commit(None, {})
                 print(f"Recorded {self.recorded.steps} steps, {self.recorded.lost} records lost.")
@@ -156,7 +174,9 @@ class Soak:
     def _recorder(self, arms: LiveArms, folder: Path) -> DeploymentRecorder:
         robot, task = self._settings["robot"], self._settings["task"]["name"]
         body = arm_kind(robot).body
-        about = EpisodeAttributes(body.contract([], float(robot["control_hz"])), task, FIRST_SEED, source="deployment")
+        about = EpisodeAttributes(
+            body.contract([], float(robot["control_hz"])), task, FIRST_SEED, source="deployment"
+        )
         return DeploymentRecorder(arms.device, folder / "episodes", about, body, frame_hz=1.0)
 
     def _look(self) -> None:
@@ -169,10 +189,16 @@ class Soak:
 
     def _progress(self) -> None:
         assert self._arms is not None
-        check, watch, done = self._arms.check, self._arms.watch, sum(result.success for result in self._episodes)
+        check, watch, done = (
+            self._arms.check,
+            self._arms.watch,
+            sum(result.success for result in self._episodes),
+        )
         print(
-            f"{self.seconds / 60:5.1f} min  {len(self._episodes)} episodes, {done} done; {check.goals} goals, "
-            f"{check.violations} outside limits; {watch.late} deadlines missed, {watch.holds} holds, {watch.faults} faults",
+            f"{self.seconds / 60:5.1f} min  {len(self._episodes)} episodes, {done} done; "
+            f"{check.goals} goals, "
+            f"{check.violations} outside limits; {watch.late} deadlines missed, {watch.holds} "
+            f"holds, {watch.faults} faults",
             flush=True,
         )
 
@@ -184,55 +210,105 @@ class Soak:
         if self._arms is not None and self._arms.check.violations:
             found.append(f"{self._arms.check.violations} goals were outside a limit")
         if self._arms is not None and self._arms.strays:
-            found.append(f"arms did not come home {self._arms.strays} times, and a new world took them there")
+            found.append(
+                f"arms did not come home {self._arms.strays} times, and a new world took them there"
+            )
         for name, process in self._processes.items():
             growth = process.growth(JUDGED, self._span_s)
-            if name != NOT_JUDGED and growth is not None and growth.span_s >= LEAST_S and growth.mib > MOST_MIB:
-                found.append(f"{name} grows by {growth.mib:.2f} MiB in ten minutes; allowed: {MOST_MIB}")
+            if (
+                name != NOT_JUDGED
+                and growth is not None
+                and growth.span_s >= LEAST_S
+                and growth.mib > MOST_MIB
+            ):
+                found.append(
+                    f"{name} grows by {growth.mib:.2f} MiB in ten minutes; allowed: {MOST_MIB}"
+                )
         return found
 
     @property
     def _span_s(self) -> float:
         """Time of the last sample."""
-        return max((process.seconds[-1] for process in self._processes.values() if process.seconds), default=0.0)
+        return max(
+            (process.seconds[-1] for process in self._processes.values() if process.seconds),
+            default=0.0,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain JSON."""
-        found: dict[str, Any] = {"minutes": round(self._span_s / 60, 3), "verdict": self.verdict(), "processes": {}}
+        found: dict[str, Any] = {
+            "minutes": round(self._span_s / 60, 3),
+            "verdict": self.verdict(),
+            "processes": {},
+        }
         for name, process in self._processes.items():
             growths = {kind: process.growth(kind, self._span_s) for kind in KINDS}
             found["processes"][name] = {
                 "cores": round(process.processor_s / max(self._span_s, 1e-9), 3),
-                "mib_per_10_minutes": {kind: None if one is None else round(one.mib, 4) for kind, one in growths.items()},
-                "samples": {"s": list(process.seconds), **{kind: list(sizes) for kind, sizes in process.memory.items()}},
+                "mib_per_10_minutes": {
+                    kind: None if one is None else round(one.mib, 4)
+                    for kind, one in growths.items()
+                },
+                "samples": {
+                    "s": list(process.seconds),
+                    **{kind: list(sizes) for kind, sizes in process.memory.items()},
+                },
             }
         if self._arms is not None:
             arms = {
-                name: {k: v for k, v in vars(check).items() if k[0] != "_"} for name, check in self._arms.check.arms.items()
+                name: {k: v for k, v in vars(check).items() if k[0] != "_"}
+                for name, check in self._arms.check.arms.items()
             }
-            plans = {name: sum(getattr(one.episode, name) for one in self._episodes) for name in ("plans", "refused", "waits")}
-            found |= {"loop": self._arms.watch.to_dict(), "wire": arms, "plans": plans, "strays": self._arms.strays}
+            plans = {
+                name: sum(getattr(one.episode, name) for one in self._episodes)
+                for name in ("plans", "refused", "waits")
+            }
+            found |= {
+                "loop": self._arms.watch.to_dict(),
+                "wire": arms,
+                "plans": plans,
+                "strays": self._arms.strays,
+            }
         done = sum(result.success for result in self._episodes)
-        faults = [[result.seed, *result.episode.fault] for result in self._episodes if result.episode.fault]
+        faults = [
+            [result.seed, *result.episode.fault]
+            for result in self._episodes
+            if result.episode.fault
+        ]
         return found | {"episodes": len(self._episodes), "successes": done, "faults": faults}
 
     def lines(self) -> Iterator[str]:
         """Yields the table."""
-        head = ("process", "RSS, MiB", "PSS", "own", "RSS grows", "PSS", "own, MiB / 10 min", "cores")
+        head = (
+            "process",
+            "RSS, MiB",
+            "PSS",
+            "own",
+            "RSS grows",
+            "PSS",
+            "own, MiB / 10 min",
+            "cores",
+        )
         yield "{:<20} {:>9} {:>7} {:>7} {:>10} {:>7} {:>24} {:>6}".format(*head)
         for name, process in self._processes.items():
             if not process.seconds:
                 continue
             sizes = (f"{process.memory[kind][-1] / MEBIBYTE:.1f}" for kind in KINDS)
-            grown = (_grown(process.growth(kind, self._span_s), exactly=kind == JUDGED) for kind in KINDS)
+            grown = (
+                _grown(process.growth(kind, self._span_s), exactly=kind == JUDGED) for kind in KINDS
+            )
             cores = f"{process.processor_s / max(self._span_s, 1e-9):.2f}"
-            yield "{:<20} {:>9} {:>7} {:>7} {:>10} {:>7} {:>24} {:>6}".format(name, *sizes, *grown, cores)
+            yield "{:<20} {:>9} {:>7} {:>7} {:>10} {:>7} {:>24} {:>6}".format(
+                name, *sizes, *grown, cores
+            )
         if self._arms is not None:
             yield from self._arms.watch.lines()
             for arm, check in self._arms.check.arms.items():
                 yield (
-                    f"{arm}: {check.goals} goals arrived, {check.violations} outside limits; at most {check.velocity:.4f} of "
-                    f"what velocity allows, {check.acceleration:.4f} of acceleration; an episode began at most "
+                    f"{arm}: {check.goals} goals arrived, {check.violations} outside limits; at "
+                    f"most {check.velocity:.4f} of "
+                    f"what velocity allows, {check.acceleration:.4f} of acceleration; an episode "
+                    f"began at most "
                     f"{check.resumed:.4f} away from the last goal before it."
                 )
 
@@ -241,7 +317,9 @@ def _grown(growth: Growth | None, *, exactly: bool) -> str:
     if growth is None:
         return "-"
     judged = "" if growth.span_s >= LEAST_S else " (short)"
-    return f"{growth.mib:+.2f} +- {growth.error_mib:.2f}{judged}" if exactly else f"{growth.mib:+.2f}"
+    return (
+        f"{growth.mib:+.2f} +- {growth.error_mib:.2f}{judged}" if exactly else f"{growth.mib:+.2f}"
+    )
 
 
 def deployment_settings(overrides: Sequence[str]) -> dict[str, Any]:
@@ -258,7 +336,9 @@ def deployment_settings(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def _actor(settings: Mapping[str, Any], folder: Path, *, swing: bool) -> Iterator[tuple[Policy, Emulator]]:
+def _actor(
+    settings: Mapping[str, Any], folder: Path, *, swing: bool
+) -> Iterator[tuple[Policy, Emulator]]:
     """Yields who acts, and the emulator of its arms, not started yet."""
     if swing:
         kind = arm_kind(settings["robot"])
@@ -275,11 +355,21 @@ def _actor(settings: Mapping[str, Any], folder: Path, *, swing: bool) -> Iterato
 
 def main() -> int:
     """Runs, prints the table and, if asked, writes it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("overrides", nargs="*", help="of configs/deploy.yaml, such as checkpoint=... or execution=...")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        help="of configs/deploy.yaml, such as checkpoint=... or execution=...",
+    )
     parser.add_argument("--minutes", type=float, default=30.0, help="how long, above 0")
-    parser.add_argument("--every", type=float, default=10.0, help="seconds between two looks at memory")
-    parser.add_argument("--swing", action="store_true", help="let joints swing, without MuJoCo and a network")
+    parser.add_argument(
+        "--every", type=float, default=10.0, help="seconds between two looks at memory"
+    )
+    parser.add_argument(
+        "--swing", action="store_true", help="let joints swing, without MuJoCo and a network"
+    )
     parser.add_argument("--json", type=Path, help="where to write the figures")
     given = parser.parse_args()
     if given.minutes <= 0 or given.every <= 0:
@@ -293,7 +383,11 @@ def main() -> int:
         if given.json is not None:
             given.json.write_text(json.dumps(soak.to_dict(), indent=1) + "\n")
     verdict = soak.verdict()
-    print("\n".join(f"NOT AS IT SHOULD BE: {sentence}." for sentence in verdict) or "As it should be.", flush=True)
+    print(
+        "\n".join(f"NOT AS IT SHOULD BE: {sentence}." for sentence in verdict)
+        or "As it should be.",
+        flush=True,
+    )
     return INTERRUPTED if soak.stopped == "Ctrl-C" else int(bool(verdict))
 
 

@@ -3,22 +3,28 @@
     python benchmarks/training.py --json training.json
     python benchmarks/training.py --only diffusion act --rounds 3 --skip-compiled
 
-All of them take more than ten minutes on two cores. Those with a ResNet need the extra `pretrained`.
-Policies: diffusion (the default), flow, energy, diffusion_unet (the U-Net of diffusion policy) and act, both with their
-published sizes. All see three RGB-D cameras of 128x128 pixels of ALOHA, of which those with a ResNet use the colours alone, and
-make 48 actions; what they see is random and in memory.
+All of them take more than ten minutes on two cores. Those with a ResNet need the extra
+`pretrained`. Policies: diffusion (the default), flow, energy, diffusion_unet (the U-Net of
+diffusion policy) and act, both with their published sizes. All see three RGB-D cameras of 128x128
+pixels of ALOHA, of which those with a ResNet use the colours alone, and make 48 actions; what they
+see is random and in memory.
 
 Names:
-    samples/<policy>  windows per second in training by the default recipe (batch, precision, optimiser, moving average of
+    samples/<policy>  windows per second in training by the default recipe (batch, precision,
+    optimiser, moving average of
         `trainer=laptop`), the best round; peer `diffusion_unet`, ratio of rates.
-    share/<policy>/<data|encoder|denoiser|backward|optimiser>  share of a step's time in that round: waiting for the batch, the
-        pictures and joints (forward), the actions (forward), both (backward), and clipping, AdamW and the moving average.
-    memory/<policy>  MiB of training at most: of the process, beyond what it holds with all libraries loaded, or of the GPU.
-    latency/<policy>/<eager|folded|compiled|folded_compiled>  ms per chunk of one observation, the best round; peer `eager`,
-        ratio of times. Folded: encodings multiplied into the weights, for policies that have such; compiled: by torch.compile.
+    share/<policy>/<data|encoder|denoiser|backward|optimiser>  share of a step's time in that round:
+    waiting for the batch, the
+        images and joints (forward), the actions (forward), both (backward), and clipping, AdamW and
+        the moving average.
+    memory/<policy>  MiB of training at most: of the process, beyond what it holds with all
+    libraries loaded, or of the GPU. latency/<policy>/<eager|folded|compiled|folded_compiled>  ms
+    per chunk of one observation, the best round; peer `eager`,
+        ratio of times. Folded: encodings multiplied into the weights, for policies that have such;
+        compiled: by torch.compile.
 
-All policies are measured in turn, round after round. `spread` is the median round over the best one: a line with much of it was
-measured on a busy machine.
+All policies are measured in turn, round after round. `spread` is the median round over the best
+one: a line with much of it was measured on a busy machine.
 """
 
 import argparse
@@ -49,10 +55,14 @@ from stringline.encoders.vision.vit import VisionTransformer
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import build_policy
 
-# torch.compile hands sys.path to a process of its own; files of this folder are named like packages of others.
+# torch.compile hands sys.path to a process of its own; files of this folder are named like packages
+# of others.
 sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 
-ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "1073741824"}  # Those of the Makefile.
+ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": "33554432",
+    "MALLOC_TRIM_THRESHOLD_": "1073741824",
+}  # Those of the Makefile.
 POLICIES = ("diffusion", "flow", "energy", "diffusion_unet", "act")
 PEER = "diffusion_unet"
 CHUNK = 48
@@ -77,7 +87,9 @@ class Setting:
         smaller = SMALL.get(policy, ()) if self.small else ()
         overrides = [f"policy={policy}", f"policy.chunk={CHUNK}", "dataset.path=none", *smaller]
         folder = (Path(stringline.__file__).parent / "configs").absolute()
-        settings = OmegaConf.to_container(Configuration(folder, "train", "training.py").composed(overrides), resolve=True)
+        settings = OmegaConf.to_container(
+            Configuration(folder, "train", "training.py").composed(overrides), resolve=True
+        )
         assert isinstance(settings, dict)
         return {str(key): value for key, value in settings.items()}
 
@@ -88,7 +100,9 @@ class Setting:
     def policy(self, name: str, windows: RandomWindows) -> ChunkPolicy:
         """Builds a policy, untrained."""
         torch.manual_seed(0)
-        return build_policy(self.settings(name)["policy"], windows.contract, windows.statistics()).to(self.device)
+        return build_policy(
+            self.settings(name)["policy"], windows.contract, windows.statistics()
+        ).to(self.device)
 
 
 def measure_training(setting: Setting, names: Sequence[str], rounds: int, steps: int) -> list[Row]:
@@ -107,9 +121,15 @@ def measure_training(setting: Setting, names: Sequence[str], rounds: int, steps:
     rows = []
     for name in names:
         spread = totals[name][rounds // 2] / totals[name][0]
-        rows.append(row(f"samples/{name}", rates[name], "windows/s", PEER, rates.get(PEER)) | {"spread": spread})
+        rows.append(
+            row(f"samples/{name}", rates[name], "windows/s", PEER, rates.get(PEER))
+            | {"spread": spread}
+        )
         best = min(took[name], key=lambda each: sum(each.values()))
-        rows += [row(f"share/{name}/{phase}", best[phase] / totals[name][0], "share", "none", None) for phase in PHASES]
+        rows += [
+            row(f"share/{name}/{phase}", best[phase] / totals[name][0], "share", "none", None)
+            for phase in PHASES
+        ]
     return rows
 
 
@@ -118,7 +138,11 @@ def variants(policy: ChunkPolicy, *, compiled: bool) -> Iterator[tuple[str, Chun
     policy = policy.eval()
     yield "eager", policy
     folded = copy.deepcopy(policy)
-    foldable = [module for module in folded.modules() if isinstance(module, VisionTransformer) and has_basis(module)]
+    foldable = [
+        module
+        for module in folded.modules()
+        if isinstance(module, VisionTransformer) and has_basis(module)
+    ]
     for module in foldable:
         module.fold_()
     made = {"compiled": copy.deepcopy(policy)} if compiled else {}
@@ -135,11 +159,15 @@ def has_basis(transformer: VisionTransformer) -> bool:
     return any(encoding.basis() is not None for encoding in transformer.encodings)
 
 
-def measure_latency(setting: Setting, names: Sequence[str], rounds: int, *, compiled: bool) -> list[Row]:
+def measure_latency(
+    setting: Setting, names: Sequence[str], rounds: int, *, compiled: bool
+) -> list[Row]:
     """Asks all policies in turn."""
     torch._dynamo.config.recompile_limit = 1000  # All policies are compilations of the same code.
     windows = setting.windows()
-    observed = {key: torch.from_numpy(value).to(setting.device) for key, value in windows.batch([0]).items()}
+    observed = {
+        key: torch.from_numpy(value).to(setting.device) for key, value in windows.batch([0]).items()
+    }
     made = {
         (name, variant): policy
         for name in names
@@ -154,7 +182,13 @@ def measure_latency(setting: Setting, names: Sequence[str], rounds: int, *, comp
             took[key].append(seconds(policy, observed, setting.device))
     rows = []
     for (name, variant), times in took.items():
-        figures = row(f"latency/{name}/{variant}", 1e3 * min(times), "ms", "eager", 1e3 * min(took[name, "eager"]))
+        figures = row(
+            f"latency/{name}/{variant}",
+            1e3 * min(times),
+            "ms",
+            "eager",
+            1e3 * min(took[name, "eager"]),
+        )
         rows.append(figures | {"spread": sorted(times)[rounds // 2] / min(times)})
     return rows
 
@@ -208,12 +242,20 @@ def held_mib(device: str) -> float:
 
 def row(name: str, value: float, unit: str, peer: str, of_peer: float | None) -> Row:
     """Returns a line of the table."""
-    return {"name": name, "value": value, "unit": unit, "peer": peer, "ratio": None if of_peer is None else value / of_peer}
+    return {
+        "name": name,
+        "value": value,
+        "unit": unit,
+        "peer": peer,
+        "ratio": None if of_peer is None else value / of_peer,
+    }
 
 
 def parse() -> argparse.Namespace:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--only", nargs="+", default=list(POLICIES), help="these policies")
     parser.add_argument("--batch", type=int, default=48)
@@ -221,11 +263,21 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=3, help="per round of training")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--threads", type=int, default=0, help="processor threads; 0 leaves the number to torch")
-    parser.add_argument("--skip-memory", action="store_true", help="leave out what needs a process for each policy")
-    parser.add_argument("--skip-compiled", action="store_true", help="leave out torch.compile, which takes minutes")
-    parser.add_argument("--small", action="store_true", help="small peers: to see that the script works")
-    parser.add_argument("--peak", choices=POLICIES, help=argparse.SUPPRESS)  # What `measure_memory` asks of its children.
+    parser.add_argument(
+        "--threads", type=int, default=0, help="processor threads; 0 leaves the number to torch"
+    )
+    parser.add_argument(
+        "--skip-memory", action="store_true", help="leave out what needs a process for each policy"
+    )
+    parser.add_argument(
+        "--skip-compiled", action="store_true", help="leave out torch.compile, which takes minutes"
+    )
+    parser.add_argument(
+        "--small", action="store_true", help="small peers: to see that the script works"
+    )
+    parser.add_argument(
+        "--peak", choices=POLICIES, help=argparse.SUPPRESS
+    )  # What `measure_memory` asks of its children.
     given = parser.parse_args()
     for name in given.only:
         if name not in POLICIES:

@@ -40,10 +40,18 @@ class Clock:
 class Training:
     """The step of the training loop in its phases."""
 
-    def __init__(self, policy: ChunkPolicy, windows: RandomWindows, trainer: Trainer, batch: int) -> None:
+    def __init__(
+        self, policy: ChunkPolicy, windows: RandomWindows, trainer: Trainer, batch: int
+    ) -> None:
         """Makes what a run makes."""
-        self._policy, self._trainer, self._device = policy.train(), trainer, next(policy.parameters()).device
-        self._optimiser = torch.optim.AdamW(trainer.parameter_groups(policy), lr=trainer.learning_rate, betas=trainer.betas)
+        self._policy, self._trainer, self._device = (
+            policy.train(),
+            trainer,
+            next(policy.parameters()).device,
+        )
+        self._optimiser = torch.optim.AdamW(
+            trainer.parameter_groups(policy), lr=trainer.learning_rate, betas=trainer.betas
+        )
         self._average = MovingAverage(policy, trainer.ema_decay)
         self._batches = WindowBatches(windows, batch, seed=0)  # type: ignore[arg-type]  # The same face.
 
@@ -66,7 +74,9 @@ class Training:
     def _step(self, stream: Iterator[Mapping[str, Tensor]], clock: Clock) -> None:
         trainer = self._trainer
         clock.start()
-        batch = {key: value.to(self._device, non_blocking=True) for key, value in next(stream).items()}
+        batch = {
+            key: value.to(self._device, non_blocking=True) for key, value in next(stream).items()
+        }
         clock.stop("data")
         with torch.autocast(self._device.type, torch.bfloat16, enabled=trainer.in_bf16()):
             loss = self._policy.loss(batch)

@@ -1,21 +1,25 @@
 """What the wire costs a policy: the same seeds directly in simulation and through the arms' protocol, and some by the clock.
 
-    python benchmarks/wire.py --seeds 100 --output runs/wire
-    python benchmarks/wire.py --seeds 100 --workers 2 --output runs/wire_late execution=real_time_chunking execution.delay_s=0.1
-    python benchmarks/wire.py --seeds 4 --by-the-clock 1 --output runs/wire_try task.time_limit_s=10
-    python benchmarks/wire.py task=kuka_pick robot=kuka_emulated checkpoint=... --seeds 100 --output runs/wire_kuka
+    python benchmarks/wire.py --seeds 100 --output runs/wire python benchmarks/wire.py --seeds 100
+    --workers 2 --output runs/wire_late execution=real_time_chunking execution.delay_s=0.1 python
+    benchmarks/wire.py --seeds 4 --by-the-clock 1 --output runs/wire_try task.time_limit_s=10 python
+    benchmarks/wire.py task=kuka_pick robot=kuka_emulated checkpoint=... --seeds 100 --output
+    runs/wire_kuka
 
-Everything after the options overrules configs/deploy.yaml: checkpoint=, task=, execution=, execute_steps=, options.
-Through the wire a world, the device process with its safety filter and the policy wait for each other (lock-step), so nothing
-is late; both ways a plan is in force `execution.delay_s` after its observation. `--workers` emulated robots, or worlds, run at
-a time, each in processes of its own; one policy answers all of them, one after the other, so the outcome does not depend on
-how many there are. Finished seeds are kept in OUTPUT/direct and OUTPUT/wire (results.jsonl); stopped, the same command
-continues. `stringline-compare OUTPUT/direct OUTPUT/wire` shows the comparison again.
+Everything after the options overrules configs/deploy.yaml: checkpoint=, task=, execution=,
+execute_steps=, options. Through the wire a world, the device process with its safety filter and the
+policy wait for each other (lock-step), so nothing is late; both ways a plan is in force
+`execution.delay_s` after its observation. `--workers` emulated robots, or worlds, run at a time,
+each in processes of its own; one policy answers all of them, one after the other, so the outcome
+does not depend on how many there are. Finished seeds are kept in OUTPUT/direct and OUTPUT/wire
+(results.jsonl); stopped, the same command continues. `stringline-compare OUTPUT/direct OUTPUT/wire`
+shows the comparison again.
 
-Printed are both rates with their Wilson 95 % intervals; the difference on the same seeds, wire less direct, with Tango's 95 %
-interval and McNemar's exact test; and whether that interval is inside plus or minus 10 points. Then the first `--by-the-clock`
-seeds run in real time, with pictures, network and emulated arms on this machine: success, time of a cycle, its jitter, the age
-of commands, and goals outside the limits where they arrive. All of it is in OUTPUT/wire.json.
+Printed are both rates with their Wilson 95 % intervals; the difference on the same seeds, wire less
+direct, with Tango's 95 % interval and McNemar's exact test; and whether that interval is inside
+plus or minus 10 points. Then the first `--by-the-clock` seeds run in real time, with images,
+network and emulated arms on this machine: success, time of a cycle, its jitter, the age of
+commands, and goals outside the limits where they arrive. All of it is in OUTPUT/wire.json.
 """
 
 import argparse
@@ -25,20 +29,36 @@ from pathlib import Path
 
 def main() -> None:
     """Runs what is missing, prints it and writes it down."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("overrides", nargs="*", help="of configs/deploy.yaml, such as checkpoint=... or execution=...")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        help="of configs/deploy.yaml, such as checkpoint=... or execution=...",
+    )
     parser.add_argument("--seeds", type=int, default=100, help="how many")
     parser.add_argument("--first-seed", type=int, default=1_000_000, help="the first of them")
-    parser.add_argument("--workers", type=int, default=2, help="worlds, or emulated robots, at a time")
-    parser.add_argument("--by-the-clock", type=int, default=10, help="how many of the seeds run in real time as well; 0: none")
-    parser.add_argument("--output", type=Path, default=Path("runs/wire"), help="folder where results are kept")
+    parser.add_argument(
+        "--workers", type=int, default=2, help="worlds, or emulated robots, at a time"
+    )
+    parser.add_argument(
+        "--by-the-clock",
+        type=int,
+        default=10,
+        help="how many of the seeds run in real time as well; 0: none",
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("runs/wire"), help="folder where results are kept"
+    )
     given = parser.parse_args()
     if given.seeds < 1 or given.workers < 1 or given.by_the_clock < 0:
         parser.error("--seeds and --workers are 1 or more, --by-the-clock 0 or more.")
     if given.first_seed < 0:
         parser.error(f"--first-seed is 0 or more, not {given.first_seed}.")
-    # Processes that are spawned import this module; torch, and the rest, have no place beside the loop of a device process.
-    # The first one takes this folder off the path: a file in it is named like Python's own package `encodings`.
+    # Processes that are spawned import this module; torch, and the rest, have no place beside the
+    # loop of a device process. The first one takes this folder off the path: a file in it is named
+    # like Python's own package `encodings`.
     from soak import deployment_settings
 
     from stringline.datasets.files.atomic import write_file
@@ -49,7 +69,9 @@ def main() -> None:
 
     given.output.mkdir(parents=True, exist_ok=True)
     with exclusive(given.output):
-        comparison = WireComparison(deployment_settings(given.overrides), given.workers, given.output)
+        comparison = WireComparison(
+            deployment_settings(given.overrides), given.workers, given.output
+        )
         if given.by_the_clock:
             try:
                 comparison.demand_clock()
@@ -58,7 +80,9 @@ def main() -> None:
         found, lines = summary(*comparison.both(evaluation_seeds(given.seeds, given.first_seed)))
         print("\n".join(["", comparison.described(), machine_kind(), *lines]), flush=True)
         if given.by_the_clock:
-            found["by_the_clock"], lines = comparison.by_the_clock(evaluation_seeds(given.by_the_clock, given.first_seed))
+            found["by_the_clock"], lines = comparison.by_the_clock(
+                evaluation_seeds(given.by_the_clock, given.first_seed)
+            )
             print("\n".join(lines), flush=True)
         found |= {"what": comparison.described(), "machine": machine_kind(), "versions": versions()}
         write_file(given.output / "wire.json", json.dumps(found, indent=1).encode())

@@ -1,7 +1,8 @@
 """The command `stringline-data`: everything that is done to recorded data, one verb each.
 
-A further verb is a line in `TASKS`, a file `configs/data_<verb>.yaml` whose opening comment is its help, and a function that
-takes the configuration. A verb's module is imported only when it is asked for, so that no verb pays for another's libraries.
+A further verb is a line in `TASKS`, a file `configs/data_<verb>.yaml` whose opening comment is its
+help, and a function that takes the configuration. A verb's module is imported only when it is asked
+for, so that no verb pays for another's libraries.
 """
 
 import pkgutil
@@ -44,7 +45,9 @@ def main() -> None:
         sys.stdout.write(overview())
         return
     if verb not in TASKS:
-        sys.stderr.write(f"{COMMAND}: {unknown_name('verb', verb, TASKS)} What each does: {COMMAND} --help\n")
+        sys.stderr.write(
+            f"{COMMAND}: {unknown_name('verb', verb, TASKS)} What each does: {COMMAND} --help\n"
+        )
         raise SystemExit(MISTAKE)
     sys.argv = [f"{COMMAND} {verb}", *sys.argv[2:]]
     run(f"data_{verb}", pkgutil.resolve_name(TASKS[verb]))
@@ -54,9 +57,22 @@ def overview() -> str:
     """Returns the list of verbs, each with the first line of its help."""
     folder = Path(stringline.__file__).parent / "configs"
     lines = [
-        f"  {verb:<8}  {Configuration(folder, f'data_{verb}', verb).introduction().partition(chr(10))[0]}" for verb in TASKS
+        (
+            f"  {verb:<8}  "
+            f"{Configuration(folder, f'data_{verb}', verb).introduction().partition(chr(10))[0]}"
+        )
+        for verb in TASKS
     ]
-    return "\n".join((f"{COMMAND} VERB [key=value ...]", "", *lines, "", f"More on one: {COMMAND} VERB --help", ""))
+    return "\n".join(
+        (
+            f"{COMMAND} VERB [key=value ...]",
+            "",
+            *lines,
+            "",
+            f"More on one: {COMMAND} VERB --help",
+            "",
+        )
+    )
 
 
 if __name__ == "__main__":

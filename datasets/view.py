@@ -18,7 +18,9 @@ from stringline.datasets.store.sizes import mebibytes
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.viewing.rerun_recording import Recorder
 
-HOW_TO_OPEN = "Open it where there is a display: rerun {path} (or, in a browser: rerun --web-viewer {path})"
+HOW_TO_OPEN = (
+    "Open it where there is a display: rerun {path} (or, in a browser: rerun --web-viewer {path})"
+)
 
 
 def main() -> None:
@@ -29,7 +31,9 @@ def main() -> None:
 def view(config: DictConfig) -> None:
     """Does what is asked for: a recording, a cloud, a check; or opens the viewer where none of them is."""
     store = EpisodeStore.open(config.store)
-    episode = store.episode(find_episode(store.names(), None if config.episode is None else str(config.episode)))
+    episode = store.episode(
+        find_episode(store.names(), None if config.episode is None else str(config.episode))
+    )
     cameras = None if config.cameras is None else [str(name) for name in config.cameras]
     if config.ply is not None:
         _write_cloud(episode, config, cameras)
@@ -41,7 +45,10 @@ def view(config: DictConfig) -> None:
     if config.save is not None:
         path = Path(config.save)
         recorder.save(path)
-        _say(f"{path}: episode {episode.name}, {mebibytes(path.stat().st_size)}. {HOW_TO_OPEN.format(path=path)}")
+        _say(
+            f"{path}: episode {episode.name}, {mebibytes(path.stat().st_size)}. "
+            f"{HOW_TO_OPEN.format(path=path)}"
+        )
         return
     _require_display()
     recorder.show()
@@ -51,11 +58,16 @@ def view(config: DictConfig) -> None:
 def _write_cloud(episode: StoredEpisode, config: DictConfig, cameras: list[str] | None) -> None:
     cloud = fused_cloud(episode, config.step, cameras)
     write_ply(cloud, Path(config.ply))
-    _say(f"{config.ply}: {len(cloud)} points of episode {episode.name} at step {config.step}, in metres, in the base frame.")
+    _say(
+        f"{config.ply}: {len(cloud)} points of episode {episode.name} at step {config.step}, in "
+        f"metres, in the base frame."
+    )
 
 
 def _check(episode: StoredEpisode, config: DictConfig, cameras: list[str] | None) -> None:
-    check = check_cameras(episode, steps=config.check_steps or (), cameras=cameras, reference=config.reference)
+    check = check_cameras(
+        episode, steps=config.check_steps or (), cameras=cameras, reference=config.reference
+    )
     _say(f"Episode {episode.name}; pairs of cameras:")
     for pair in check.pairs:
         _say(f"  {pair}")
@@ -63,12 +75,18 @@ def _check(episode: StoredEpisode, config: DictConfig, cameras: list[str] | None
     for correction in check.corrections:
         _say(f"  {correction}")
         if correction.T_base_camera is not None:
-            rows = ["    [" + ", ".join(f"{value:9.5f}" for value in row) + "]" for row in correction.T_base_camera]
+            rows = [
+                "    [" + ", ".join(f"{value:9.5f}" for value in row) + "]"
+                for row in correction.T_base_camera
+            ]
             _say("    T_base_camera should be\n" + "\n".join(rows))
     for camera in check.unreached:
         _say(f"  {camera}: nothing can be said; it sees too little of what the others see.")
     if config.proposal is not None:
-        proposal = {"reference": check.reference, "cameras": [correction.to_dict() for correction in check.corrections]}
+        proposal = {
+            "reference": check.reference,
+            "cameras": [correction.to_dict() for correction in check.corrections],
+        }
         write_file(Path(config.proposal), json.dumps(proposal, indent=1).encode())
         _say(f"{config.proposal}: the corrections.")
 
@@ -79,9 +97,12 @@ def _require_display() -> None:
     Raises:
         ValueError: There is no display.
     """
-    if platform.system() == "Linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+    if platform.system() == "Linux" and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    ):
         raise ValueError(
-            f"There is no display for the viewer. Save a file: save=FILE.rrd. {HOW_TO_OPEN.format(path='FILE.rrd')}"
+            f"There is no display for the viewer. Save a file: save=FILE.rrd. "
+            f"{HOW_TO_OPEN.format(path='FILE.rrd')}"
         )
 
 

@@ -2,9 +2,9 @@
 
     python docs/draw_attention.py docs/attention.png
 
-Upper rows: the query stands in the middle of a square metre; lower rows: it has moved by (0.25, -0.2) m. Colours are logits,
-averaged over the same 64 random contents of a head of 64 channels (for absolute encodings: of what the places add alone) and
-divided by that of a token on the spot.
+Upper rows: the query stands in the middle of a square metre; lower rows: it has moved by (0.25,
+-0.2) m. Colours are logits, averaged over the same 64 random contents of a head of 64 channels (for
+absolute encodings: of what the places add alone) and divided by that of a token on the spot.
 """
 
 import math
@@ -77,15 +77,21 @@ def logits(encoding: PositionEncoding, query: tuple[float, float]) -> Tensor:
         q, k = each.unsqueeze(0), each.unsqueeze(0).expand(-1, -1, POINTS**2, -1)
         if places_q.embedding is not None:  # What the places add, at the size of the contents.
             size = 1 / places_q.embedding.std()
-            q, k = (e.embedding.unsqueeze(1) * size for e in (places_q, places_k) if e.embedding is not None)
+            q, k = (
+                e.embedding.unsqueeze(1) * size
+                for e in (places_q, places_k)
+                if e.embedding is not None
+            )
         values = (encoding.apply(q, places_q) @ encoding.apply(k, places_k).mT)[0, 0, 0]
         total += values if factor is None else values * factor[0, 0, 0]
-    on_the_spot = total[(plane()[0] - torch.tensor(query, dtype=torch.float64)).norm(dim=-1).argmin()]
+    on_the_spot = total[
+        (plane()[0] - torch.tensor(query, dtype=torch.float64)).norm(dim=-1).argmin()
+    ]
     return (total / on_the_spot).reshape(POINTS, POINTS)
 
 
 def draw(file: Path) -> None:
-    """Writes the picture."""
+    """Writes the image."""
     columns = math.ceil(len(ENCODINGS) / 2)
     figure, axes = plt.subplots(4, columns, figsize=(2.1 * columns, 9.2), layout="constrained")
     image = None
@@ -95,7 +101,9 @@ def draw(file: Path) -> None:
         for row, query in enumerate(QUERIES):
             panel = axes[2 * (number // columns) + row, number % columns]
             shown = logits(encoding, query).numpy()
-            image = panel.imshow(shown, origin="lower", extent=(-0.5, 0.5, -0.5, 0.5), cmap="RdBu_r", vmin=-1, vmax=1)
+            image = panel.imshow(
+                shown, origin="lower", extent=(-0.5, 0.5, -0.5, 0.5), cmap="RdBu_r", vmin=-1, vmax=1
+            )
             panel.plot(*query, marker="+", color="black", markersize=9)
             panel.set(xticks=[], yticks=[])
             if row == 0:
@@ -104,7 +112,9 @@ def draw(file: Path) -> None:
     figure.colorbar(image, ax=axes, shrink=0.4, label="logit, relative to a token on the spot")
     drawn = BytesIO()
     figure.savefig(drawn, dpi=80, format="png")
-    Image.open(drawn).convert("RGB").quantize(96).save(file, optimize=True)  # A third of the size, by eye the same.
+    Image.open(drawn).convert("RGB").quantize(96).save(
+        file, optimize=True
+    )  # A third of the size, by eye the same.
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
     python docs/draw_shifts.py [--task hand_over_banana] [--seed 3] [--to docs/shifts.png]
 
-Each entry shows the overhead camera at half strength and at full strength, and the camera at the table's level (where there is
-none, that of a wrist) at full strength. Depth is drawn in bands of 10 cm, from dark to bright in each; red is where there is
-none.
+Each entry shows the overhead camera at half strength and at full strength, and the camera at the
+table's level (where there is none, that of a wrist) at full strength. Depth is drawn in bands of 10
+cm, from dark to bright in each; red is where there is none.
 """
 
 import argparse
@@ -26,8 +26,10 @@ DEPTH = "depth_noise"
 
 
 def main() -> None:
-    """Writes the picture."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Writes the image."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--task", default="hand_over_banana", choices=list(TASKS))
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--to", type=Path, default=FOLDER / "shifts.png")
@@ -52,16 +54,22 @@ def entries(world: TaskEnvironment, seed: int) -> list[tuple[str, list[NDArray[n
         f"table_height {high} m": {"table_height": high},
         **{name: {name: 1.0} for name in NAMES if name != DEPTH},
     }.items():
-        pictures = [look(world, seed, options, strength)[f"rgb/{camera}"] for strength, camera in views]
-        found.append((title, [np.asarray(picture, np.uint8) for picture in pictures]))
+        images = [
+            look(world, seed, options, strength)[f"rgb/{camera}"] for strength, camera in views
+        ]
+        found.append((title, [np.asarray(image, np.uint8) for image in images]))
     for title, strength in (("true depth", 0.0), (DEPTH, 1.0)):
         shares = (0.5 * strength, strength, strength)
         seen = [look(world, seed, {DEPTH: share}) for share in shares]
-        found.append((title, [grey(seen[at][f"depth/{camera}"]) for at, (_, camera) in enumerate(views)]))
+        found.append(
+            (title, [grey(seen[at][f"depth/{camera}"]) for at, (_, camera) in enumerate(views)])
+        )
     return found
 
 
-def look(world: TaskEnvironment, seed: int, options: Mapping[str, float], share: float = 1.0) -> dict[str, Array]:
+def look(
+    world: TaskEnvironment, seed: int, options: Mapping[str, float], share: float = 1.0
+) -> dict[str, Array]:
     """Returns what the cameras see at the start, with a share of the options."""
     world.begin(seed, {name: share * value for name, value in options.items()})
     return dict(world.observe())
@@ -80,11 +88,11 @@ def sheet(found: list[tuple[str, list[NDArray[np.uint8]]]]) -> Image.Image:
     height = SIZE + ABOVE + MARGIN
     result = Image.new("RGB", (COLUMNS * width, -(-len(found) // COLUMNS) * height), "white")
     draw = ImageDraw.Draw(result)
-    for index, (title, pictures) in enumerate(found):
+    for index, (title, images) in enumerate(found):
         x, y = index % COLUMNS * width + MARGIN, index // COLUMNS * height
         draw.text((x, y + 3), title.replace("_", " "), fill="black")
-        for column, picture in enumerate(pictures):
-            result.paste(Image.fromarray(picture), (x + column * (SIZE + BETWEEN), y + ABOVE))
+        for column, image in enumerate(images):
+            result.paste(Image.fromarray(image), (x + column * (SIZE + BETWEEN), y + ABOVE))
     return result
 
 

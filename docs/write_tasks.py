@@ -1,14 +1,16 @@
 """Writes docs/tasks.md and docs/tasks.png from the tasks themselves and from what `benchmarks/experts.py` measured.
 
-    python benchmarks/experts.py --seeds 100 --json docs/experts.json
-    python benchmarks/experts.py --seeds 100 --first-seed 1000 --json docs/experts_unseen.json
-    python benchmarks/experts.py --seeds 100 --only gym_aloha_transfer_cube --time-limit 8 --json docs/experts_peers.json
-    python benchmarks/experts.py --seeds 100 --only kuka_pick ... --table-height -0.1 --json docs/experts_low_table.json
-    python benchmarks/experts.py --seeds 100 --only kuka_pick ... --table-height 0.1 --json docs/experts_high_table.json
-    python benchmarks/experts.py --seeds 100 --only kuka_pick ... --distractors 1 --json docs/experts_distractors.json
-    python docs/write_tasks.py
+    python benchmarks/experts.py --seeds 100 --json docs/experts.json python benchmarks/experts.py
+    --seeds 100 --first-seed 1000 --json docs/experts_unseen.json python benchmarks/experts.py
+    --seeds 100 --only gym_aloha_transfer_cube --time-limit 8 --json docs/experts_peers.json python
+    benchmarks/experts.py --seeds 100 --only kuka_pick ... --table-height -0.1 --json
+    docs/experts_low_table.json python benchmarks/experts.py --seeds 100 --only kuka_pick ...
+    --table-height 0.1 --json docs/experts_high_table.json python benchmarks/experts.py --seeds 100
+    --only kuka_pick ... --distractors 1 --json docs/experts_distractors.json python
+    docs/write_tasks.py
 
-A task's text is the docstring of its class. The picture shows it at the start and when its expert has done it (seed 0).
+A task's text is the docstring of its class. The image shows it at the start and when its expert has
+done it (seed 0).
 """
 
 import argparse
@@ -30,12 +32,17 @@ from stringline.sim.worlds.gym_aloha import KINDS
 
 FOLDER = Path(__file__).parent
 SEEN, UNSEEN, OF_PEERS = "experts.json", "experts_unseen.json", "experts_peers.json"
-LOW, HIGH, DISTRACTORS = "experts_low_table.json", "experts_high_table.json", "experts_distractors.json"
+LOW, HIGH, DISTRACTORS = (
+    "experts_low_table.json",
+    "experts_high_table.json",
+    "experts_distractors.json",
+)
 MISSING = "not measured yet"
 SIZE, COLUMNS = 240, 3
 FILES = {"aloha": "tasks.png", "kuka": "tasks_kuka.png"}
 LIMIT_S = 120.0
-# Where pictures are taken from, by the name of the body: what is in their middle, distance, azimuth and elevation in degrees.
+# Where images are taken from, by the name of the body: what is in their middle, distance, azimuth
+# and elevation in degrees.
 VIEWS = {
     "aloha": ((0.0, 0.03, 0.05), 0.95, 90.0, -52.0),
     "iiwa14": ((0.45, 0.0, 0.18), 1.35, 140.0, -28.0),
@@ -94,23 +101,33 @@ A task of your own needs no entry here: `docs/my-robot.md`.
 
 
 def main() -> None:
-    """Writes the page and the pictures, or the page alone."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text-only", action="store_true", help="leave the pictures as they are")
-    parser.add_argument("--pictures", nargs="+", choices=FILES, default=list(FILES), help="which of them to draw")
+    """Writes the page and the images, or the page alone."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--text-only", action="store_true", help="leave the images as they are")
+    parser.add_argument(
+        "--images", nargs="+", choices=FILES, default=list(FILES), help="which of them to draw"
+    )
     given = parser.parse_args()
     (FOLDER / "tasks.md").write_text(page())
     if not given.text_only:
-        for cell in given.pictures:
-            sheet([pictures(name) for name in names(cell)]).save(FOLDER / FILES[cell], optimize=True)
+        for cell in given.images:
+            sheet([images(name) for name in names(cell)]).save(FOLDER / FILES[cell], optimize=True)
 
 
 def page() -> str:
     """Returns the page."""
     seen, unseen = (measured(name) for name in (SEEN, UNSEEN))
     rows = [row(name, seen, unseen) for name in names("aloha")]
-    kuka = [row(name, seen, measured(LOW), measured(HIGH), measured(DISTRACTORS)) for name in names("kuka")]
-    parts = [INTRODUCTION.format(example=names("aloha")[0]) + "\n".join(rows) + "\n", *map(section, names("aloha"))]
+    kuka = [
+        row(name, seen, measured(LOW), measured(HIGH), measured(DISTRACTORS))
+        for name in names("kuka")
+    ]
+    parts = [
+        INTRODUCTION.format(example=names("aloha")[0]) + "\n".join(rows) + "\n",
+        *map(section, names("aloha")),
+    ]
     parts += [KUKA + "\n".join(kuka) + "\n", *map(section, names("kuka")), peers()]
     return "\n".join(parts)
 
@@ -127,11 +144,17 @@ def measured(file: str) -> dict[str, dict[str, object]]:
     return {entry["name"].removeprefix("experts/"): entry for entry in entries}
 
 
-def row(name: str, seen: dict[str, dict[str, object]], *others: dict[str, dict[str, object]]) -> str:
+def row(
+    name: str, seen: dict[str, dict[str, object]], *others: dict[str, dict[str, object]]
+) -> str:
     """Returns a task's line in the table."""
     task = TASKS[name](50.0)
     lengths = next((found[name] for found in (seen, *others) if name in found), None)
-    length = f"{lengths['seconds']:.1f} s ± {lengths['length_variation']:.0%}".replace("%", " %") if lengths else MISSING
+    length = (
+        f"{lengths['seconds']:.1f} s ± {lengths['length_variation']:.0%}".replace("%", " %")
+        if lengths
+        else MISSING
+    )
     rates = " | ".join(rate(found.get(name)) for found in (seen, *others))
     return f"| [{name}](#{name}) | {task.instruction} | {rates} | {length} |"
 
@@ -148,7 +171,9 @@ def rate(entry: dict[str, object] | None) -> str:
 def section(name: str) -> str:
     """Returns what is said about a task."""
     task = TASKS[name](50.0)
-    text = inspect.cleandoc(type(task).__doc__ or "").split("\n\nArgs:")[0].split("\n\nAttributes:")[0]
+    text = (
+        inspect.cleandoc(type(task).__doc__ or "").split("\n\nArgs:")[0].split("\n\nAttributes:")[0]
+    )
     return f"## {name}\n\n{text}\n\nStages: {', '.join(task.stages)}.\n"
 
 
@@ -156,25 +181,28 @@ def peers() -> str:
     """Returns what is said about the tasks of others."""
     found = measured(OF_PEERS)
     rows = [
-        f"| `{name}` | {kind.instruction} | {', '.join(kind.stages)} | {rate(found[name]) if name in found else '-'} |"
+        (
+            f"| `{name}` | {kind.instruction} | {', '.join(kind.stages)} | "
+            f"{rate(found[name]) if name in found else '-'} |"
+        )
         for name, kind in KINDS.items()
     ]
     return PEERS.format(rows="\n".join(rows))
 
 
-def pictures(name: str) -> tuple[str, NDArray[np.uint8], NDArray[np.uint8]]:
+def images(name: str) -> tuple[str, NDArray[np.uint8], NDArray[np.uint8]]:
     """Returns a task's name with its start and its end as the expert leaves it."""
     world = TaskEnvironment(TASKS[name](50.0), cameras=(), time_limit_s=LIMIT_S)
     try:
         world.begin(0)
-        start = picture(world)
+        start = image(world)
         record_episode(world, make_expert(name), 0)
-        return name, start, picture(world)
+        return name, start, image(world)
     finally:
         world.close()
 
 
-def picture(world: TaskEnvironment) -> NDArray[np.uint8]:
+def image(world: TaskEnvironment) -> NDArray[np.uint8]:
     """Draws the table from the front, twice as large as needed and averaged."""
     camera = MovableCamera(world.physics, 2 * SIZE, 2 * SIZE)
     camera.set_pose(*VIEWS[world.embodiment.name])
@@ -182,7 +210,9 @@ def picture(world: TaskEnvironment) -> NDArray[np.uint8]:
     return np.asarray(drawn, dtype=np.uint8)
 
 
-def sheet(rows: list[tuple[str, NDArray[np.uint8], NDArray[np.uint8]]], *, names: bool = True) -> Image.Image:
+def sheet(
+    rows: list[tuple[str, NDArray[np.uint8], NDArray[np.uint8]]], *, names: bool = True
+) -> Image.Image:
     """Returns the contact sheet: per task its start, its end, and its name above."""
     margin, between, above = 10, 3, 18
     width, height = 2 * SIZE + between + 2 * margin, SIZE + above + margin

@@ -22,5 +22,7 @@ def _serve(config: DictConfig) -> None:
     digest = checkpoint_digest(config.checkpoint)
     if execution != Execution():
         policy = BlendedPolicy(policy, execution)
-        digest = " ".join([digest, *(f"{key}={value}" for key, value in execution.overrides().items())])
+        digest = " ".join(
+            [digest, *(f"{key}={value}" for key, value in execution.overrides().items())]
+        )
     serve(policy, host=config.host, port=config.port, digest=digest, queue=config.queue)

@@ -11,7 +11,8 @@ def main() -> None:
 
 
 def _demo(config: DictConfig) -> None:
-    # Imported here: processes that are spawned to simulate import this module, and have no use for torch.
+    # Imported here: processes that are spawned to simulate import this module, and have no use for
+    # torch.
     from stringline.real_robot.showcase.demo_chain import DemoChain
 
     DemoChain(config).run()

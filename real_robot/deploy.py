@@ -19,7 +19,8 @@ def _deploy(config: DictConfig) -> None:
     assert isinstance(plain, dict)
     settings = {str(key): value for key, value in plain.items()}
     end_as_by_ctrl_c()
-    # Imported here: the device process, when it is spawned, imports this module, and torch has no place beside its loop.
+    # Imported here: the device process, when it is spawned, imports this module, and torch has no
+    # place beside its loop.
     mode = DeploymentMode.named(str(settings["mode"]))
     if settings.get("calibration") is not None and mode is not DeploymentMode.CALIBRATE:
         raise ValueError(f"calibration=... is for mode=calibrate; the mode is {mode}.")

@@ -14,7 +14,7 @@ from stringline.real_robot.incidents.incident_table import IncidentTable
 from stringline.real_robot.replay.dynamixel_replay import replay
 from stringline.real_robot.robots.backends import arm_kind
 
-_UNSEEN = 128  # Rows and columns of pictures that nobody looks at.
+_UNSEEN = 128  # Rows and columns of images that nobody looks at.
 
 
 def main() -> None:
@@ -29,7 +29,9 @@ def show(config: DictConfig) -> None:
         _replay(incident)
         return
     last_s = None if config.last_s is None else float(config.last_s)
-    table = IncidentTable(incident, last_s=last_s, every_cycle=bool(config.every_cycle), wire=bool(config.wire))
+    table = IncidentTable(
+        incident, last_s=last_s, every_cycle=bool(config.every_cycle), wire=bool(config.wire)
+    )
     for line in table.lines():
         sys.stdout.write(f"{line}\n")
 
@@ -37,7 +39,12 @@ def show(config: DictConfig) -> None:
 def _replay(incident: Incident) -> None:
     configuration = incident.header.get("configuration", {})
     with emulator_of(configuration) as emulator:
-        result = replay(incident, emulator, seed=int(configuration.get("seed", 0)), options=configuration.get("options"))
+        result = replay(
+            incident,
+            emulator,
+            seed=int(configuration.get("seed", 0)),
+            options=configuration.get("options"),
+        )
     sys.stdout.write(f"{result.sent} bytes sent, {result.equal} bytes answered as recorded.\n")
     if result.difference:
         sys.stdout.write(f"The first difference: {result.difference}\n")
@@ -47,13 +54,16 @@ def _replay(incident: Incident) -> None:
 def emulator_of(configuration: Mapping[str, Any]) -> Emulator:
     """Returns the emulator that a deployment's configuration describes, in lock-step and without cameras, not started yet.
 
-    Real arms have none; the simplest stands in for them, which answers alike only until the arms move.
+    Real arms have none; the simplest stands in for them, which answers alike only until the arms
+    move.
     """
     robot = configuration.get("robot", {})
     settings = robot.get("emulator")
     kind = arm_kind({"driver": {}, **robot})
     if settings is not None:
-        chosen = {key: value for key, value in settings.items() if key != "robot_model"}  # Nobody looks.
+        chosen = {
+            key: value for key, value in settings.items() if key != "robot_model"
+        }  # Nobody looks.
         return kind.emulator(lock_step=True, cameras=(), image_size=_UNSEEN, settings=chosen)
     return kind.bare_emulator(["--lock-step"])
 

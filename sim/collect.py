@@ -1,8 +1,8 @@
 """Collecting demonstrations of a scripted expert, in parallel, into an episode store; the command `stringline-collect`.
 
-An episode depends on its seed alone, so the store holds the same episodes whatever the number of workers, on one machine or on
-many that share the store's folder. Collection can be stopped at any time and goes on where it was. Neither this process nor the
-workers import torch.
+An episode depends on its seed alone, so the store holds the same episodes whatever the number of
+workers, on one machine or on many that share the store's folder. Collection can be stopped at any
+time and goes on where it was. Neither this process nor the workers import torch.
 """
 
 import logging
@@ -33,7 +33,8 @@ from stringline.sim.worlds.world_registry import demand_task_settings, make_any_
 logger = logging.getLogger(__name__)
 
 ATTEMPTS_PER_EPISODE = 3
-# Compiled worlds and graphics cost more than an episode, so experts and stores are kept in a worker as its world is.
+# Compiled worlds and graphics cost more than an episode, so experts and stores are kept in a worker
+# as its world is.
 _expert_of = cache(make_any_expert)
 _store_at = cache(EpisodeStore.open)
 
@@ -61,20 +62,25 @@ def collect(
         All attempts.
 
     Raises:
-        ValueError: Something about the arguments, the expert fails too often, or a worker does not see the store.
+        ValueError: Something about the arguments, the expert fails too often, or a worker does not
+            see the store.
     """
     COUNT.check(episodes=episodes)
     WHOLE.check(workers=workers, first_seed=first_seed)
     NOISES_RAD.check(noise_rad=recipe.noise_rad)
     make_any_expert(recipe.task, varied=recipe.varied)
-    world = open_recipe_world(recipe)  # Unknown names and values are complained about here, before anything is written.
+    world = open_recipe_world(
+        recipe
+    )  # Unknown names and values are complained about here, before anything is written.
     recipe = replace(recipe, cameras=tuple(camera.name for camera in world.contract.cameras))
     world.close()
     store = EpisodeStore.create(path)
     store.remove_leftovers()
     collection = Collection(store, recipe, first_seed)
     with (
-        tqdm(total=episodes, initial=min(episodes, collection.kept), unit="episode", desc=recipe.task) as progress,
+        tqdm(
+            total=episodes, initial=min(episodes, collection.kept), unit="episode", desc=recipe.task
+        ) as progress,
         closing(_outcomes(collection, episodes, workers, cluster or LocalCluster())) as outcomes,
     ):
         for outcome in outcomes:
@@ -98,7 +104,9 @@ def open_recipe_world(recipe: Recipe) -> World:
     Raises:
         ValueError: The recipe names something unknown, or a value is out of range.
     """
-    COUNT.check(image_size=recipe.image_size)  # Rows and columns alike: policies are measured on square pictures.
+    COUNT.check(
+        image_size=recipe.image_size
+    )  # Rows and columns alike: policies are measured on square images.
     world = open_world(
         recipe.task,
         cameras=recipe.cameras,
@@ -143,16 +151,31 @@ class Attempt:
     def run(self, world: Simulation) -> Outcome:
         """Runs it."""
         assert isinstance(world, World)
-        recipe, task = self.recipe, world.task
+        recipe = self.recipe
+        task = world.task
         expert = _expert_of(recipe.task, varied=recipe.varied)
-        recording = record_episode(world, expert, self.seed, noise_rad=recipe.noise_rad, options=recipe.options)
+        recording = record_episode(
+            world, expert, self.seed, noise_rad=recipe.noise_rad, options=recipe.options
+        )
         if recording.success or recipe.keep_failures:
             extra = {"recipe": asdict(recipe), "stages": list(task.stages)}
             attributes = EpisodeAttributes(
-                world.contract, task.name, self.seed, recording.success, SOURCE, task.instruction, extra
+                world.contract,
+                task.name,
+                self.seed,
+                recording.success,
+                SOURCE,
+                task.instruction,
+                extra,
             )
             _store_at(self.path).write(recording.arrays, attributes)
-        return Outcome(self.seed, recording.success, recording.stage, len(recording.arrays["time"]), recording.trouble)
+        return Outcome(
+            self.seed,
+            recording.success,
+            recording.stage,
+            len(recording.arrays["time"]),
+            recording.trouble,
+        )
 
 
 def main() -> None:
@@ -186,26 +209,46 @@ def _collect(config: DictConfig) -> None:
     )
 
 
-def _outcomes(collection: Collection, episodes: int, workers: int, cluster: Cluster) -> Generator[Outcome, None, None]:
+def _outcomes(
+    collection: Collection, episodes: int, workers: int, cluster: Cluster
+) -> Generator[Outcome, None, None]:
     """Makes the attempts that are missing, writes them down, and yields them as they end."""
-    recipe, path = collection.recipe, collection.store.path.absolute()
-    running, idle, losses = dict[WorkerFace, int](), set[WorkerFace](), Losses()
+    recipe = collection.recipe
+    path = collection.store.path.absolute()
+    running = dict[WorkerFace, int]()
+    idle = set[WorkerFace]()
+    losses = Losses()
     if not (missing := len(collection.next_seeds(episodes))):
         return
-    with shared(path) as folder, cluster.open(partial(open_world_beside, folder, recipe), workers, missing) as pool:
+    with (
+        shared(path) as folder,
+        cluster.open(partial(open_world_beside, folder, recipe), workers, missing) as pool,
+    ):
         for worker, message in pool.messages():
             (idle.discard if isinstance(message, Lost) else idle.add)(worker)
             if isinstance(message, Returned):
                 assert isinstance(message.result, Outcome)
                 yield collection.add(message.result)
             seed = running.pop(worker, None)
-            if isinstance(message, Lost) and seed is not None and (outcome := _lost(collection, seed, message, losses)):
+            if (
+                isinstance(message, Lost)
+                and seed is not None
+                and (outcome := _lost(collection, seed, message, losses))
+            ):
                 yield outcome
-            waiting = [seed for seed in collection.next_seeds(episodes) if seed not in running.values()]
+            waiting = [
+                seed for seed in collection.next_seeds(episodes) if seed not in running.values()
+            ]
             if collection.tried > ATTEMPTS_PER_EPISODE * episodes + 10:
-                raise ValueError(f"The expert succeeded in {collection.successes} of {collection.tried} attempts; giving up.")
-            while waiting and idle:  # One that had nothing to do may take over from one that was lost.
-                free, seed = idle.pop(), waiting.pop(0)
+                raise ValueError(
+                    f"The expert succeeded in {collection.successes} of {collection.tried} "
+                    f"attempts; giving up."
+                )
+            while (
+                waiting and idle
+            ):  # One that had nothing to do may take over from one that was lost.
+                free = idle.pop()
+                seed = waiting.pop(0)
                 running[free] = seed
                 free.send(Attempt(recipe, path, seed))
             if not waiting and not running:

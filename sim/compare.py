@@ -31,7 +31,18 @@ from stringline.sim.evaluation.suite_run import run_suite
 
 logger = logging.getLogger(__name__)
 
-_FLAGS_WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
+_FLAGS_WITH_VALUE = (
+    "--cfg",
+    "-c",
+    "--package",
+    "-p",
+    "--config-dir",
+    "-cd",
+    "--config-path",
+    "-cp",
+    "--config-name",
+    "-cn",
+)
 
 
 def main() -> None:
@@ -48,28 +59,42 @@ def with_compared(arguments: Sequence[str]) -> list[str]:
     named: list[str] = []
     rest = list(arguments[:1])
     for before, argument in pairwise(arguments):
-        belongs = "=" not in argument and not argument.startswith("-") and before not in _FLAGS_WITH_VALUE
+        belongs = (
+            "=" not in argument and not argument.startswith("-") and before not in _FLAGS_WITH_VALUE
+        )
         (named if belongs else rest).append(argument)
     quoted = ",".join("'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'" for name in named)
     return [rest[0], f"runs=[{quoted}]", *rest[1:]] if named else rest
 
 
 def _compare(config: DictConfig) -> None:
-    settings, overrides = plain_settings(config), HydraConfig.get().overrides.task
+    settings = plain_settings(config)
+    overrides = HydraConfig.get().overrides.task
     refuse_as_trained(overrides)
-    given, output = [str(path) for path in settings["runs"]], Path(str(settings["output"]))
+    given = [str(path) for path in settings["runs"]]
+    output = Path(str(settings["output"]))
     names = [str(name) for name in settings["names"] or short_names(given)]
     baseline = dict(zip(given, names, strict=False)).get(settings["baseline"], settings["baseline"])
     if settings["checkpoint"] is not None:
-        raise ValueError("checkpoint=... has no meaning here. Name checkpoints one after the other: stringline-compare A B")
+        raise ValueError(
+            "checkpoint=... has no meaning here. Name checkpoints one after the other: "
+            "stringline-compare A B"
+        )
     if len(names) != len(given) or len(given) < 2:
-        raise ValueError(f"Got {len(given)} to compare and {len(names)} names; allowed: two or more, and as many names.")
+        raise ValueError(
+            f"Got {len(given)} to compare and {len(names)} names; allowed: two or more, and as "
+            f"many names."
+        )
     for path in given:
         _check(path)
     output.mkdir(parents=True, exist_ok=True)
     with exclusive(output):
-        runs = [_run(name, path, settings, overrides) for name, path in zip(names, given, strict=True)]
-        comparison = Comparison.of([found for found, _ in runs], seeds=settings["seeds"], baseline=baseline)
+        runs = [
+            _run(name, path, settings, overrides) for name, path in zip(names, given, strict=True)
+        ]
+        comparison = Comparison.of(
+            [found for found, _ in runs], seeds=settings["seeds"], baseline=baseline
+        )
         write_file(output / "compare.json", json.dumps(comparison.to_dict(), indent=1).encode())
         write_file(output / "compare.html", comparison.section().encode())
     sys.stdout.write(f"{comparison.table()}\n")
@@ -96,12 +121,20 @@ def _check(path: str) -> None:
     try:
         found = (find_checkpoint(path) / DESCRIPTION).is_file()
     except ValueError as error:
-        raise ValueError(f"{path} is no finished evaluation (a folder with results.jsonl, or such a file). {error}") from error
+        raise ValueError(
+            f"{path} is no finished evaluation (a folder with results.jsonl, or such a file). "
+            f"{error}"
+        ) from error
     if not found:
-        raise ValueError(f"{path} is neither a finished evaluation (results.jsonl) nor a checkpoint ({DESCRIPTION}).")
+        raise ValueError(
+            f"{path} is neither a finished evaluation (results.jsonl) nor a checkpoint "
+            f"({DESCRIPTION})."
+        )
 
 
-def _run(name: str, path: str, settings: Mapping[str, Any], overrides: Sequence[str]) -> tuple[FinishedRun, bool]:
+def _run(
+    name: str, path: str, settings: Mapping[str, Any], overrides: Sequence[str]
+) -> tuple[FinishedRun, bool]:
     """Returns the results of an evaluation or of a checkpoint, which is measured now, and whether nothing failed."""
     if is_finished(Path(path)):
         return read_run(name, Path(path)), True

@@ -1,4 +1,4 @@
-"""`stringline-eval`: measures a checkpoint on seeds that no demonstration has, and writes results, films and a report."""
+"""`stringline-eval`: measures a checkpoint on seeds that no demonstration has, and writes results, videos and a report."""
 
 import json
 import logging
@@ -43,17 +43,22 @@ def main() -> None:
 def with_suite_file(arguments: Sequence[str]) -> list[str]:
     """Returns a command line in which `suite=PATH.yaml` is `suite_file=PATH.yaml`.
 
-    `suite=NAME` is one of the suites that ship, a choice of a group; Hydra would look for a path among those.
+    `suite=NAME` is one of the suites that ship, a choice of a group; Hydra would look for a path
+    among those.
     """
     return [
-        f"suite_file={argument[6:]}" if argument.startswith("suite=") and argument.endswith((".yaml", ".yml")) else argument
+        f"suite_file={argument[6:]}"
+        if argument.startswith("suite=") and argument.endswith((".yaml", ".yml"))
+        else argument
         for argument in arguments
     ]
 
 
 def _evaluate(config: DictConfig) -> None:
-    plain, overrides = plain_settings(config), HydraConfig.get().overrides.task
-    suite, output = chosen_suite(plain, overrides), Path(str(plain["output"]))
+    plain = plain_settings(config)
+    overrides = HydraConfig.get().overrides.task
+    suite = chosen_suite(plain, overrides)
+    output = Path(str(plain["output"]))
     refuse_as_trained(overrides)
     if not is_address(plain["checkpoint"]):
         find_checkpoint(str(plain["checkpoint"]))  # Who mistypes something finds no empty folder.
@@ -83,20 +88,30 @@ def chosen_suite(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
     """Returns the suite that a command line asks for, on the seeds that it asks for; None where it asks for a single task.
 
     Args:
-        settings: With `suite` (a mapping) or `suite_file`, and `seeds` and `first_seed`, which may be None.
+        settings: With `suite` (a mapping) or `suite_file`, and `seeds` and `first_seed`, which may
+            be None.
         overrides: The command line, `key=value`.
 
     Raises:
         ValueError: There is no such suite, it is none, or the command line also changes the task.
     """
-    plain, file = settings.get("suite"), settings.get("suite_file")
+    plain = settings.get("suite")
+    file = settings.get("suite_file")
     if plain is None and file is None:
         return None
-    if changed := [override for override in overrides if override.lstrip("+~").startswith(("task=", "task.", "shift="))]:
+    if changed := [
+        override
+        for override in overrides
+        if override.lstrip("+~").startswith(("task=", "task.", "shift="))
+    ]:
         raise ValueError(
-            f"{changed[0]} is for a single task. In a suite each entry has its own settings; leave one of both away."
+            f"{changed[0]} is for a single task. In a suite each entry has its own settings; "
+            f"leave one of both away."
         )
-    named = next((override.partition("=")[2] for override in overrides if override.startswith("suite=")), "given")
+    named = next(
+        (override.partition("=")[2] for override in overrides if override.startswith("suite=")),
+        "given",
+    )
     suite = Suite.parse(named, plain) if file is None else Suite.read(Path(file))
     return suite.with_seeds(settings.get("seeds"), settings.get("first_seed"))
 
@@ -108,7 +123,7 @@ def checkpoint_evaluation(settings: Mapping[str, Any]) -> CheckpointEvaluation:
         execute_steps=settings["execute_steps"],
         execution=Execution.of(settings.get("execution")),
         workers=settings["workers"],
-        films=settings["films"],
+        videos=settings["videos"],
         cluster=instantiate(settings["cluster"]) if settings.get("cluster") else None,
         robot_model=settings.get("robot", {}).get("model", PRIMITIVES),
     )
@@ -126,7 +141,9 @@ def evaluate_checkpoint(settings: Mapping[str, Any]) -> list[EpisodeResult]:
     Raises:
         ValueError: The checkpoint, the task and the settings do not fit together.
     """
-    return checkpoint_evaluation(settings).run(settings["task"], chosen_seeds(settings), Path(settings["output"]))
+    return checkpoint_evaluation(settings).run(
+        settings["task"], chosen_seeds(settings), Path(settings["output"])
+    )
 
 
 def chosen_seeds(settings: Mapping[str, Any]) -> list[int]:
@@ -143,28 +160,51 @@ def chosen_seeds(settings: Mapping[str, Any]) -> list[int]:
 
 
 def _evaluate_task(settings: dict[str, Any], output: Path) -> None:
-    evaluation, task = checkpoint_evaluation(settings), settings["task"]
+    evaluation = checkpoint_evaluation(settings)
+    task = settings["task"]
     results = evaluation.run(task, chosen_seeds(settings), output)
     summary = Summary.of(results)
-    write_file(output / "summary.json", json.dumps({"settings": settings, "summary": summary.to_dict()}, indent=1).encode())
-    _tell({task["name"]: summary}, task_report(settings, evaluation.digest, evaluation.policy, results), output)
+    write_file(
+        output / "summary.json",
+        json.dumps({"settings": settings, "summary": summary.to_dict()}, indent=1).encode(),
+    )
+    _tell(
+        {task["name"]: summary},
+        task_report(settings, evaluation.digest, evaluation.policy, results),
+        output,
+    )
     logger.info(
-        "Success %s; %s ms per plan.", summary.rate, "-" if summary.inference_ms is None else f"{summary.inference_ms:.1f}"
+        "Success %s; %s ms per plan.",
+        summary.rate,
+        "-" if summary.inference_ms is None else f"{summary.inference_ms:.1f}",
     )
 
 
 def _evaluate_suite(suite: Suite, settings: dict[str, Any], output: Path) -> None:
-    asked = {key: value for key, value in settings.items() if key != "task"}  # That of a single task, which is not run.
+    asked = {
+        key: value for key, value in settings.items() if key != "task"
+    }  # That of a single task, which is not run.
     evaluation = checkpoint_evaluation(settings)
-    outcomes = {outcome.cell.name: outcome for outcome in run_suite(suite, evaluation, output, asked)}
+    outcomes = {
+        outcome.cell.name: outcome for outcome in run_suite(suite, evaluation, output, asked)
+    }
     failed = [name for name, outcome in outcomes.items() if outcome.failure]
     rows = {name: outcome.summary or outcome.failure for name, outcome in outcomes.items()}
     if len(failed) < len(outcomes):
-        _tell(rows, suite_report(suite.name, settings, evaluation.digest, evaluation.policy, outcomes), output)
+        _tell(
+            rows,
+            suite_report(suite.name, settings, evaluation.digest, evaluation.policy, outcomes),
+            output,
+        )
     else:
         sys.stdout.write(f"{summaries_table(rows)}\n")
     if failed:
-        logger.error("%d of %d entries could not be evaluated: %s", len(failed), len(outcomes), ", ".join(failed))
+        logger.error(
+            "%d of %d entries could not be evaluated: %s",
+            len(failed),
+            len(outcomes),
+            ", ".join(failed),
+        )
         raise SystemExit(INCOMPLETE)
 
 

@@ -1,6 +1,7 @@
 """The command `stringline-teleop`: a person steers a simulated robot from a web page, and records it into an episode store.
 
-The world runs at its control rate in this process's main thread, whether somebody looks or not; the page is served by threads.
+The world runs at its control rate in this process's main thread, whether somebody looks or not; the
+page is served by threads.
 """
 
 import sys
@@ -34,17 +35,25 @@ def main() -> None:
 def teleoperate(config: DictConfig) -> None:
     """Serves the page until somebody ends it."""
     WHOLE.check(seed=config.seed)
-    rules, speeds = Rules(config.longest_s, config.end_on_success), Speeds(**config.speeds)
+    rules = Rules(config.longest_s, config.end_on_success)
+    speeds = Speeds(**config.speeds)
     gamepad = _gamepad(config.gamepad)
-    with _server(config.host, config.port) as server, _operation(config, rules, speeds) as operation:
+    with (
+        _server(config.host, config.port) as server,
+        _operation(config, rules, speeds) as operation,
+    ):
         page = Page(server, operation, hz=config.page_hz)
-        _say(f"Open http://{config.host}:{server.get_port()} in a browser. Ctrl-C ends it; the store is {config.store}.")
+        _say(
+            f"Open http://{config.host}:{server.get_port()} in a browser. Ctrl-C ends it; the "
+            f"store is {config.store}."
+        )
         _serve(operation, page, gamepad)
 
 
 def _serve(operation: Operation, page: Page, gamepad: Gamepad | None) -> None:
     """Runs the world for ever."""
-    hands, note = Hands(operation, operation.world.embodiment), ""
+    hands = Hands(operation, operation.world.embodiment)
+    note = ""
     pace = Pace(operation.world.contract.control_hz)
     while True:
         page.poll()
@@ -73,9 +82,12 @@ def _operation(config: DictConfig, rules: Rules, speeds: Speeds) -> Iterator[Ope
     if not isinstance(world, TaskEnvironment):
         world.close()
         raise ValueError(
-            f"{recipe.task} is a world of others, which cannot be steered by hand; choose a task of ours or your own."
+            f"{recipe.task} is a world of others, which cannot be steered by hand; choose a task "
+            f"of ours or your own."
         )
-    takes = Takes(config.store, recipe, world.contract, world.task.instruction, tuple(world.task.stages))
+    takes = Takes(
+        config.store, recipe, world.contract, world.task.instruction, tuple(world.task.stages)
+    )
     try:
         yield Operation(world, takes, recipe.options, config.seed, speeds, rules)
     finally:

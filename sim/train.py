@@ -33,7 +33,13 @@ from stringline.policies.probes.localisation import LocalisationProbe
 from stringline.sim.evaluation.checkpoint_evaluation import refuse_as_trained
 from stringline.sim.training.initialisation import Start, start_of
 from stringline.sim.training.run_directory import END, KeptCheckpoints, claim, leads, processes
-from stringline.sim.training.training_data import HeldOutBatches, TrainingData, WindowBatches, sources_of, tensors
+from stringline.sim.training.training_data import (
+    HeldOutBatches,
+    TrainingData,
+    WindowBatches,
+    sources_of,
+    tensors,
+)
 from stringline.sim.training.training_evaluation import training_evaluation
 from stringline.sim.training.training_settings import TrainingSettings
 
@@ -51,8 +57,8 @@ def train_policy(
 ) -> History:
     """Trains a policy and writes `directory/checkpoint`; a stopped run continues.
 
-    Beside it stand `latest`, which is as new as the last resumable state, and `best`, the one with the most success or else the
-    smallest validation loss so far.
+    Beside it stand `latest`, which is as new as the last resumable state, and `best`, the one with
+    the most success or else the smallest validation loss so far.
 
     Args:
         model: Configuration of the policy, `_target_` included.
@@ -65,25 +71,39 @@ def train_policy(
         Losses and what was found beside them.
 
     Raises:
-        ValueError: A store is empty, stores cannot be mixed, the configuration or the weights to begin with do not fit the
-            data, or the directory holds another run.
+        ValueError: A store is empty, stores cannot be mixed, the configuration or the weights to
+            begin with do not fit the data, or the directory holds another run.
     """
     data = TrainingData(demonstrations, settings.held_out)
     policy = _policy(model, data, trainer.seed, settings.start)
     windows = data.windows_for(policy, data.training)
     record = _record(trainer, data, len(windows), settings.start)
     millions = sum(parameter.numel() for parameter in policy.parameters()) / 1e6
-    logger.info("%d windows of %d episodes; %.2f million parameters.", len(windows), record["episodes"], millions)
-    early_s, early_factor = settings.early_s, settings.early_factor
-    batches = WindowBatches(windows, trainer.batch_size, seed=trainer.seed, early_s=early_s, early_factor=early_factor)
-    claim(directory, _course(model, data, trainer) | settings.course())  # By now what is chosen can be run.
+    logger.info(
+        "%d windows of %d episodes; %.2f million parameters.",
+        len(windows),
+        record["episodes"],
+        millions,
+    )
+    early_s = settings.early_s
+    early_factor = settings.early_factor
+    batches = WindowBatches(
+        windows, trainer.batch_size, seed=trainer.seed, early_s=early_s, early_factor=early_factor
+    )
+    claim(
+        directory, _course(model, data, trainer) | settings.course()
+    )  # By now what is chosen can be run.
     kept = KeptCheckpoints(directory, policy, model, record, trainer.steps)
-    asides = replace(_asides(data, policy, trainer, settings), keep=kept.keep, describe=batches.describe)
+    asides = replace(
+        _asides(data, policy, trainer, settings), keep=kept.keep, describe=batches.describe
+    )
     with exclusive(directory) if leads() else nullcontext():
         return trainer.fit(policy, batches, directory, save_model=kept.end, asides=asides)
 
 
-def _policy(model: Mapping[str, Any], data: TrainingData, seed: int, start: Start | None) -> ChunkPolicy:
+def _policy(
+    model: Mapping[str, Any], data: TrainingData, seed: int, start: Start | None
+) -> ChunkPolicy:
     """Returns the policy with the weights that it begins with."""
     statistics = start.statistics(data.contract, data.statistics()) if start else data.statistics()
     torch.manual_seed(seed)
@@ -95,10 +115,17 @@ def _policy(model: Mapping[str, Any], data: TrainingData, seed: int, start: Star
 
 def _course(model: Mapping[str, Any], data: TrainingData, trainer: Trainer) -> dict[str, Any]:
     """Returns what decides the course of a run: with any of it changed, its state and statistics would not belong together."""
-    return {"model": dict(model), "trainer": trainer.course(), "processes": processes(), **data.describe()}
+    return {
+        "model": dict(model),
+        "trainer": trainer.course(),
+        "processes": processes(),
+        **data.describe(),
+    }
 
 
-def _record(trainer: Trainer, data: TrainingData, windows: int, start: Start | None) -> dict[str, Any]:
+def _record(
+    trainer: Trainer, data: TrainingData, windows: int, start: Start | None
+) -> dict[str, Any]:
     """Returns what a checkpoint says of its training."""
     record = {
         "episodes": sum(map(len, data.training)),
@@ -111,9 +138,12 @@ def _record(trainer: Trainer, data: TrainingData, windows: int, start: Start | N
     return record | drawn | ({"start": start.describe()} if start else {})
 
 
-def _asides(data: TrainingData, policy: ChunkPolicy, trainer: Trainer, settings: TrainingSettings) -> Asides:
+def _asides(
+    data: TrainingData, policy: ChunkPolicy, trainer: Trainer, settings: TrainingSettings
+) -> Asides:
     """Returns what is done besides training, as far as data and settings say so."""
-    augment, (probe, validate) = settings.augment(), _looks(data, policy, settings.validation_windows, trainer.batch_size)
+    augment = settings.augment()
+    probe, validate = _looks(data, policy, settings.validation_windows, trainer.batch_size)
     return Asides(
         probe=probe,
         validate=validate,
@@ -124,13 +154,19 @@ def _asides(data: TrainingData, policy: ChunkPolicy, trainer: Trainer, settings:
     )
 
 
-def _looks(data: TrainingData, policy: ChunkPolicy, windows: int, batch_size: int) -> tuple[Probe | None, Validate | None]:
+def _looks(
+    data: TrainingData, policy: ChunkPolicy, windows: int, batch_size: int
+) -> tuple[Probe | None, Validate | None]:
     """Returns what is found out with the episodes that are held out, as far as there are enough."""
     if not all(data.probing):
         return None, None
     held = data.windows_for(policy, data.probing)
-    probe = LocalisationProbe(tensors(held, np.flatnonzero(held.step == 0))) if data.can_probe else None
-    return probe, ValidationLoss(HeldOutBatches(held, batch_size, windows), weigh=actions_within) if windows else None
+    probe = (
+        LocalisationProbe(tensors(held, np.flatnonzero(held.step == 0))) if data.can_probe else None
+    )
+    return probe, ValidationLoss(
+        HeldOutBatches(held, batch_size, windows), weigh=actions_within
+    ) if windows else None
 
 
 def actions_within(batch: Mapping[str, Tensor]) -> Tensor:
@@ -156,7 +192,8 @@ def _train(config: DictConfig) -> None:
     assert isinstance(plain, dict)
     settings = {str(key): value for key, value in plain.items()}
     refuse_as_trained(HydraConfig.get().overrides.task)
-    dataset, output = dict(settings["dataset"]), Path(str(settings["output"]))
+    dataset = dict(settings["dataset"])
+    output = Path(str(settings["output"]))
     mixture = dataset.pop("stores", None)
     store = EpisodeStore.open(str(dataset.pop("path"))) if mixture is None else sources_of(mixture)
     chosen = TrainingSettings(
@@ -164,7 +201,11 @@ def _train(config: DictConfig) -> None:
         validation_windows=settings["validation_windows"],
         start=start_of(settings),
         evaluate=training_evaluation(
-            output, output / LATEST, settings.get("task"), settings["evaluation"], settings["robot"]["model"]
+            output,
+            output / LATEST,
+            settings.get("task"),
+            settings["evaluation"],
+            settings["robot"]["model"],
         ),
         log=build(settings.get("logger")),
         **dataset,

@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
-# Tests run in several processes; threads that wait for each other's processors would make each of them slower.
+# Tests run in several processes; threads that wait for each other's processors would make each of
+# them slower.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-# Begun in the background of a shell, this process ignores Ctrl-C, and so would every command that a test interrupts.
+# Begun in the background of a shell, this process ignores Ctrl-C, and so would every command that a
+# test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Device processes keep deadlines of milliseconds, and a Ray cluster takes all processors while it starts: one after the other,
-# and whatever runs beside them gives way.
+# Device processes keep deadlines of milliseconds, and a Ray cluster takes all processors while it
+# starts: one after the other, and whatever runs beside them gives way.
 ONE_AFTER_THE_OTHER = (
     "tests/real_robot/",
     "tests/benchmarks/test_soak.py",
@@ -63,7 +65,8 @@ def goes_in_turn(nodeid: str) -> bool:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `--dist loadfile` tests of a file stay together, as ever, and those in turn with one worker, so that nobody waits.
 
-    Marks of groups would do, but with pytest 9.2 pytest-xdist 3.8 does not heed them (its issue 1386).
+    Marks of groups would do, but with pytest 9.2 pytest-xdist 3.8 does not heed them (its issue
+    1386).
     """
     if config.getvalue("dist") != "loadfile":
         return None

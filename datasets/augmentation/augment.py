@@ -1,4 +1,4 @@
-"""Augmentation of batches on the device of the model: pictures change, and depth and intrinsics with them, for training only.
+"""Augmentation of batches on the device of the model: images change, and depth and intrinsics with them, for training only.
 
 With the files `augment_*.py` this is the only part of `datasets` that imports torch.
 """
@@ -34,18 +34,20 @@ class CameraBatch:
 
 
 class Transform(nn.Module, ABC):
-    """One way to change pictures, drawn anew for each example."""
+    """One way to change images, drawn anew for each example."""
 
     @abstractmethod
-    def forward(self, views: Mapping[str, CameraBatch], generator: torch.Generator) -> dict[str, CameraBatch]:
+    def forward(
+        self, views: Mapping[str, CameraBatch], generator: torch.Generator
+    ) -> dict[str, CameraBatch]:
         """Changes all cameras of the same B examples.
 
         Args:
             views: By name of the camera.
-            generator: The only source of chance, on the device of the pictures.
+            generator: The only source of chance, on the device of the images.
 
         Returns:
-            New pictures of the same sizes and types; the given ones stay as they are.
+            New images of the same sizes and types; the given ones stay as they are.
         """
 
 
@@ -56,20 +58,25 @@ class Augmentation(nn.Module):
         """Keeps them.
 
         Args:
-            transforms: In the order in which they happen; a sensor comes before what is done to its pictures.
+            transforms: In the order in which they happen; a sensor comes before what is done to its
+                images.
         """
         super().__init__()
         self.transforms = nn.ModuleList(transforms)
 
-    def forward(self, batch: Batch, cameras: Sequence[Camera], generator: torch.Generator) -> dict[str, Tensor]:
+    def forward(
+        self, batch: Batch, cameras: Sequence[Camera], generator: torch.Generator
+    ) -> dict[str, Tensor]:
         """Augments.
 
         Args:
             batch: Keys of the contract with a leading batch axis, on one device.
-            cameras: Of the contract; those whose pictures are in the batch are changed.
-            generator: On the same device. The same state gives the same pictures.
+            cameras: Of the contract; those whose images are in the batch are changed.
+            generator: On the same device. The same state gives the same images.
         """
-        views = {camera.name: _view(batch, camera) for camera in cameras if f"rgb/{camera.name}" in batch}
+        views = {
+            camera.name: _view(batch, camera) for camera in cameras if f"rgb/{camera.name}" in batch
+        }
         for transform in self.transforms:
             views = transform(views, generator)
         changed = dict(batch)
@@ -99,5 +106,8 @@ def check_range(name: str, low_high: Sequence[float], lowest: float, highest: fl
     """
     pair = tuple(float(end) for end in low_high)
     if len(pair) != 2 or not lowest <= pair[0] <= pair[1] <= highest:
-        raise ValueError(f"{name} is {list(low_high)}; allowed: [low, high] in order, within {lowest:g} and {highest:g}.")
+        raise ValueError(
+            f"{name} is {list(low_high)}; allowed: [low, high] in order, within {lowest:g} and "
+            f"{highest:g}."
+        )
     return pair[0], pair[1]

@@ -1,4 +1,4 @@
-"""Looking at a part of each picture, as through another lens: intrinsics follow, so places in metres stay."""
+"""Looking at a part of each image, as through another lens: intrinsics follow, so places in metres stay."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,18 +11,19 @@ from stringline.datasets.augmentation.augment import CameraBatch, Transform, che
 
 
 class CropAndResize(Transform):
-    """Cuts a window of the picture's own shape out at a random place and enlarges it to the size of the picture.
+    """Cuts a window of the image's own shape out at a random place and enlarges it to the size of the image.
 
-    Window corners are not whole pixels. Colours are interpolated linearly; depth is that of the nearest pixel, so no place
-    between two surfaces appears, and a place is off by at most half an old pixel across the ray. `T_base_camera` stays. Each
-    camera and example has a window of its own.
+    Window corners are not whole pixels. Colours are interpolated linearly; depth is that of the
+    nearest pixel, so no place between two surfaces appears, and a place is off by at most half an
+    old pixel across the ray. `T_base_camera` stays. Each camera and example has a window of its
+    own.
     """
 
     def __init__(self, scale: Sequence[float] = (0.8, 1.0)) -> None:
         """Sets the range.
 
         Args:
-            scale: Of the sides of the window, as shares of those of the picture; above 0, at most 1.
+            scale: Of the sides of the window, as shares of those of the image; above 0, at most 1.
 
         Raises:
             ValueError: It is out of range.
@@ -30,43 +31,51 @@ class CropAndResize(Transform):
         super().__init__()
         self.scale = check_range("scale", scale, 0.05, 1.0)
 
-    def forward(self, views: Mapping[str, CameraBatch], generator: torch.Generator) -> dict[str, CameraBatch]:
+    def forward(
+        self, views: Mapping[str, CameraBatch], generator: torch.Generator
+    ) -> dict[str, CameraBatch]:
         """Crops; see `Transform`."""
         return {name: self._camera(view, generator) for name, view in views.items()}
 
     def _camera(self, view: CameraBatch, generator: torch.Generator) -> CameraBatch:
         batch, height, width = view.rgb.shape[:3]
         scale = uniform(self.scale, batch, generator)
-        left, top = ((1 - scale) * size * uniform((0, 1), batch, generator) for size in (width, height))
+        left, top = (
+            (1 - scale) * size * uniform((0, 1), batch, generator) for size in (width, height)
+        )
         return crop(view, scale, left, top)
 
 
 def crop(view: CameraBatch, scale: Tensor, left: Tensor, top: Tensor) -> CameraBatch:
-    """Enlarges a window to the size of the picture.
+    """Enlarges a window to the size of the image.
 
     Args:
         view: Of B examples.
-        scale: (B,), sides of the window as shares of the sides of the picture.
+        scale: (B,), sides of the window as shares of the sides of the image.
         left: (B,), left edge of the window, pixels.
         top: (B,), upper edge of the window, pixels.
     """
     height, width = view.rgb.shape[1:3]
-    columns = left[:, None] + scale[:, None] * (torch.arange(width, device=left.device) + 0.5)  # (B, W), pixels
+    columns = left[:, None] + scale[:, None] * (
+        torch.arange(width, device=left.device) + 0.5
+    )  # (B, W), pixels
     rows = top[:, None] + scale[:, None] * (torch.arange(height, device=top.device) + 0.5)
     depth = None if view.depth is None else _nearest(view.depth, rows, columns)
     intrinsics = None if view.intrinsics is None else _cropped(view.intrinsics, scale, left, top)
     return replace(view, rgb=_linear(view.rgb, rows, columns), depth=depth, intrinsics=intrinsics)
 
 
-def _linear(pictures: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Returns (B, H, W, 3) uint8 pictures at rows (B, H) and columns (B, W), the border repeated beyond its centres."""
-    height, width = pictures.shape[1:3]
+def _linear(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Returns (B, H, W, 3) uint8 images at rows (B, H) and columns (B, W), the border repeated beyond its centres."""
+    height, width = images.shape[1:3]
     across = (2 * columns / width - 1)[:, None, :].expand(-1, height, -1)
     down = (2 * rows / height - 1)[:, :, None].expand(-1, -1, width)
     grid = torch.stack((across, down), dim=-1)
-    planes = pictures.permute(0, 3, 1, 2).float()
-    sampled = functional.grid_sample(planes, grid, mode="bilinear", padding_mode="border", align_corners=False)
-    return sampled.round_().clamp_(0, 255).to(pictures.dtype).permute(0, 2, 3, 1).contiguous()
+    planes = images.permute(0, 3, 1, 2).float()
+    sampled = functional.grid_sample(
+        planes, grid, mode="bilinear", padding_mode="border", align_corners=False
+    )
+    return sampled.round_().clamp_(0, 255).to(images.dtype).permute(0, 2, 3, 1).contiguous()
 
 
 def _nearest(depth: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
@@ -75,14 +84,18 @@ def _nearest(depth: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     down = rows.floor().long().clamp(0, height - 1)[:, :, None]
     across = columns.floor().long().clamp(0, width - 1)[:, None, :]
     example = torch.arange(batch, device=depth.device)[:, None, None]
-    # Torch can index few kinds of unsigned integers; as signed ones of the same size their bits are the same.
+    # Torch can index few kinds of unsigned integers; as signed ones of the same size their bits are
+    # the same.
     signed = depth.view(torch.int16) if depth.dtype == torch.uint16 else depth
     return signed[example, down, across].view(depth.dtype)
 
 
 def _cropped(intrinsics: Tensor, scale: Tensor, left: Tensor, top: Tensor) -> Tensor:
-    """Returns A K, where A takes pixels of the old picture to those of the new one."""
-    change = torch.eye(3, dtype=torch.float64, device=intrinsics.device).repeat(len(intrinsics), 1, 1)
+    """Returns A K, where A takes pixels of the old image to those of the new one."""
+    change = torch.eye(3, dtype=torch.float64, device=intrinsics.device).repeat(
+        len(intrinsics), 1, 1
+    )
     change[:, 0, 0] = change[:, 1, 1] = 1 / scale.double()
-    change[:, 0, 2], change[:, 1, 2] = -left.double() / scale.double(), -top.double() / scale.double()
+    change[:, 0, 2] = -left.double() / scale.double()
+    change[:, 1, 2] = -top.double() / scale.double()
     return (change @ intrinsics.double()).to(intrinsics.dtype)

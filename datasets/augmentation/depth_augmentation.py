@@ -14,14 +14,16 @@ from stringline.datasets.contract.arguments import NOT_NEGATIVE, POSITIVE
 class StereoDepth(Transform):
     """A model of a stereo depth camera.
 
-    Noise along the axis grows with the square of depth, sigma_z = z^2 subpixel / (focal_px baseline_m): an error of `subpixel`
-    pixels of disparity d = focal_px baseline_m / z (Grunnet-Jepsen, Sweetser and Woodfill, Tuning depth cameras for best
-    performance, Intel RealSense, which gives this formula). The defaults are a D435 at 848x480: 50 mm between its eyes, 90
-    degrees wide, 0.08 pixels as Intel measures on textured targets; 3.8 mm at 1 m. A D405 has 18 mm. Noise is independent from
-    pixel to pixel, which that of a real camera is not quite.
+    Noise along the axis grows with the square of depth, sigma_z = z^2 subpixel / (focal_px
+    baseline_m): an error of `subpixel` pixels of disparity d = focal_px baseline_m / z
+    (Grunnet-Jepsen, Sweetser and Woodfill, Tuning depth cameras for best performance, Intel
+    RealSense, which gives this formula). The defaults are a D435 at 848x480: 50 mm between its
+    eyes, 90 degrees wide, 0.08 pixels as Intel measures on textured targets; 3.8 mm at 1 m. A D405
+    has 18 mm. Noise is independent from pixel to pixel, which that of a real camera is not quite.
 
-    Pixels are lost beside edges of depth, which one eye sees and the other does not, and on surfaces seen at a grazing angle.
-    Results are rounded to the unit in which depth is stored. Without intrinsics nothing is known of angles and none is lost.
+    Pixels are lost beside edges of depth, which one eye sees and the other does not, and on
+    surfaces seen at a grazing angle. Results are rounded to the unit in which depth is stored.
+    Without intrinsics nothing is known of angles and none is lost.
     """
 
     def __init__(
@@ -44,14 +46,18 @@ class StereoDepth(Transform):
             strength: Factor of sigma, drawn for each example and camera, 0 to 10.
             edge_loss: Share of the pixels beside an edge that are lost, drawn likewise, 0 to 1.
             edge_step: Difference to a neighbour that makes an edge, as a share of depth; above 0.
-            grazing_deg: Angles between ray and normal from which on pixels begin to be lost, and from which on all are; between
-                0 and 90.
+            grazing_deg: Angles between ray and normal from which on pixels begin to be lost, and
+                from which on all are; between 0 and 90.
 
         Raises:
             ValueError: A setting is out of range.
         """
         super().__init__()
-        for name, value in {"focal_px": focal_px, "baseline_m": baseline_m, "edge_step": edge_step}.items():
+        for name, value in {
+            "focal_px": focal_px,
+            "baseline_m": baseline_m,
+            "edge_step": edge_step,
+        }.items():
             if value not in POSITIVE:
                 raise ValueError(f"{name} is {value}; it must be positive.")
         if subpixel not in NOT_NEGATIVE:
@@ -62,12 +68,20 @@ class StereoDepth(Transform):
         self.edge_step = edge_step
         self.grazing_deg = check_range("grazing_deg", grazing_deg, 0, 90)
 
-    def forward(self, views: Mapping[str, CameraBatch], generator: torch.Generator) -> dict[str, CameraBatch]:
+    def forward(
+        self, views: Mapping[str, CameraBatch], generator: torch.Generator
+    ) -> dict[str, CameraBatch]:
         """Measures; see `Transform`. Cameras without depth stay as they are."""
-        return {name: view if view.depth is None else self._camera(view, view.depth, generator) for name, view in views.items()}
+        return {
+            name: view if view.depth is None else self._camera(view, view.depth, generator)
+            for name, view in views.items()
+        }
 
     def _camera(self, view: CameraBatch, depth: Tensor, generator: torch.Generator) -> CameraBatch:
-        strength, loss = (uniform(ends, len(depth), generator)[:, None, None] for ends in (self.strength, self.edge_loss))
+        strength, loss = (
+            uniform(ends, len(depth), generator)[:, None, None]
+            for ends in (self.strength, self.edge_loss)
+        )
         z = depth.float() * view.depth_unit_m
         steps = _steps(z)
         jump = torch.maximum(*(torch.maximum(step[0].abs(), step[1].abs()) for step in steps))
@@ -77,7 +91,9 @@ class StereoDepth(Transform):
         kept = torch.rand(z.shape, generator=generator, device=z.device) >= lost
         noise = torch.randn(z.shape, generator=generator, device=z.device)
         measured = z + noise * (self.noise_per_m * strength * z.square())
-        return replace(view, depth=_counted(measured, kept & (z > 0), depth.dtype, view.depth_unit_m))
+        return replace(
+            view, depth=_counted(measured, kept & (z > 0), depth.dtype, view.depth_unit_m)
+        )
 
     def _grazing_loss(self, z: Tensor, steps: tuple[Tensor, Tensor], intrinsics: Tensor) -> Tensor:
         """Returns the share (B, H, W) that the angle of the surface loses, linear in its cosine."""
@@ -106,15 +122,18 @@ def _steps(z: Tensor) -> tuple[Tensor, Tensor]:
 def _cosine(z: Tensor, steps: tuple[Tensor, Tensor], intrinsics: Tensor) -> Tensor:
     """Returns the cosine (B, H, W) between the normal of the surface and the ray to the camera.
 
-    With the ray (x, y, 1) and slopes z_u and z_v in metres per pixel, the normal is along
-    (-fx z_u, -fy z_v, z + x fx z_u + y fy z_v), and its product with the ray is z. Of both neighbours the one whose depth
-    is nearer to the pixel's counts, so that surfaces beside an edge keep their own slope.
+    With the ray (x, y, 1) and slopes z_u and z_v in metres per pixel, the normal is along (-fx z_u,
+    -fy z_v, z + x fx z_u + y fy z_v), and its product with the ray is z. Of both neighbours the one
+    whose depth is nearer to the pixel's counts, so that surfaces beside an edge keep their own
+    slope.
     """
     slopes = [torch.where(step[0].abs() < step[1].abs(), step[0], step[1]) for step in steps]
     K = intrinsics[:, :, :, None, None]
     rows, columns = (torch.arange(size, device=z.device) + 0.5 for size in z.shape[1:])
-    x, y = (columns - K[:, 0, 2]) / K[:, 0, 0], (rows[:, None] - K[:, 1, 2]) / K[:, 1, 1]
-    across, down = K[:, 0, 0] * slopes[0], K[:, 1, 1] * slopes[1]
+    x = (columns - K[:, 0, 2]) / K[:, 0, 0]
+    y = (rows[:, None] - K[:, 1, 2]) / K[:, 1, 1]
+    across = K[:, 0, 0] * slopes[0]
+    down = K[:, 1, 1] * slopes[1]
     normal = (across.square() + down.square() + (z + x * across + y * down).square()).sqrt()
     return z / (normal * (x.square() + y.square() + 1).sqrt()).clamp(min=1e-9)
 

@@ -1,4 +1,4 @@
-"""Colour and lighting: all that a scene's light and a camera's settings do to a picture, as one matrix per example."""
+"""Colour and lighting: all that a scene's light and a camera's settings do to an image, as one matrix per example."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,8 +15,9 @@ _YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3
 class LightAugmentation(Transform):
     """Changes brightness, contrast, saturation and hue of a scene, the gains of each camera, and where the light comes from.
 
-    All but the last are one affine map of sRGB values. Hue turns the colour plane of YIQ. Brightness, contrast, saturation, hue
-    and the direction of the light are shared by the cameras of an example, as the light in a room is; gains are not.
+    All but the last are one affine map of sRGB values. Hue turns the colour plane of YIQ.
+    Brightness, contrast, saturation, hue and the direction of the light are shared by the cameras
+    of an example, as the light in a room is; gains are not.
     """
 
     def __init__(
@@ -33,11 +34,13 @@ class LightAugmentation(Transform):
 
         Args:
             brightness: Factor of all values, 0 to 4.
-            contrast: Factor of the distance from the picture's mean grey, 0 to 4.
+            contrast: Factor of the distance from the image's mean grey, 0 to 4.
             saturation: Factor of the distance from grey, 0 to 4.
             hue_deg: Turn of the hue, -180 to 180 degrees.
-            gain: Factor of each colour channel of each camera, its exposure and white balance; 0 to 4.
-            falloff: How much brighter one side of the picture is than its middle, 0 to 1, from a random direction.
+            gain: Factor of each colour channel of each camera, its exposure and white balance; 0 to
+                4.
+            falloff: How much brighter one side of the image is than its middle, 0 to 1, from a
+                random direction.
 
         Raises:
             ValueError: A range is out of bounds.
@@ -50,24 +53,34 @@ class LightAugmentation(Transform):
         self.gain = check_range("gain", gain, 0, 4)
         self.falloff = check_range("falloff", falloff, 0, 1)
 
-    def forward(self, views: Mapping[str, CameraBatch], generator: torch.Generator) -> dict[str, CameraBatch]:
+    def forward(
+        self, views: Mapping[str, CameraBatch], generator: torch.Generator
+    ) -> dict[str, CameraBatch]:
         """Relights; see `Transform`."""
         if not views:
             return {}
         batch = len(next(iter(views.values())).rgb)
         colour = self._colour(batch, generator)
         contrast = uniform(self.contrast, batch, generator)
-        angle, strength = uniform((0, 2 * torch.pi), batch, generator), uniform(self.falloff, batch, generator)
-        slope = strength[:, None] * torch.stack((angle.cos(), angle.sin()), dim=-1) if self.falloff[1] else None
+        angle = uniform((0, 2 * torch.pi), batch, generator)
+        strength = uniform(self.falloff, batch, generator)
+        slope = (
+            strength[:, None] * torch.stack((angle.cos(), angle.sin()), dim=-1)
+            if self.falloff[1]
+            else None
+        )
         changed = {}
         for name, view in views.items():
             gain = uniform(self.gain, 3 * batch, generator).reshape(batch, 3)
-            changed[name] = replace(view, rgb=relight(view.rgb, gain[:, :, None] * colour, contrast, slope))
+            changed[name] = replace(
+                view, rgb=relight(view.rgb, gain[:, :, None] * colour, contrast, slope)
+            )
         return changed
 
     def _colour(self, batch: int, generator: torch.Generator) -> Tensor:
         """Returns (B, 3, 3): brightness, saturation and hue as one matrix of colours."""
-        brightness, saturation = uniform(self.brightness, batch, generator), uniform(self.saturation, batch, generator)
+        brightness = uniform(self.brightness, batch, generator)
+        saturation = uniform(self.saturation, batch, generator)
         turn = torch.deg2rad(uniform(self.hue_deg, batch, generator))
         inner = torch.zeros(batch, 3, 3, device=generator.device)
         inner[:, 0, 0] = 1
@@ -79,26 +92,32 @@ class LightAugmentation(Transform):
         return brightness[:, None, None] * matrix
 
 
-def relight(pictures: Tensor, colour: Tensor, contrast: Tensor, slope: Tensor | None = None) -> Tensor:
-    """Applies a colour matrix, then contrast about the mean grey, then light that changes across the picture.
+def relight(
+    images: Tensor, colour: Tensor, contrast: Tensor, slope: Tensor | None = None
+) -> Tensor:
+    """Applies a colour matrix, then contrast about the mean grey, then light that changes across the image.
 
     Args:
-        pictures: (B, H, W, 3) uint8.
+        images: (B, H, W, 3) uint8.
         colour: (B, 3, 3), to sRGB values from sRGB values.
         contrast: (B,).
-        slope: (B, 2), how much the light grows from the middle to the right and to the lower edge, as a share; None: nowhere.
+        slope: (B, 2), how much the light grows from the middle to the right and to the lower edge,
+            as a share; None: nowhere.
 
     Returns:
         (B, H, W, 3), cut off at 0 and 255 and rounded.
     """
-    batch, height, width = pictures.shape[:3]
-    mean = pictures.flatten(1, 2).float().mean(dim=1)
+    batch, height, width = images.shape[:3]
+    mean = images.flatten(1, 2).float().mean(dim=1)
     grey = (colour @ mean.unsqueeze(-1)).squeeze(-1) @ mean.new_tensor(GREY)
     matrix = contrast[:, None, None] * colour
     offset = ((1 - contrast) * grey)[:, None, None]
-    changed = torch.baddbmm(offset, pictures.flatten(1, 2).float(), matrix.mT).reshape(pictures.shape)
+    changed = torch.baddbmm(offset, images.flatten(1, 2).float(), matrix.mT).reshape(images.shape)
     if slope is not None:
-        across, down = (2 * (torch.arange(size, device=slope.device) + 0.5) / size - 1 for size in (width, height))
+        across, down = (
+            2 * (torch.arange(size, device=slope.device) + 0.5) / size - 1
+            for size in (width, height)
+        )
         light = 1 + slope[:, 0, None, None] * across + slope[:, 1, None, None] * down[:, None]
         changed *= light.reshape(batch, height, width, 1)
-    return changed.round_().clamp_(0, 255).to(pictures.dtype)
+    return changed.round_().clamp_(0, 255).to(images.dtype)

@@ -16,18 +16,26 @@ def archive_store(config: DictConfig) -> None:
     store = EpisodeStore.open(config.store)
     whole = store_size(store)
     sys.stdout.write(
-        f"{store.path}: {len(store)} episodes, {mebibytes(whole)}; archived about {mebibytes(estimated_size(store))}.\n"
+        f"{store.path}: {len(store)} episodes, {mebibytes(whole)}; archived about "
+        f"{mebibytes(estimated_size(store))}.\n"
     )
     added = archive(store, str(config.output), workers=config.workers or os.cpu_count() or 1)
     sizes = Remote.at(str(config.output)).sizes()
     total = sum(sizes[name] for name in store.names())
     share = f", {total / whole:.0%} of the store" if whole else ""
-    sys.stdout.write(f"{config.output}: {len(added)} episodes added; all of the store take {mebibytes(total)} there{share}.\n")
+    sys.stdout.write(
+        f"{config.output}: {len(added)} episodes added; all of the store take {mebibytes(total)} "
+        f"there{share}.\n"
+    )
 
 
 def expand_archive(config: DictConfig) -> None:
     """Makes or completes a store from an archive."""
     sizes = Remote.at(str(config.archive)).sizes()
-    sys.stdout.write(f"{config.archive}: {len(sizes)} episodes, {mebibytes(sum(sizes.values()))}.\n")
-    store = expand(str(config.archive), Path(config.output), workers=config.workers or os.cpu_count() or 1)
+    sys.stdout.write(
+        f"{config.archive}: {len(sizes)} episodes, {mebibytes(sum(sizes.values()))}.\n"
+    )
+    store = expand(
+        str(config.archive), Path(config.output), workers=config.workers or os.cpu_count() or 1
+    )
     sys.stdout.write(f"{store.path}: {len(store)} episodes, {mebibytes(store_size(store))}.\n")

@@ -19,8 +19,16 @@ def cache_store(config: DictConfig) -> None:
     resolution = Resolution(config.height, config.width, cameras, config.depth)
     expected = sum(resolution.size(episode) for episode in store.episodes())
     whole = mebibytes(store_size(store))
-    sys.stdout.write(f"{store.path}: {len(store)} episodes, {whole}; the training copy will take {mebibytes(expected)}.\n")
+    sys.stdout.write(
+        f"{store.path}: {len(store)} episodes, {whole}; the training copy will take "
+        f"{mebibytes(expected)}.\n"
+    )
     start = time.perf_counter()
-    copy = cache(store, Path(config.output), resolution, workers=config.workers or os.cpu_count() or 1)
+    copy = cache(
+        store, Path(config.output), resolution, workers=config.workers or os.cpu_count() or 1
+    )
     seconds = time.perf_counter() - start
-    sys.stdout.write(f"{copy.path}: {len(copy)} episodes, {mebibytes(store_size(copy))}, after {seconds:.1f} s.\n")
+    sys.stdout.write(
+        f"{copy.path}: {len(copy)} episodes, {mebibytes(store_size(copy))}, after {seconds:.1f} "
+        f"s.\n"
+    )

@@ -16,7 +16,10 @@ def migrate_store(config: DictConfig) -> None:
     """Brings a store to the present version of the format."""
     store = EpisodeStore.open(config.store)
     rewritten = migrate(store)
-    sys.stdout.write(f"{store.path}: {len(rewritten)} of {len(store)} episodes brought to format version {FORMAT_VERSION}.\n")
+    sys.stdout.write(
+        f"{store.path}: {len(rewritten)} of {len(store)} episodes brought to format version "
+        f"{FORMAT_VERSION}.\n"
+    )
 
 
 def verify(config: DictConfig) -> None:
@@ -33,15 +36,20 @@ def verify(config: DictConfig) -> None:
         sys.stdout.write(f"{describe_leftover(left)} The next recording clears it away.\n")
     if damage and config.set_aside:
         delete(store, list(damage))
-        raise ValueError(f"{len(damage)} damaged episodes moved to {trash_of(store.path)}; {len(store)} whole ones are left.")
+        raise ValueError(
+            f"{len(damage)} damaged episodes moved to {trash_of(store.path)}; {len(store)} whole "
+            f"ones are left."
+        )
     if damage:
         advice = f"Set them aside: stringline-data verify store={store.path} set_aside=true"
         raise ValueError(
-            f"{len(damage)} of {len(store)} episodes in {store.path} are damaged; the others can be used. {advice}"
+            f"{len(damage)} of {len(store)} episodes in {store.path} are damaged; the others can "
+            f"be used. {advice}"
         )
     old = sum(episode.version < FORMAT_VERSION for episode in store.episodes())
     sys.stdout.write(f"All {len(store)} episodes in {store.path} are as they were written.\n")
     if old or store.version < FORMAT_VERSION:
         sys.stdout.write(
-            f"{old} of them are of an older format without checksums of metadata: stringline-data migrate store={store.path}\n"
+            f"{old} of them are of an older format without checksums of metadata: stringline-data "
+            f"migrate store={store.path}\n"
         )

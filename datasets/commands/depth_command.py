@@ -19,16 +19,26 @@ def estimate_depth_of_store(config: DictConfig) -> None:
     """Makes or completes a copy of a store with estimated depth."""
     store = EpisodeStore.open(config.store)
     cameras = None if config.cameras is None else [str(name) for name in config.cameras]
-    settings = {key: config[key] for key in ("replace_depth", "depth_unit_m", "farthest_m", "batch")}
+    settings = {
+        key: config[key] for key in ("replace_depth", "depth_unit_m", "farthest_m", "batch")
+    }
     planned = DepthEstimation(_not_yet, str(config.model), cameras, **settings)
-    expected = sum(planned.size(episode) for episode in store.episodes())  # Refuses before a model is loaded.
-    sys.stdout.write(f"{store.path}: {len(store)} episodes; their depth will take {mebibytes(expected)}.\n")
-    estimation = DepthEstimation(instantiate(config.estimator), str(config.model), cameras, **settings)
+    expected = sum(
+        planned.size(episode) for episode in store.episodes()
+    )  # Refuses before a model is loaded.
+    sys.stdout.write(
+        f"{store.path}: {len(store)} episodes; their depth will take {mebibytes(expected)}.\n"
+    )
+    estimation = DepthEstimation(
+        instantiate(config.estimator), str(config.model), cameras, **settings
+    )
     start = time.perf_counter()
     copy = estimate_depth(store, Path(config.output), estimation)
     seconds = time.perf_counter() - start
-    sys.stdout.write(f"{copy.path}: {len(copy)} episodes with estimated depth, after {seconds:.1f} s.\n")
+    sys.stdout.write(
+        f"{copy.path}: {len(copy)} episodes with estimated depth, after {seconds:.1f} s.\n"
+    )
 
 
-def _not_yet(pictures: Array) -> NDArray[np.float32]:
+def _not_yet(images: Array) -> NDArray[np.float32]:
     raise AssertionError("Sizes are known without the model.")

@@ -24,7 +24,10 @@ def delete_episodes(config: DictConfig) -> None:
     store = EpisodeStore.open(config.store)
     names = select(store, _listed(config.episodes))
     delete(store, names)
-    _say(f"{len(names)} episodes moved to {trash_of(store.path)}; {len(store)} are left in {store.path}.")
+    _say(
+        f"{len(names)} episodes moved to {trash_of(store.path)}; {len(store)} are left in "
+        f"{store.path}."
+    )
 
 
 def split(config: DictConfig) -> None:
@@ -36,20 +39,27 @@ def split(config: DictConfig) -> None:
     store = EpisodeStore.open(config.store)
     if (config.episode is None) == (config.parts is None):
         raise ValueError(
-            "Give parts={train: 0.9, validation: 0.1} to divide the store, or episode=... at_s=[...] to divide one."
+            "Give parts={train: 0.9, validation: 0.1} to divide the store, or episode=... "
+            "at_s=[...] to divide one."
         )
     if config.episode is not None:
         (name,) = _one(select(store, [config.episode]))
-        _say_replaced(store, [name], split_episode(store, name, [float(place) for place in config.at_s]))
+        _say_replaced(
+            store, [name], split_episode(store, name, [float(place) for place in config.at_s])
+        )
         return
-    outputs = {Path(f"{config.output}_{part}"): float(share) for part, share in config.parts.items()}
+    outputs = {
+        Path(f"{config.output}_{part}"): float(share) for part, share in config.parts.items()
+    }
     for made in split_store(store, outputs, seed=config.seed):
         _say_made(made)
 
 
 def merge_stores(config: DictConfig) -> None:
     """Makes a store of several."""
-    _say_made(merge([EpisodeStore.open(path) for path in _listed(config.stores)], Path(config.output)))
+    _say_made(
+        merge([EpisodeStore.open(path) for path in _listed(config.stores)], Path(config.output))
+    )
 
 
 def relabel_episodes(config: DictConfig) -> None:
@@ -62,7 +72,9 @@ def relabel_episodes(config: DictConfig) -> None:
 
 def filter_episodes(config: DictConfig) -> None:
     """Makes a store of the episodes that are wanted."""
-    wanted = Wanted(**{key: config[key] for key in ("success", "task", "source", "shortest_s", "longest_s")})
+    wanted = Wanted(
+        **{key: config[key] for key in ("success", "task", "source", "shortest_s", "longest_s")}
+    )
     _say_made(filter_store(EpisodeStore.open(config.store), Path(config.output), wanted))
 
 
@@ -73,7 +85,9 @@ def _listed(value: object) -> list[str]:
 
 def _one(names: list[str]) -> list[str]:
     if len(names) != 1:
-        raise ValueError(f"One episode can be divided at a time; got {len(names)}: {', '.join(names[:5])}.")
+        raise ValueError(
+            f"One episode can be divided at a time; got {len(names)}: {', '.join(names[:5])}."
+        )
     return names
 
 
@@ -82,12 +96,16 @@ def _say(text: str) -> None:
 
 
 def _say_replaced(store: EpisodeStore, old: list[str], new: list[str]) -> None:
-    _say(f"{len(old)} episodes of {store.path} replaced by {len(new)}; the old ones are in {trash_of(store.path)}.")
+    _say(
+        f"{len(old)} episodes of {store.path} replaced by {len(new)}; the old ones are in "
+        f"{trash_of(store.path)}."
+    )
     for name in new:
         _say(f"  {name}")
 
 
 def _say_made(store: EpisodeStore) -> None:
     _say(
-        f"{store.path}: {len(store)} episodes, {mebibytes(store_size(store))}, their arrays shared where the disk is the same."
+        f"{store.path}: {len(store)} episodes, {mebibytes(store_size(store))}, their arrays "
+        f"shared where the disk is the same."
     )

@@ -15,5 +15,9 @@ def summarise_store(config: DictConfig) -> None:
     page = Path(config.output) if config.output is not None else Path(f"{store.path}_summary.html")
     summary = summarise(store, looked_at=config.looked_at)
     write_summary(page, summary)
-    found = ", ".join(f"{KINDS[kind].lower()} {len(each)}" for kind, each in summary.by_kind().items())
-    sys.stdout.write(f"{page}: {summary.episodes} episodes; {found}; damaged {len(summary.damaged)}.\n")
+    found = ", ".join(
+        f"{KINDS[kind].lower()} {len(each)}" for kind, each in summary.by_kind().items()
+    )
+    sys.stdout.write(
+        f"{page}: {summary.episodes} episodes; {found}; damaged {len(summary.damaged)}.\n"
+    )

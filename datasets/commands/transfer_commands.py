@@ -32,10 +32,18 @@ def import_foreign(config: DictConfig) -> None:
     path = Path(config.path)
     if not path.exists():
         raise ValueError(f"There is no data set at {path}.")
-    outcome = import_data(reader, path, EpisodeStore.create(config.store), task=config.task_name or "")
-    sys.stdout.write(f"{len(outcome.imported)} episodes imported, {outcome.present} were in {config.store} already.\n")
+    outcome = import_data(
+        reader, path, EpisodeStore.create(config.store), task=config.task_name or ""
+    )
+    sys.stdout.write(
+        f"{len(outcome.imported)} episodes imported, {outcome.present} were in {config.store} "
+        f"already.\n"
+    )
     for name, reason in outcome.refused.items():
         sys.stdout.write(f"Left out: {name}: {reason}\n")
     if outcome.refused:
         total = len(outcome.imported) + outcome.present + len(outcome.refused)
-        raise ValueError(f"{len(outcome.refused)} of {total} episodes were left out; the others are in {config.store}.")
+        raise ValueError(
+            f"{len(outcome.refused)} of {total} episodes were left out; the others are in "
+            f"{config.store}."
+        )

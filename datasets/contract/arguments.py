@@ -16,7 +16,9 @@ def unknown_name(kind: str, got: str, allowed: Iterable[str]) -> ValueError:
         allowed: Every valid name.
     """
     names = sorted(allowed)
-    near = difflib.get_close_matches(str(got), names, n=3, cutoff=0.4)  # A command line may have a number in its place.
+    near = difflib.get_close_matches(
+        str(got), names, n=3, cutoff=0.4
+    )  # A command line may have a number in its place.
     hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
     return ValueError(f"There is no {kind} {got!r}.{hint} Allowed: {', '.join(names) or 'none'}.")
 
@@ -25,8 +27,8 @@ def unknown_name(kind: str, got: str, allowed: Iterable[str]) -> ValueError:
 class Range:
     """Finite numbers between two ends, each of which may be open or not there.
 
-    NaN is in no range. That has to be said, for a check that asks whether a number is too small lets NaN through: it is neither
-    smaller nor larger than any number.
+    NaN is in no range. That has to be said, for a check that asks whether a number is too small
+    lets NaN through: it is neither smaller nor larger than any number.
 
     Attributes:
         least: The smallest number of the range.
@@ -60,12 +62,20 @@ class Range:
         words = "whole numbers " if self.whole else ""
         if self.above is not None:
             end = "" if self.most is None else f", up to {self.most:g}"
-            return f"{words}above {self.above:g}" + (end if self.below is None else f", below {self.below:g}")
+            return f"{words}above {self.above:g}" + (
+                end if self.below is None else f", below {self.below:g}"
+            )
         if self.least is not None:
             end = " and above" if self.most is None else f" to {self.most:g}"
-            return f"{words}{self.least:g}" + (end if self.below is None else f" to below {self.below:g}")
+            return f"{words}{self.least:g}" + (
+                end if self.below is None else f" to below {self.below:g}"
+            )
         if self.most is not None or self.below is not None:
-            return f"{words}below {self.below:g}" if self.below is not None else f"{words}up to {self.most:g}"
+            return (
+                f"{words}below {self.below:g}"
+                if self.below is not None
+                else f"{words}up to {self.most:g}"
+            )
         return "whole numbers" if self.whole else "finite numbers"
 
     def check(self, **numbers: object) -> None:

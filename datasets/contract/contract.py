@@ -1,7 +1,10 @@
-"""What an observation, an action and an episode are: keys, shapes, units and frames. `validation.py` checks them.
+"""What an observation, an action and an episode are: keys, shapes, units and frames.
 
-Simulation, teleoperation, importers and the hardware bridge all produce these keys, and policies consume them.
-An observation is a flat mapping from key to array, an episode the same with time as the leading axis:
+`validation.py` checks them.
+
+Simulation, teleoperation, importers and the hardware bridge all produce these keys, and policies
+consume them. An observation is a flat mapping from key to array, an episode the same with time as
+the leading axis:
 
     key                          one observation      an episode          unit, frame
     rgb/<camera>                 (H, W, 3) uint8      (F, H, W, 3)        sRGB, at the camera's own rate
@@ -19,8 +22,8 @@ An observation is a flat mapping from key to array, an episode the same with tim
     reward, stage, sim/state     -                    (T, ...)            optional
     instruction                  (L,) uint8           an attribute        what is asked for, UTF-8; optional
 
-Pixel (0, 0) is the upper left one and its centre lies at (0.5, 0.5). `T_ab` takes coordinates in b to a.
-This module imports without torch and without MuJoCo.
+Pixel (0, 0) is the upper left one and its centre lies at (0.5, 0.5). `T_ab` takes coordinates in b
+to a. This module imports without torch and without MuJoCo.
 """
 
 from collections.abc import Mapping
@@ -46,8 +49,8 @@ class Camera:
 
     Attributes:
         name: The part of the key after `rgb/`.
-        height: Rows of the stored pictures.
-        width: Columns of the stored pictures.
+        height: Rows of the stored images.
+        width: Columns of the stored images.
         depth: Where its depth comes from, or None when it has none.
         depth_unit_m: Metres per count of the stored depth, 0.001 or finer.
         has_geometry: Whether intrinsics and `T_base_camera` are known.
@@ -67,10 +70,13 @@ class Camera:
     def __post_init__(self) -> None:
         """Refuses what no reader could interpret."""
         if self.height < 1 or self.width < 1:
-            raise ValueError(f"Camera {self.name!r} has size {self.height}x{self.width}; both must be positive.")
+            raise ValueError(
+                f"Camera {self.name!r} has size {self.height}x{self.width}; both must be positive."
+            )
         if self.depth is not None and not 0 < self.depth_unit_m <= 0.001:
             raise ValueError(
-                f"Camera {self.name!r}: depth_unit_m is {self.depth_unit_m}; allowed: above 0 and at most 0.001 m."
+                f"Camera {self.name!r}: depth_unit_m is {self.depth_unit_m}; allowed: above 0 and "
+                f"at most 0.001 m."
             )
 
 
@@ -148,12 +154,22 @@ class Contract:
 
     def with_cameras(self, *cameras: Camera) -> Self:
         """Returns the same contract over other cameras."""
-        return type(self)(self.embodiment, self.base_frame, self.control_hz, cameras, self.joints, self.arms, self.action)
+        return type(self)(
+            self.embodiment,
+            self.base_frame,
+            self.control_hz,
+            cameras,
+            self.joints,
+            self.arms,
+            self.action,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain lists, strings and numbers, fit for JSON and YAML."""
         plain = asdict(self)
-        plain["cameras"] = [dict(camera, distortion=list(camera["distortion"])) for camera in plain["cameras"]]
+        plain["cameras"] = [
+            dict(camera, distortion=list(camera["distortion"])) for camera in plain["cameras"]
+        ]
         return plain | {key: list(plain[key]) for key in ("joints", "arms", "action")}
 
     @classmethod
@@ -165,7 +181,8 @@ class Contract:
         """
         try:
             cameras = tuple(
-                Camera(**{**camera, "distortion": tuple(camera.get("distortion", ()))}) for camera in plain["cameras"]
+                Camera(**{**camera, "distortion": tuple(camera.get("distortion", ()))})
+                for camera in plain["cameras"]
             )
             action = tuple(ActionDimension(**dimension) for dimension in plain["action"])
             rest = {key: value for key, value in plain.items() if key not in ("cameras", "action")}
@@ -184,7 +201,8 @@ class Contract:
         """
         found = []
         for field in ("embodiment", "base_frame", "control_hz", "joints", "arms", "action"):
-            asked, got = getattr(self, field), getattr(offered, field)
+            asked = getattr(self, field)
+            got = getattr(offered, field)
             if asked != got:
                 found.append(f"{field}: {_brief(asked)} is asked for, {_brief(got)} is offered.")
         available = {camera.name: camera for camera in offered.cameras}

@@ -34,7 +34,9 @@ def instruction_of(observation: Observation) -> str | None:
             raise ValueError(f"got shape {array.shape} of {array.dtype}")
         return array.tobytes().decode()
     except ValueError as error:  # Bytes that are no UTF-8 as well.
-        raise ValueError(f"{KEY} is no text ({error}); allowed: its UTF-8 bytes, (L,) uint8.") from error
+        raise ValueError(
+            f"{KEY} is no text ({error}); allowed: its UTF-8 bytes, (L,) uint8."
+        ) from error
 
 
 def instruction_number(text: str) -> int:

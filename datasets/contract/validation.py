@@ -9,7 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from stringline.datasets.contract.arguments import unknown_name
-from stringline.datasets.contract.contract import Array, Camera, Contract, EpisodeArrays, Observation
+from stringline.datasets.contract.contract import (
+    Array,
+    Camera,
+    Contract,
+    EpisodeArrays,
+    Observation,
+)
 
 OPTIONAL_STEP_KEYS = ("reward", "stage", "sim/state")
 
@@ -43,7 +49,9 @@ def _state_arrays(contract: Contract) -> Iterator[_Expected]:
         yield _Expected(f"T_base_gripper/{arm}", (4, 4), "float32")
 
 
-def validate_observation(observation: Observation, contract: Contract, *, cameras: bool = True) -> None:
+def validate_observation(
+    observation: Observation, contract: Contract, *, cameras: bool = True
+) -> None:
     """Checks one observation against the contract.
 
     Args:
@@ -71,7 +79,10 @@ def validate_action(action: Array, contract: Contract) -> None:
         ValueError: The last axis has another length, or a value is not finite.
     """
     if action.ndim < 1 or action.shape[-1] != len(contract.action):
-        raise ValueError(f"An action has {len(contract.action)} dimensions (last axis); got shape {action.shape}.")
+        raise ValueError(
+            f"An action has {len(contract.action)} dimensions (last axis); got shape "
+            f"{action.shape}."
+        )
     if not np.isfinite(action).all():
         bad = contract.action[int(np.argwhere(~np.isfinite(action))[0][-1])].name
         raise ValueError(f"The action is not finite at {bad!r}.")
@@ -95,7 +106,9 @@ def validate_episode(arrays: EpisodeArrays, contract: Contract) -> None:
         if key in arrays and len(arrays[key]) != steps:
             raise ValueError(f"{key} has {len(arrays[key])} steps, time has {steps}.")
     if (np.diff(arrays["time"]) <= 0).any():
-        raise ValueError(f"time does not grow at step {int(np.argmax(np.diff(arrays['time']) <= 0)) + 1}.")
+        raise ValueError(
+            f"time does not grow at step {int(np.argmax(np.diff(arrays['time']) <= 0)) + 1}."
+        )
 
 
 def _validate_camera_series(arrays: EpisodeArrays, camera: Camera, steps: int) -> None:
@@ -104,13 +117,18 @@ def _validate_camera_series(arrays: EpisodeArrays, camera: Camera, steps: int) -
         raise unknown_name("episode key", f"rgb/{camera.name}", arrays)
     for entry in _camera_arrays(camera):
         fixed = entry.key.startswith("intrinsics/") or (
-            entry.key.startswith("T_base_camera/") and entry.key in arrays and arrays[entry.key].ndim == 2
+            entry.key.startswith("T_base_camera/")
+            and entry.key in arrays
+            and arrays[entry.key].ndim == 2
         )
         _check_series(arrays, entry, () if fixed else (frames,))
     key = f"frame/{camera.name}"
     _check_series(arrays, _Expected(key, (), "int32"), (steps,))
     if arrays[key].min() < 0 or arrays[key].max() >= frames:
-        raise ValueError(f"{key} points at frames {arrays[key].min()} to {arrays[key].max()}; there are {frames}.")
+        raise ValueError(
+            f"{key} points at frames {arrays[key].min()} to {arrays[key].max()}; there are "
+            f"{frames}."
+        )
 
 
 def _check_series(arrays: EpisodeArrays, entry: _Expected, leading: tuple[int, ...]) -> None:
@@ -123,7 +141,9 @@ def _check_series(arrays: EpisodeArrays, entry: _Expected, leading: tuple[int, .
 def _check(key: str, array: Array, shape: tuple[int | None, ...], dtype: str) -> None:
     if array.dtype != np.dtype(dtype):
         raise ValueError(f"{key} has type {array.dtype}; allowed: {dtype}.")
-    if len(array.shape) != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True)):
+    if len(array.shape) != len(shape) or any(
+        want not in (None, got) for want, got in zip(shape, array.shape, strict=True)
+    ):
         raise ValueError(f"{key} has shape {tuple(array.shape)}; allowed: {shape}.")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         where = tuple(int(index) for index in np.argwhere(~np.isfinite(array))[0])

@@ -1,7 +1,8 @@
 """Archives: compressed copies of a store for keeping, on a disk or in object storage, and their way back.
 
-An archive is a folder of files `<episode>.zarr.zip`, one per episode (`packing.py`). Each appears when it is complete: on a
-disk by renaming, in object storage because an upload does. So both directions go on where they were stopped.
+An archive is a folder of files `<episode>.zarr.zip`, one per episode (`packing.py`). Each appears
+when it is complete: on a disk by renaming, in object storage because an upload does. So both
+directions go on where they were stopped.
 """
 
 import contextlib
@@ -17,7 +18,13 @@ import fsspec
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from stringline.datasets.editing.packing import open_packed, pack, packed_attributes, packed_size, unpack
+from stringline.datasets.editing.packing import (
+    open_packed,
+    pack,
+    packed_attributes,
+    packed_size,
+    unpack,
+)
 from stringline.datasets.files.atomic import NoSpaceError, explained_full_disk, require_space, sync
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.store.episode_pool import for_each_episode
@@ -55,7 +62,8 @@ class Remote:
             files, path = url_to_fs(url)
         except (ImportError, ValueError) as error:
             raise ValueError(
-                f'{url} cannot be reached: {error}. For s3:// addresses: pip install "stringline[remote]".'
+                f"{url} cannot be reached: {error}. For s3:// addresses: pip install "
+                f'"stringline[remote]".'
             ) from error
         return cls(url, files, path)
 
@@ -72,8 +80,16 @@ class Remote:
                 found = self.files.ls(self.path, detail=True)
             except FileNotFoundError:
                 return {}
-        names = {PurePosixPath(entry["name"]).name: int(entry["size"] or 0) for entry in found if entry["type"] == "file"}
-        return {name.removesuffix(SUFFIX): names[name] for name in sorted(names) if name.endswith(SUFFIX) and name[0] != "."}
+        names = {
+            PurePosixPath(entry["name"]).name: int(entry["size"] or 0)
+            for entry in found
+            if entry["type"] == "file"
+        }
+        return {
+            name.removesuffix(SUFFIX): names[name]
+            for name in sorted(names)
+            if name.endswith(SUFFIX) and name[0] != "."
+        }
 
     def put(self, file: Path, name: str) -> None:
         """Stores a complete file; it appears when all of it is there."""
@@ -101,7 +117,9 @@ def estimated_size(store: EpisodeStore) -> int:
     """Returns about how many bytes the archive of a store will take, from its first and its middle episode."""
     episodes = store.episodes()
     sample = [episodes[index] for index in sorted({0, len(episodes) // 2})] if episodes else []
-    share = sum(packed_size(episode) for episode in sample) / max(1, sum(episode.nbytes for episode in sample))
+    share = sum(packed_size(episode) for episode in sample) / max(
+        1, sum(episode.nbytes for episode in sample)
+    )
     return round(share * sum(episode.nbytes for episode in episodes))
 
 
@@ -117,7 +135,8 @@ def archive(store: EpisodeStore, url: str, *, workers: int = 2) -> list[str]:
         The episodes that were added.
 
     Raises:
-        ValueError: An episode is damaged (all others are archived), or nothing can reach the address.
+        ValueError: An episode is damaged (all others are archived), or nothing can reach the
+            address.
         OSError: It refuses.
     """
     remote = Remote.at(url)
@@ -127,8 +146,12 @@ def archive(store: EpisodeStore, url: str, *, workers: int = 2) -> list[str]:
     missing = [name for name in store.names() if name not in present]
 
     def copy(name: str) -> None:
-        # On a disk the file is written beside its place and renamed; elsewhere it is made here and uploaded.
-        with tempfile.TemporaryDirectory(prefix=".archive-", dir=remote.local) as folder, explained_full_disk(Path(folder)):
+        # On a disk the file is written beside its place and renamed; elsewhere it is made here and
+        # uploaded.
+        with (
+            tempfile.TemporaryDirectory(prefix=".archive-", dir=remote.local) as folder,
+            explained_full_disk(Path(folder)),
+        ):
             file = Path(folder) / f"{name}{SUFFIX}"
             with file.open("wb") as opened:
                 pack(store.episode(name), opened)
@@ -169,7 +192,9 @@ def expand(url: str, path: Path, *, workers: int = 2) -> EpisodeStore:
         there = set(store.names())
         missing = [name for name in present if name not in there]
         require_space(store.path, sum(present[name] for name in missing))
-        for_each_episode(lambda name: _expand_one(remote, name, store.path), missing, workers, "expand")
+        for_each_episode(
+            lambda name: _expand_one(remote, name, store.path), missing, workers, "expand"
+        )
     return store
 
 

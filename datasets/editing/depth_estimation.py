@@ -1,6 +1,7 @@
-"""A copy of a store whose depth is estimated from its colour pictures, for data that was recorded without a depth camera.
+"""A copy of a store whose depth is estimated from its colour images, for data that was recorded without a depth camera.
 
-Such depth is marked `estimated` in the contract. It looks better than it is: nothing may take it for a measurement.
+Such depth is marked `estimated` in the contract. It looks better than it is: nothing may take it
+for a measurement.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +19,8 @@ from stringline.datasets.store.episode_pool import for_each_episode
 from stringline.datasets.store.episode_writer import EpisodeWriter
 from stringline.datasets.store.store import EpisodeStore
 
-# Takes pictures (N, H, W, 3) uint8, returns depth (N, H, W) in metres along the optical axis; not finite where unknown.
+# Takes images (N, H, W, 3) uint8, returns depth (N, H, W) in metres along the optical axis; not
+# finite where unknown.
 Estimator = Callable[[Array], NDArray[np.floating]]
 
 
@@ -27,13 +29,13 @@ class DepthEstimation:
     """What is estimated, and by what.
 
     Attributes:
-        estimator: From pictures to metres.
+        estimator: From images to metres.
         model: Its name, as the episodes will say it.
         cameras: Which get depth; None takes all.
         replace_depth: Whether depth that is there may be replaced.
         depth_unit_m: Metres per count of what is stored.
         farthest_m: Estimates beyond are no return.
-        batch: Pictures at a time.
+        batch: Images at a time.
     """
 
     estimator: Estimator
@@ -50,7 +52,10 @@ class DepthEstimation:
             raise ValueError(f"batch is {self.batch}; allowed: 1 and above.")
         if not 0 < self.farthest_m <= 65535 * self.depth_unit_m:
             most = 65535 * self.depth_unit_m
-            raise ValueError(f"farthest_m is {self.farthest_m}; allowed at a unit of {self.depth_unit_m} m: up to {most:g}.")
+            raise ValueError(
+                f"farthest_m is {self.farthest_m}; allowed at a unit of {self.depth_unit_m} m: up "
+                f"to {most:g}."
+            )
 
     def chosen(self, contract: Contract) -> list[str]:
         """Returns the cameras that get depth.
@@ -58,14 +63,21 @@ class DepthEstimation:
         Raises:
             ValueError: One does not exist, or has depth that may not be replaced.
         """
-        names = [camera.name for camera in contract.cameras] if self.cameras is None else list(self.cameras)
+        names = (
+            [camera.name for camera in contract.cameras]
+            if self.cameras is None
+            else list(self.cameras)
+        )
         cameras = [contract.camera(name) for name in names]
         for camera in cameras:
             if camera.depth is not None and not self.replace_depth:
                 bare = [other.name for other in contract.cameras if other.depth is None]
-                others = f"choose the cameras without, cameras=[{','.join(bare)}], or " if bare else ""
+                others = (
+                    f"choose the cameras without, cameras=[{','.join(bare)}], or " if bare else ""
+                )
                 raise ValueError(
-                    f"Camera {camera.name!r} has {camera.depth} depth already, which an estimate would replace; {others}"
+                    f"Camera {camera.name!r} has {camera.depth} depth already, which an estimate "
+                    f"would replace; {others}"
                     "say replace_depth=true."
                 )
         return names
@@ -78,27 +90,34 @@ class DepthEstimation:
         """
         names = set(self.chosen(contract))
         return contract.with_cameras(
-            *(self._with_depth(camera) if camera.name in names else camera for camera in contract.cameras)
+            *(
+                self._with_depth(camera) if camera.name in names else camera
+                for camera in contract.cameras
+            )
         )
 
     def _with_depth(self, camera: Camera) -> Camera:
         return replace(camera, depth="estimated", depth_unit_m=self.depth_unit_m)
 
-    def counts(self, pictures: Array) -> NDArray[np.uint16]:
-        """Estimates the depth of pictures.
+    def counts(self, images: Array) -> NDArray[np.uint16]:
+        """Estimates the depth of images.
 
         Args:
-            pictures: (N, H, W, 3) uint8.
+            images: (N, H, W, 3) uint8.
 
         Returns:
-            (N, H, W) in `depth_unit_m`; 0 where the estimate is not finite, not positive or too far.
+            (N, H, W) in `depth_unit_m`; 0 where the estimate is not finite, not positive or too
+            far.
 
         Raises:
             ValueError: The estimator returns another shape.
         """
-        metres = np.asarray(self.estimator(pictures), np.float64)
-        if metres.shape != pictures.shape[:3]:
-            raise ValueError(f"{self.model} returned depth of shape {metres.shape} for pictures of shape {pictures.shape}.")
+        metres = np.asarray(self.estimator(images), np.float64)
+        if metres.shape != images.shape[:3]:
+            raise ValueError(
+                f"{self.model} returned depth of shape {metres.shape} for images of shape "
+                f"{images.shape}."
+            )
         known = np.isfinite(metres) & (metres > 0) & (metres <= self.farthest_m)
         return np.rint(np.where(known, metres, 0.0) / self.depth_unit_m).astype(np.uint16)
 
@@ -108,7 +127,10 @@ class DepthEstimation:
         Raises:
             ValueError: As `chosen`.
         """
-        shapes = (episode.entries[f"rgb/{name}"].shape for name in self.chosen(episode.attributes.contract))
+        shapes = (
+            episode.entries[f"rgb/{name}"].shape
+            for name in self.chosen(episode.attributes.contract)
+        )
         return sum(2 * frames * height * width for frames, height, width, _ in shapes)
 
 
@@ -124,11 +146,13 @@ def estimate_depth(store: EpisodeStore, path: Path, estimation: DepthEstimation)
         The copy.
 
     Raises:
-        ValueError: A camera does not exist or has depth already, the copy was made by another model, or an episode is damaged
-            (all others are done).
+        ValueError: A camera does not exist or has depth already, the copy was made by another
+            model, or an episode is damaged (all others are done).
         NoSpaceError: The disk is too full.
     """
-    size = sum(estimation.size(episode) for episode in store.episodes())  # Refuses before anything is written.
+    size = sum(
+        estimation.size(episode) for episode in store.episodes()
+    )  # Refuses before anything is written.
     copy = EpisodeStore.create(path)
     with exclusive(copy.path):
         copy.remove_leftovers()
@@ -138,7 +162,9 @@ def estimate_depth(store: EpisodeStore, path: Path, estimation: DepthEstimation)
         missing = [name for name in store.names() if name not in there]
         require_space(copy.path, size if missing else 0)
         # One at a time: the model uses all there is.
-        for_each_episode(lambda name: _estimate(store.episode(name), copy.path, estimation), missing, 1, "depth")
+        for_each_episode(
+            lambda name: _estimate(store.episode(name), copy.path, estimation), missing, 1, "depth"
+        )
     return copy
 
 
@@ -146,7 +172,8 @@ def _check_same(episode: StoredEpisode, estimation: DepthEstimation) -> None:
     made = episode.attributes.extra.get("estimated_depth", {}).get("model")
     if made != estimation.model:
         raise ValueError(
-            f"{episode.path.parent} holds episodes whose depth is by {made or 'no model'}, not by {estimation.model}. "
+            f"{episode.path.parent} holds episodes whose depth is by {made or 'no model'}, not by "
+            f"{estimation.model}. "
             "Choose another folder."
         )
 
@@ -155,14 +182,19 @@ def _estimate(episode: StoredEpisode, root: Path, estimation: DepthEstimation) -
     episode.require_whole()
     old = episode.attributes
     names = estimation.chosen(old.contract)
-    extra = {**old.extra, "estimated_depth": {"of": episode.name, "model": estimation.model, "cameras": names}}
+    extra = {
+        **old.extra,
+        "estimated_depth": {"of": episode.name, "model": estimation.model, "cameras": names},
+    }
     attributes = replace(old, contract=estimation.contract(old.contract), extra=extra)
     replaced = {f"depth/{name}" for name in names}
-    with EpisodeWriter(root, episode.name, attributes, expected_bytes=estimation.size(episode)) as writer:
+    with EpisodeWriter(
+        root, episode.name, attributes, expected_bytes=estimation.size(episode)
+    ) as writer:
         writer.take_over(episode, [key for key in episode.entries if key not in replaced])
         for name in names:
-            pictures = episode.arrays[f"rgb/{name}"]
-            for start in range(0, len(pictures), estimation.batch):
-                for row in estimation.counts(pictures[start : start + estimation.batch]):
+            images = episode.arrays[f"rgb/{name}"]
+            for start in range(0, len(images), estimation.batch):
+                for row in estimation.counts(images[start : start + estimation.batch]):
                     writer.append(f"depth/{name}", row)
         writer.commit()

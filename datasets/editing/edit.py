@@ -1,7 +1,8 @@
 """Changes to the episodes of a store: trim, split, relabel, delete.
 
-No byte of an episode is changed in place. What an edit makes is a new episode; arrays that stay the same are not copied but get
-a second name on the disk. Episodes that are replaced or deleted go to the folder `<store>.trash` (see `journal.py`).
+No byte of an episode is changed in place. What an edit makes is a new episode; arrays that stay the
+same are not copied but get a second name on the disk. Episodes that are replaced or deleted go to
+the folder `<store>.trash` (see `journal.py`).
 """
 
 import fnmatch
@@ -28,7 +29,8 @@ def select(store: EpisodeStore, patterns: Iterable[str]) -> list[str]:
     Raises:
         ValueError: A pattern fits no episode.
     """
-    names, chosen = store.names(), set[str]()
+    names = store.names()
+    chosen = set[str]()
     for pattern in patterns:
         found = fnmatch.filter(names, pattern)
         if not found:
@@ -43,7 +45,9 @@ def delete(store: EpisodeStore, names: Sequence[str]) -> None:
         pass
 
 
-def trim(store: EpisodeStore, names: Sequence[str], *, from_s: float = 0.0, to_s: float | None = None) -> list[str]:
+def trim(
+    store: EpisodeStore, names: Sequence[str], *, from_s: float = 0.0, to_s: float | None = None
+) -> list[str]:
     """Replaces episodes by the part of them between two times.
 
     Args:
@@ -84,7 +88,10 @@ def split_episode(store: EpisodeStore, name: str, at_s: Sequence[float]) -> list
     first = [_steps_between(episode, place, None)[0] for place in places]
     stops = [*first[1:], episode.steps]
     if any(start >= stop for start, stop in zip(first, stops, strict=True)):
-        raise ValueError(f"Episode {name} lasts {duration_s(episode):.2f} s; divided at {list(at_s)} a part would be empty.")
+        raise ValueError(
+            f"Episode {name} lasts {duration_s(episode):.2f} s; divided at {list(at_s)} a part "
+            f"would be empty."
+        )
     return _replace_by_parts(store, {name: list(zip(first, stops, strict=True))})
 
 
@@ -111,7 +118,10 @@ def relabel(
         raise ValueError(f"Nothing to change: give one of {', '.join(asked)}.")
     episodes = [store.episode(name) for name in names]
     # The new name is made first: `changing` needs it, and an unknown label would be refused here.
-    new = [replace(episode.attributes, **labels, extra=_edited(episode, {"relabel": labels})) for episode in episodes]
+    new = [
+        replace(episode.attributes, **labels, extra=_edited(episode, {"relabel": labels}))
+        for episode in episodes
+    ]
     new_names = [episode_name(attributes.task, attributes.seed) for attributes in new]
     with changing(store.path, new_names, names):
         for name, attributes, episode in zip(new_names, new, episodes, strict=True):
@@ -120,8 +130,9 @@ def relabel(
 
 
 def part_of(episode: StoredEpisode, start: int, stop: int) -> dict[str, Array]:
-    """Returns the arrays of steps `start` to `stop`, that one left out, with the pictures that they saw."""
-    arrays, cameras = episode.arrays, {camera.name for camera in episode.attributes.contract.cameras}
+    """Returns the arrays of steps `start` to `stop`, that one left out, with the images that they saw."""
+    arrays = episode.arrays
+    cameras = {camera.name for camera in episode.attributes.contract.cameras}
     frames = {}
     for camera in cameras:
         seen = arrays[f"frame/{camera}"][start:stop]
@@ -149,25 +160,36 @@ def duration_s(episode: StoredEpisode) -> float:
 def _steps_between(episode: StoredEpisode, from_s: float, to_s: float | None) -> tuple[int, int]:
     time = episode.arrays["time"] - episode.arrays["time"][0]
     end = time[-1] if to_s is None else to_s if to_s >= 0 else time[-1] + to_s
-    # Half a microsecond of grace: 0.3 s should include the step that a clock calls 0.30000000000000004.
+    # Half a microsecond of grace: 0.3 s should include the step that a clock calls
+    # 0.30000000000000004.
     start, stop = np.searchsorted(time, [from_s - 5e-7, end + 5e-7])
     if from_s < 0 or start >= stop:
-        raise ValueError(f"Episode {episode.name} lasts {time[-1]:.2f} s; nothing is left from {from_s} s to {end:.2f} s.")
+        raise ValueError(
+            f"Episode {episode.name} lasts {time[-1]:.2f} s; nothing is left from {from_s} s to "
+            f"{end:.2f} s."
+        )
     return int(start), int(stop)
 
 
-def _replace_by_parts(store: EpisodeStore, parts: Mapping[str, Sequence[tuple[int, int]]]) -> list[str]:
+def _replace_by_parts(
+    store: EpisodeStore, parts: Mapping[str, Sequence[tuple[int, int]]]
+) -> list[str]:
     episodes = {name: store.episode(name) for name in parts}
     for episode in episodes.values():
         episode.require_whole()
     jobs = [(episodes[name], steps) for name, ranges in parts.items() for steps in ranges]
-    new_names = [episode_name(episode.attributes.task, episode.attributes.seed) for episode, _ in jobs]
+    new_names = [
+        episode_name(episode.attributes.task, episode.attributes.seed) for episode, _ in jobs
+    ]
     with changing(store.path, new_names, list(parts)):
         for name, (episode, steps) in zip(new_names, jobs, strict=True):
             attributes = replace(episode.attributes, extra=_edited(episode, {"steps": list(steps)}))
             arrays = part_of(episode, *steps)
             with EpisodeWriter(
-                store.path, name, attributes, expected_bytes=sum(array.nbytes for array in arrays.values())
+                store.path,
+                name,
+                attributes,
+                expected_bytes=sum(array.nbytes for array in arrays.values()),
             ) as writer:
                 for key, array in arrays.items():
                     writer.put(key, array)

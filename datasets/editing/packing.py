@@ -1,8 +1,9 @@
 """An episode as one compressed file: a zip that holds a zarr 3 group, so that any zarr reads it through its `ZipStore`.
 
-Arrays are divided along time into chunks of some MB and compressed by zstd. Pictures of a scene that stands still repeat
-themselves, and zstd finds that across the frames of a chunk: on simulated RGB-D it was ahead of Blosc with either shuffle, and
-of differences between frames. The bytes depend on the episode alone, not on when or where it was packed.
+Arrays are divided along time into chunks of some MB and compressed by zstd. Images of a scene that
+stands still repeat themselves, and zstd finds that across the frames of a chunk: on simulated RGB-D
+it was ahead of Blosc with either shuffle, and of differences between frames. The bytes depend on
+the episode alone, not on when or where it was packed.
 """
 
 import io
@@ -16,7 +17,12 @@ from numcodecs.zstd import Zstd
 from numpy.typing import NDArray
 
 from stringline.datasets.files.checksums import crc32
-from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode, entries_of, episode_metadata
+from stringline.datasets.store.episode import (
+    EpisodeAttributes,
+    StoredEpisode,
+    entries_of,
+    episode_metadata,
+)
 from stringline.datasets.store.versions import EPISODE_KEY, read_group
 from stringline.datasets.store.zarr_layout import ArrayEntry, array_metadata, array_name
 
@@ -36,24 +42,35 @@ def pack(episode: StoredEpisode, file: IO[bytes]) -> None:
         for key, entry in episode.entries.items():
             array = episode.arrays[key]
             if crc32(array) != entry.crc32:
-                raise ValueError(f"Episode {episode.name}: {key} is damaged (checksum); it is not archived.")
+                raise ValueError(
+                    f"Episode {episode.name}: {key} is damaged (checksum); it is not archived."
+                )
             rows = _rows_per_chunk(entry)
-            packed.writestr(_member(f"{array_name(key)}/zarr.json"), array_metadata(entry, zstd_level=LEVEL, rows=rows))
+            packed.writestr(
+                _member(f"{array_name(key)}/zarr.json"),
+                array_metadata(entry, zstd_level=LEVEL, rows=rows),
+            )
             for number, chunk in enumerate(_chunks(array, rows)):
                 packed.writestr(_member(_chunk_name(key, entry, number)), Zstd(LEVEL).encode(chunk))
 
 
-def packed_attributes(packed: zipfile.ZipFile, name: str) -> tuple[EpisodeAttributes, dict[str, ArrayEntry]]:
+def packed_attributes(
+    packed: zipfile.ZipFile, name: str
+) -> tuple[EpisodeAttributes, dict[str, ArrayEntry]]:
     """Returns what an archived episode says of itself and of its arrays.
 
     Raises:
         ValueError: Its metadata is damaged, or a newer version wrote it.
     """
-    plain, _ = read_group(_read(packed, "zarr.json", name), f"The archived episode {name}", EPISODE_KEY)
+    plain, _ = read_group(
+        _read(packed, "zarr.json", name), f"The archived episode {name}", EPISODE_KEY
+    )
     return EpisodeAttributes.from_dict(plain), entries_of(plain, name)
 
 
-def unpack(packed: zipfile.ZipFile, name: str, entries: Mapping[str, ArrayEntry]) -> Iterator[tuple[str, Array]]:
+def unpack(
+    packed: zipfile.ZipFile, name: str, entries: Mapping[str, ArrayEntry]
+) -> Iterator[tuple[str, Array]]:
     """Yields the arrays of an archived episode by key.
 
     Raises:
@@ -65,9 +82,13 @@ def unpack(packed: zipfile.ZipFile, name: str, entries: Mapping[str, ArrayEntry]
         for number in range(_count(entry, rows)):
             data = _read(packed, _chunk_name(key, entry, number), name)
             try:
-                chunk = np.frombuffer(Zstd().decode(data), array.dtype).reshape((rows, *entry.shape[1:]) if entry.shape else ())
+                chunk = np.frombuffer(Zstd().decode(data), array.dtype).reshape(
+                    (rows, *entry.shape[1:]) if entry.shape else ()
+                )
             except (RuntimeError, ValueError) as error:
-                raise ValueError(f"The archived episode {name}: {key} is damaged ({error}).") from error
+                raise ValueError(
+                    f"The archived episode {name}: {key} is damaged ({error})."
+                ) from error
             if entry.shape:
                 part = array[number * rows : (number + 1) * rows]
                 part[...] = chunk[: len(part)]
@@ -94,14 +115,18 @@ def open_packed(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
     except zipfile.BadZipFile as error:
-        raise ValueError(f"The archived episode {path.name} is damaged or cut short ({error}).") from error
+        raise ValueError(
+            f"The archived episode {path.name} is damaged or cut short ({error})."
+        ) from error
 
 
 def _read(packed: zipfile.ZipFile, member: str, name: str) -> bytes:
     try:
         return packed.read(member)
     except (KeyError, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise ValueError(f"The archived episode {name}: {member} is missing or damaged ({error}).") from error
+        raise ValueError(
+            f"The archived episode {name}: {member} is missing or damaged ({error})."
+        ) from error
 
 
 def _member(name: str) -> zipfile.ZipInfo:
@@ -134,4 +159,8 @@ def _chunks(array: Array, rows: int) -> Iterator[Array]:
     for start in range(0, len(array), rows):
         part = array[start : start + rows]
         missing = rows - len(part)
-        yield np.concatenate([part, np.zeros((missing, *array.shape[1:]), array.dtype)]) if missing else np.array(part)
+        yield (
+            np.concatenate([part, np.zeros((missing, *array.shape[1:]), array.dtype)])
+            if missing
+            else np.array(part)
+        )

@@ -1,6 +1,7 @@
-"""Pictures and depth at another resolution, and the intrinsics that go with them.
+"""Images and depth at another resolution, and the intrinsics that go with them.
 
-Pixel (0, 0) is the upper left one and its centre lies at (0.5, 0.5), so a change of size scales places and nothing is shifted.
+Pixel (0, 0) is the upper left one and its centre lies at (0.5, 0.5), so a change of size scales
+places and nothing is shifted.
 """
 
 from collections.abc import Callable
@@ -17,13 +18,13 @@ _FRAMES_AT_A_TIME = 16
 _LEAST_VALID = 0.5
 
 
-def resample_colour(pictures: Array, height: int, width: int) -> NDArray[np.uint8]:
-    """Returns pictures at another size, each pixel the mean over the area that it covers.
+def resample_colour(images: Array, height: int, width: int) -> NDArray[np.uint8]:
+    """Returns images at another size, each pixel the mean over the area that it covers.
 
     The mean is taken over sRGB values as they are stored, as other loaders do.
 
     Args:
-        pictures: (F, H, W, 3) uint8.
+        images: (F, H, W, 3) uint8.
         height: Rows.
         width: Columns.
 
@@ -32,26 +33,33 @@ def resample_colour(pictures: Array, height: int, width: int) -> NDArray[np.uint
     """
 
     def smaller(part: Array) -> Floats:
-        return np.asarray(np.floor(_area_mean(part.astype(np.float32), height, width) + np.float32(0.5)))
+        return np.asarray(
+            np.floor(_area_mean(part.astype(np.float32), height, width) + np.float32(0.5))
+        )
 
-    return _by_parts(pictures, smaller, (height, width, 3)).astype(np.uint8, copy=False)
+    return _by_parts(images, smaller, (height, width, 3)).astype(np.uint8, copy=False)
 
 
-def resample_depth(depth: Array, height: int, width: int, how: DepthResampling = "valid_mean") -> NDArray[np.uint16]:
+def resample_depth(
+    depth: Array, height: int, width: int, how: DepthResampling = "valid_mean"
+) -> NDArray[np.uint16]:
     """Returns depth at another size; 0, no return, is never averaged in.
 
     Args:
         depth: (F, H, W) uint16.
         height: Rows.
         width: Columns.
-        how: `valid_mean` takes the mean of the valid pixels in the area, 0 where less than half of it is valid: the mean depth
-            of a patch stays what it was. `nearest` takes the pixel at the centre: no place between two surfaces appears.
+        how: `valid_mean` takes the mean of the valid pixels in the area, 0 where less than half of
+            it is valid: the mean depth of a patch stays what it was. `nearest` takes the pixel at
+            the centre: no place between two surfaces appears.
 
     Returns:
         (F, height, width) uint16.
     """
     if how == "nearest":
-        rows, columns = (_nearest(new, old) for new, old in ((height, depth.shape[1]), (width, depth.shape[2])))
+        rows, columns = (
+            _nearest(new, old) for new, old in ((height, depth.shape[1]), (width, depth.shape[2]))
+        )
         chosen: NDArray[np.uint16] = np.ascontiguousarray(depth[:, rows[:, None], columns])
         return chosen
 
@@ -59,13 +67,17 @@ def resample_depth(depth: Array, height: int, width: int, how: DepthResampling =
         share = _area_mean((part > 0).astype(np.float32), height, width)
         total = _area_mean(part.astype(np.float32), height, width)
         # A hair below one half, so that rounding does not decide where exactly half is valid.
-        return np.where(share > _LEAST_VALID - 1e-4, np.floor(total / np.maximum(share, 1e-6) + np.float32(0.5)), 0)
+        return np.where(
+            share > _LEAST_VALID - 1e-4,
+            np.floor(total / np.maximum(share, 1e-6) + np.float32(0.5)),
+            0,
+        )
 
     return _by_parts(depth, smaller, (height, width)).astype(np.uint16, copy=False)
 
 
 def resample_intrinsics(intrinsics: Array, old: tuple[int, int], new: tuple[int, int]) -> Floats:
-    """Returns the (3, 3) float32 intrinsics of the resampled pictures.
+    """Returns the (3, 3) float32 intrinsics of the resampled images.
 
     Args:
         intrinsics: (3, 3), pixels of the old size.
@@ -80,18 +92,26 @@ def _by_parts(frames: Array, smaller: Callable[[Array], Array], shape: tuple[int
     """Resamples some frames at a time, so that memory does not grow with the length of an episode."""
     result = np.empty((len(frames), *shape), frames.dtype)
     for start in range(0, len(frames), _FRAMES_AT_A_TIME):
-        result[start : start + _FRAMES_AT_A_TIME] = smaller(frames[start : start + _FRAMES_AT_A_TIME])
+        result[start : start + _FRAMES_AT_A_TIME] = smaller(
+            frames[start : start + _FRAMES_AT_A_TIME]
+        )
     return result
 
 
 def _area_mean(frames: Floats, height: int, width: int) -> Floats:
     """Returns the means over the areas of the new pixels of (F, H, W) or (F, H, W, 3)."""
-    rows, columns = _shares(height, frames.shape[1]), _shares(width, frames.shape[2])
+    rows = _shares(height, frames.shape[1])
+    columns = _shares(width, frames.shape[2])
     count, _, old_width, *channels = frames.shape
     narrow = (rows @ frames.reshape(*frames.shape[:2], -1)).reshape(count, height, old_width, -1)
-    # Channels go before columns: one product of large matrices is some times faster than many with three columns.
-    small = (np.swapaxes(narrow, 2, 3).reshape(-1, old_width) @ columns.T).astype(np.float32, copy=False)
-    result: Floats = np.swapaxes(small.reshape(count, height, -1, width), 2, 3).reshape(count, height, width, *channels)
+    # Channels go before columns: one product of large matrices is some times faster than many with
+    # three columns.
+    small = (np.swapaxes(narrow, 2, 3).reshape(-1, old_width) @ columns.T).astype(
+        np.float32, copy=False
+    )
+    result: Floats = np.swapaxes(small.reshape(count, height, -1, width), 2, 3).reshape(
+        count, height, width, *channels
+    )
     return result
 
 

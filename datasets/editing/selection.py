@@ -1,6 +1,7 @@
 """New stores of the episodes of others: filter, merge, split. The others stay as they are.
 
-On one disk nothing is copied: an array gets a second name, and its bytes are freed when the last name is gone.
+On one disk nothing is copied: an array gets a second name, and its bytes are freed when the last
+name is gone.
 """
 
 import fnmatch
@@ -49,7 +50,11 @@ class Wanted:
             return False
         if self.shortest_s is None and self.longest_s is None:
             return True
-        return (self.shortest_s or 0.0) <= duration_s(episode) <= (np.inf if self.longest_s is None else self.longest_s)
+        return (
+            (self.shortest_s or 0.0)
+            <= duration_s(episode)
+            <= (np.inf if self.longest_s is None else self.longest_s)
+        )
 
 
 def filter_store(store: EpisodeStore, output: Path, wanted: Wanted) -> EpisodeStore:
@@ -72,14 +77,19 @@ def merge(stores: Sequence[EpisodeStore], output: Path) -> EpisodeStore:
     """
     episodes = [episode for store in stores for episode in store.episodes()]
     if not episodes:
-        raise ValueError(f"There is no episode in {', '.join(str(store.path) for store in stores) or 'no store at all'}.")
+        raise ValueError(
+            f"There is no episode in "
+            f"{', '.join(str(store.path) for store in stores) or 'no store at all'}."
+        )
     first = episodes[0]
     for episode in episodes:
         _require_same(first, episode)
     return _collect(episodes, output)
 
 
-def split_store(store: EpisodeStore, outputs: Mapping[Path, float], *, seed: int = 0) -> list[EpisodeStore]:
+def split_store(
+    store: EpisodeStore, outputs: Mapping[Path, float], *, seed: int = 0
+) -> list[EpisodeStore]:
     """Divides the episodes of a store at random among new stores; nothing is copied on the same disk.
 
     Args:
@@ -88,19 +98,27 @@ def split_store(store: EpisodeStore, outputs: Mapping[Path, float], *, seed: int
         seed: Of the order in which episodes are dealt.
 
     Raises:
-        ValueError: The shares are not all positive or do not add up to 1, or one is too small to get an episode.
+        ValueError: The shares are not all positive or do not add up to 1, or one is too small to
+            get an episode.
     """
     shares = np.array(list(outputs.values()), np.float64)
     if not len(shares) or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-6:
-        raise ValueError(f"The shares are {list(outputs.values())}; allowed: positive ones that add up to 1.")
+        raise ValueError(
+            f"The shares are {list(outputs.values())}; allowed: positive ones that add up to 1."
+        )
     episodes = store.episodes()
     edges = [0, *np.rint(np.cumsum(shares) * len(episodes)).astype(int).tolist()]
     places = order(seed, 0, len(episodes)).tolist()
     dealt = [sorted(places[start:stop]) for start, stop in itertools.pairwise(edges)]
     for path, chosen in zip(outputs, dealt, strict=True):
         if not chosen:
-            raise ValueError(f"A share of {outputs[path]} of {len(episodes)} episodes leaves none for {path}.")
-    return [_collect([episodes[place] for place in chosen], path) for path, chosen in zip(outputs, dealt, strict=True)]
+            raise ValueError(
+                f"A share of {outputs[path]} of {len(episodes)} episodes leaves none for {path}."
+            )
+    return [
+        _collect([episodes[place] for place in chosen], path)
+        for path, chosen in zip(outputs, dealt, strict=True)
+    ]
 
 
 def _collect(episodes: Sequence[StoredEpisode], path: Path) -> EpisodeStore:
@@ -117,12 +135,20 @@ def _collect(episodes: Sequence[StoredEpisode], path: Path) -> EpisodeStore:
 
 
 def _require_same(first: StoredEpisode, episode: StoredEpisode) -> None:
-    wanted, offered = first.attributes.contract, episode.attributes.contract
+    wanted = first.attributes.contract
+    offered = episode.attributes.contract
     if wanted != offered:
-        raise ValueError(f"{first.path} and {episode.path} cannot be merged. {' '.join(_differences(wanted, offered))}")
+        raise ValueError(
+            f"{first.path} and {episode.path} cannot be merged. "
+            f"{' '.join(_differences(wanted, offered))}"
+        )
 
 
 def _differences(wanted: Contract, offered: Contract) -> list[str]:
     pairs = zip(wanted.cameras, offered.cameras, strict=False)
     cameras = [f"{one} and {other}." for one, other in pairs if one != other]
-    return wanted.misfits(offered) or cameras or [f"There are {len(wanted.cameras)} and {len(offered.cameras)} cameras."]
+    return (
+        wanted.misfits(offered)
+        or cameras
+        or [f"There are {len(wanted.cameras)} and {len(offered.cameras)} cameras."]
+    )

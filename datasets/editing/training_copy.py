@@ -1,6 +1,7 @@
-"""The training copy of a store: the same episodes with pictures at the resolution that is trained on.
+"""The training copy of a store: the same episodes with images at the resolution that is trained on.
 
-Everything else is copied as it is; intrinsics follow the pictures. Episodes keep their names, so that a copy can be completed.
+Everything else is copied as it is; intrinsics follow the images. Episodes keep their names, so that
+a copy can be completed.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,12 @@ from pathlib import Path
 
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, Contract, EpisodeArrays
-from stringline.datasets.editing.resampling import DepthResampling, resample_colour, resample_depth, resample_intrinsics
+from stringline.datasets.editing.resampling import (
+    DepthResampling,
+    resample_colour,
+    resample_depth,
+    resample_intrinsics,
+)
 from stringline.datasets.files.atomic import require_space
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.store.episode import StoredEpisode
@@ -17,7 +23,7 @@ from stringline.datasets.store.episode_pool import for_each_episode
 from stringline.datasets.store.episode_writer import EpisodeWriter
 from stringline.datasets.store.store import EpisodeStore
 
-_PICTURES = ("rgb", "depth")
+_IMAGES = ("rgb", "depth")
 _OF_CAMERA = ("rgb", "depth", "frame", "time", "intrinsics", "T_base_camera")
 
 
@@ -26,7 +32,7 @@ class Resolution:
     """What a training copy looks like.
 
     Attributes:
-        height: Rows of its pictures.
+        height: Rows of its images.
         width: Columns.
         cameras: Which are kept, by default all.
         depth: How depth is resampled.
@@ -38,9 +44,11 @@ class Resolution:
     depth: DepthResampling = "valid_mean"
 
     def __post_init__(self) -> None:
-        """Refuses what no picture can have."""
+        """Refuses what no image can have."""
         if self.height < 1 or self.width < 1:
-            raise ValueError(f"The training resolution is {self.height}x{self.width}; both must be positive.")
+            raise ValueError(
+                f"The training resolution is {self.height}x{self.width}; both must be positive."
+            )
         if self.depth not in ("valid_mean", "nearest"):
             raise unknown_name("way to resample depth", self.depth, ("valid_mean", "nearest"))
 
@@ -48,16 +56,20 @@ class Resolution:
         """Returns what the episodes of the copy look like.
 
         Raises:
-            ValueError: A camera does not exist, or its pictures are smaller.
+            ValueError: A camera does not exist, or its images are smaller.
         """
-        names = [camera.name for camera in contract.cameras] if self.cameras is None else self.cameras
+        names = (
+            [camera.name for camera in contract.cameras] if self.cameras is None else self.cameras
+        )
         return contract.with_cameras(*(self._smaller(contract.camera(name)) for name in names))
 
     def _smaller(self, camera: Camera) -> Camera:
         if camera.height < self.height or camera.width < self.width:
             raise ValueError(
-                f"Camera {camera.name!r} was recorded at {camera.height}x{camera.width}; a training copy at "
-                f"{self.height}x{self.width} would only repeat pixels. Choose at most the recorded size."
+                f"Camera {camera.name!r} was recorded at {camera.height}x{camera.width}; a "
+                f"training copy at "
+                f"{self.height}x{self.width} would only repeat pixels. Choose at most the "
+                f"recorded size."
             )
         return replace(camera, height=self.height, width=self.width)
 
@@ -65,9 +77,10 @@ class Resolution:
         """Returns the arrays of the copy of an episode.
 
         Raises:
-            ValueError: A camera does not exist, its pictures are smaller, or an array is damaged.
+            ValueError: A camera does not exist, its images are smaller, or an array is damaged.
         """
-        old, new = episode.attributes.contract, self.contract(episode.attributes.contract)
+        old = episode.attributes.contract
+        new = self.contract(episode.attributes.contract)
         dropped = {camera.name for camera in old.cameras} - {camera.name for camera in new.cameras}
         kept = (key for key in episode.arrays if not _belongs(key, dropped))
         return {key: self._array(key, episode.arrays, old) for key in kept}
@@ -82,16 +95,19 @@ class Resolution:
         if kind == "depth":
             return resample_depth(arrays[key], self.height, self.width, self.depth)
         if kind == "intrinsics":
-            return resample_intrinsics(arrays[key], (camera.height, camera.width), (self.height, self.width))
+            return resample_intrinsics(
+                arrays[key], (camera.height, camera.width), (self.height, self.width)
+            )
         return arrays[key]
 
     def size(self, episode: StoredEpisode) -> int:
         """Returns how many bytes the copy of an episode will take, known before it is made.
 
         Raises:
-            ValueError: A camera does not exist, or its pictures are smaller.
+            ValueError: A camera does not exist, or its images are smaller.
         """
-        old, new = episode.attributes.contract, self.contract(episode.attributes.contract)
+        old = episode.attributes.contract
+        new = self.contract(episode.attributes.contract)
         sizes = {camera.name: camera.height * camera.width for camera in old.cameras}
         kept = {camera.name for camera in new.cameras}
         total = 0
@@ -99,8 +115,10 @@ class Resolution:
             kind, _, name = key.partition("/")
             if _belongs(key, sizes.keys() - kept):
                 continue
-            picture = kind in _PICTURES and name in kept
-            total += entry.nbytes // sizes[name] * (self.height * self.width) if picture else entry.nbytes
+            image = kind in _IMAGES and name in kept
+            total += (
+                entry.nbytes // sizes[name] * (self.height * self.width) if image else entry.nbytes
+            )
         return total
 
 
@@ -110,7 +128,9 @@ def _belongs(key: str, cameras: set[str]) -> bool:
     return kind in _OF_CAMERA and name in cameras
 
 
-def cache(store: EpisodeStore, path: Path, resolution: Resolution, *, workers: int = 2) -> EpisodeStore:
+def cache(
+    store: EpisodeStore, path: Path, resolution: Resolution, *, workers: int = 2
+) -> EpisodeStore:
     """Makes a training copy, or completes it.
 
     Args:
@@ -123,8 +143,8 @@ def cache(store: EpisodeStore, path: Path, resolution: Resolution, *, workers: i
         The copy.
 
     Raises:
-        ValueError: A camera does not exist or is smaller, the copy has another resolution, or an episode is damaged (all
-            others are copied).
+        ValueError: A camera does not exist or is smaller, the copy has another resolution, or an
+            episode is damaged (all others are copied).
         NoSpaceError: The disk is too full.
     """
     copy = EpisodeStore.create(path)
@@ -135,29 +155,48 @@ def cache(store: EpisodeStore, path: Path, resolution: Resolution, *, workers: i
             _check_same(store, copy, name, resolution)
         missing = [name for name in store.names() if name not in set(there)]
         require_space(copy.path, sum(resolution.size(store.episode(name)) for name in missing))
-        for_each_episode(lambda name: _copy(store.episode(name), copy.path, resolution), missing, workers, "cache")
+        for_each_episode(
+            lambda name: _copy(store.episode(name), copy.path, resolution),
+            missing,
+            workers,
+            "cache",
+        )
     return copy
 
 
 def _check_same(store: EpisodeStore, copy: EpisodeStore, name: str, resolution: Resolution) -> None:
     if name not in store.names():
         raise ValueError(
-            f"{copy.path} is no training copy of {store.path}: episode {name} is not there. Choose another folder."
+            f"{copy.path} is no training copy of {store.path}: episode {name} is not there. "
+            f"Choose another folder."
         )
-    wanted, got = resolution.contract(store.episode(name).attributes.contract), copy.episode(name).attributes.contract
+    wanted = resolution.contract(store.episode(name).attributes.contract)
+    got = copy.episode(name).attributes.contract
     if wanted != got:
         sizes = [
-            ", ".join(f"{camera.name} {camera.height}x{camera.width}" for camera in each.cameras) for each in (got, wanted)
+            ", ".join(f"{camera.name} {camera.height}x{camera.width}" for camera in each.cameras)
+            for each in (got, wanted)
         ]
-        raise ValueError(f"{copy.path} holds {sizes[0]}; asked for is {sizes[1]}. Choose another folder.")
+        raise ValueError(
+            f"{copy.path} holds {sizes[0]}; asked for is {sizes[1]}. Choose another folder."
+        )
 
 
 def _copy(episode: StoredEpisode, root: Path, resolution: Resolution) -> None:
     episode.require_whole()
-    made = {"of": episode.name, "height": resolution.height, "width": resolution.width, "depth": resolution.depth}
+    made = {
+        "of": episode.name,
+        "height": resolution.height,
+        "width": resolution.width,
+        "depth": resolution.depth,
+    }
     old = episode.attributes
-    attributes = replace(old, contract=resolution.contract(old.contract), extra={**old.extra, "cache": made})
-    with EpisodeWriter(root, episode.name, attributes, expected_bytes=resolution.size(episode)) as writer:
+    attributes = replace(
+        old, contract=resolution.contract(old.contract), extra={**old.extra, "cache": made}
+    )
+    with EpisodeWriter(
+        root, episode.name, attributes, expected_bytes=resolution.size(episode)
+    ) as writer:
         for key, array in resolution.arrays(episode).items():
             writer.put(key, array)
         writer.commit()

@@ -1,8 +1,9 @@
 """ALOHA 2: two ViperX 300 arms face to face over a table, with its gripper units and cameras.
 
-Lengths and limits are those of the published ALOHA 2 model (MuJoCo Menagerie `aloha`, sites of its `mink` derivative),
-with the origin moved to the midpoint of the two arm bases on the table plane. Cameras are RealSense D405, whose vertical field
-of view is 58 degrees; the overhead picture is the centre crop of 498 of its 720 rows, hence 42 degrees.
+Lengths and limits are those of the published ALOHA 2 model (MuJoCo Menagerie `aloha`, sites of its
+`mink` derivative), with the origin moved to the midpoint of the two arm bases on the table plane.
+Cameras are RealSense D405, whose vertical field of view is 58 degrees; the overhead image is the
+centre crop of 498 of its 720 rows, hence 42 degrees.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stringline.datasets.embodiments.embodiment import CameraMount, CapsuleMount, Chain, Embodiment, JointSpec, Link, Vector
+from stringline.datasets.embodiments.embodiment import (
+    CameraMount,
+    CapsuleMount,
+    Chain,
+    Embodiment,
+    JointSpec,
+    Link,
+    Vector,
+)
 from stringline.datasets.embodiments.fingers import FingerTravel
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
 
@@ -20,7 +29,9 @@ HINGE_SPEED = float(np.pi)  # The servos' velocity limit, rad/s.
 GRIPPER_SPEED = 2.0  # The same servo limit over the 1.58 rad that open the gripper.
 
 # Name of link and hinge, origin in the link before it, axis, range in rad, torque in Nm.
-LINKS: tuple[tuple[str, str, tuple[float, float, float], Vector, tuple[float, float], float], ...] = (
+LINKS: tuple[
+    tuple[str, str, tuple[float, float, float], Vector, tuple[float, float], float], ...
+] = (
     ("shoulder_link", "waist", (0.0, 0.0, 0.079), Z, (-3.14158, 3.14158), 35.0),
     ("upper_arm_link", "shoulder", (0.0, 0.0, 0.04805), Y, (-1.85005, 1.25664), 144.0),
     ("upper_forearm_link", "elbow", (0.05955, 0.0, 0.3), Y, (-1.76278, 1.6057), 59.0),
@@ -45,7 +56,8 @@ FINGERS = FingerTravel(FINGER_CLOSED, FINGER_OPEN)
 class GripperServo:
     """A gripper moved by a servo's crank and a rod to each finger, and where its users call it closed and open.
 
-    Half the distance between the fingers is r sin(a) + sqrt(L^2 - (r cos(a))^2) at the servo angle a.
+    Half the distance between the fingers is r sin(a) + sqrt(L^2 - (r cos(a))^2) at the servo angle
+    a.
 
     Attributes:
         radius: Of the crank, r, in metres.
@@ -62,22 +74,27 @@ class GripperServo:
     def half_distance(self, angle: ArrayLike) -> NDArray[np.float64]:
         """Returns half the distance between the fingers (...) in metres at servo angles (...) in rad."""
         angle = np.asarray(angle, dtype=np.float64)
-        return np.asarray(self.radius * np.sin(angle) + np.sqrt(self.rod**2 - (self.radius * np.cos(angle)) ** 2))
+        return np.asarray(
+            self.radius * np.sin(angle) + np.sqrt(self.rod**2 - (self.radius * np.cos(angle)) ** 2)
+        )
 
     def opening(self, angle: ArrayLike) -> NDArray[np.float64]:
         """Returns the opening (...), 0 to 1, linear in the gap, at servo angles (...) in rad."""
-        low, high = self.half_distance(self.closed), self.half_distance(self.opened)
+        low = self.half_distance(self.closed)
+        high = self.half_distance(self.opened)
         return np.asarray((self.half_distance(angle) - low) / (high - low))
 
     def angle(self, opening: ArrayLike) -> NDArray[np.float64]:
         """Returns servo angles (...) in rad, at most pi/2, at openings (...) that the linkage can reach."""
-        low, high = self.half_distance(self.closed), self.half_distance(self.opened)
+        low = self.half_distance(self.closed)
+        high = self.half_distance(self.opened)
         half = low + np.asarray(opening, dtype=np.float64) * (high - low)
         cosine = (self.radius**2 + half**2 - self.rod**2) / (2 * self.radius * half)
         return np.asarray(np.pi / 2 - np.arccos(np.clip(cosine, -1.0, 1.0)))
 
 
-# The conventions in use. `FOLLOWER` is the one whose travel equals that of the fingers of the model.
+# The conventions in use. `FOLLOWER` is the one whose travel equals that of the fingers of the
+# model.
 FOLLOWER = GripperServo(0.022, 0.036, closed=-0.06135, opened=1.5155)
 GRIPPER_SERVOS: dict[str, GripperServo] = {
     "follower": FOLLOWER,
@@ -105,9 +122,13 @@ def gap_of_opening(opening: ArrayLike) -> NDArray[np.float64]:
 
 def _joints(arm: str) -> list[JointSpec]:
     hinges = [
-        JointSpec(f"{arm}/{hinge}", arm, "hinge", low, up, HINGE_SPEED, torque) for _, hinge, _, _, (low, up), torque in LINKS
+        JointSpec(f"{arm}/{hinge}", arm, "hinge", low, up, HINGE_SPEED, torque)
+        for _, hinge, _, _, (low, up), torque in LINKS
     ]
-    return [*hinges, JointSpec(f"{arm}/gripper", arm, "gripper", 0.0, 1.0, GRIPPER_SPEED, GRIPPER_FORCE)]
+    return [
+        *hinges,
+        JointSpec(f"{arm}/gripper", arm, "gripper", 0.0, 1.0, GRIPPER_SPEED, GRIPPER_FORCE),
+    ]
 
 
 def _chain(arm: str) -> Chain:
@@ -129,9 +150,19 @@ def _wrist_mount(arm: str) -> CameraMount:
 
 
 def _capsule(
-    link: int, start: ArrayLike, end: ArrayLike, radius: float, per_opening: ArrayLike = (0.0, 0.0, 0.0)
+    link: int,
+    start: ArrayLike,
+    end: ArrayLike,
+    radius: float,
+    per_opening: ArrayLike = (0.0, 0.0, 0.0),
 ) -> CapsuleMount:
-    return CapsuleMount(link, np.asarray(start, float), np.asarray(end, float), radius, np.asarray(per_opening, float))
+    return CapsuleMount(
+        link,
+        np.asarray(start, float),
+        np.asarray(end, float),
+        radius,
+        np.asarray(per_opening, float),
+    )
 
 
 def _capsules() -> tuple[CapsuleMount, ...]:
@@ -155,7 +186,9 @@ START_POSE.setflags(write=False)
 
 ALOHA = Embodiment(
     name="aloha",
-    base_frame="midpoint of the two arm bases on the table plane; x right, y away from the operator, z up",
+    base_frame=(
+        "midpoint of the two arm bases on the table plane; x right, y away from the operator, z up"
+    ),
     joints=tuple(joint for arm in ARMS for joint in _joints(arm)),
     chains=tuple(_chain(arm) for arm in ARMS),
     cameras=(

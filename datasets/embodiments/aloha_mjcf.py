@@ -1,7 +1,8 @@
 """The bare ALOHA 2 arms as MJCF, from primitives: true kinematics, masses and gains of the published model, no meshes.
 
-Differences from the published model: gravity of the arms is compensated (its gains sag by 2 cm at the fingertip, which the real
-servos' integral term removes), shapes are boxes and capsules, and an arm does not collide with itself.
+Differences from the published model: gravity of the arms is compensated (its gains sag by 2 cm at
+the fingertip, which the real servos' integral term removes), shapes are boxes and capsules, and an
+arm does not collide with itself.
 """
 
 from dataclasses import dataclass
@@ -9,7 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 from dm_control import mjcf
 
-from stringline.datasets.embodiments.aloha import ALOHA, ARMS, FINGER_CLOSED, FINGER_OPEN, LINKS, ROOTS
+from stringline.datasets.embodiments.aloha import (
+    ALOHA,
+    ARMS,
+    FINGER_CLOSED,
+    FINGER_OPEN,
+    LINKS,
+    ROOTS,
+)
 from stringline.datasets.embodiments.mjcf_parts import (
     ARM_BIT,
     DRAWN,
@@ -26,7 +34,9 @@ from stringline.datasets.embodiments.mjcf_parts import (
 )
 from stringline.datasets.embodiments.transforms import quaternion
 
-METAL, DARK, PAD = (0.25, 0.26, 0.28, 1.0), (0.11, 0.11, 0.12, 1.0), (0.05, 0.05, 0.06, 1.0)
+METAL = (0.25, 0.26, 0.28, 1.0)
+DARK = (0.11, 0.11, 0.12, 1.0)
+PAD = (0.05, 0.05, 0.06, 1.0)
 FINGER_ORIGIN = (0.0562, 0.0191, 0.0142)  # In the gripper link, at zero travel.
 # From the finger's origin inwards to the pad's face, so that the pads meet at `FINGER_CLOSED`.
 PAD_FACE = FINGER_ORIGIN[1] + FINGER_CLOSED
@@ -43,22 +53,44 @@ class _Drive:
 
 
 INERTIAS = {
-    "base_link": Inertia(0.969034, (-0.0535, -0.0006, 0.0206), (0.0071633, 0.00602451, 0.00169819), (1, 0, 0, 0)),
-    "shoulder_link": Inertia(
-        0.798614, (0.0003, 0, 0.0116), (0.00120156, 0.00113744, 0.0009388), (-0.476119, 0.476083, 0.52279, 0.522826)
+    "base_link": Inertia(
+        0.969034, (-0.0535, -0.0006, 0.0206), (0.0071633, 0.00602451, 0.00169819), (1, 0, 0, 0)
     ),
-    "upper_arm_link": Inertia(0.792592, (0.0207, 0, 0.2265), (0.00911338, 0.008925, 0.000759317), (0, 0.0728458, 0, 0.997343)),
+    "shoulder_link": Inertia(
+        0.798614,
+        (0.0003, 0, 0.0116),
+        (0.00120156, 0.00113744, 0.0009388),
+        (-0.476119, 0.476083, 0.52279, 0.522826),
+    ),
+    "upper_arm_link": Inertia(
+        0.792592,
+        (0.0207, 0, 0.2265),
+        (0.00911338, 0.008925, 0.000759317),
+        (0, 0.0728458, 0, 0.997343),
+    ),
     "upper_forearm_link": Inertia(
-        0.322228, (0.1057, 0, 0), (0.00144107, 0.00134228, 0.000152047), (-0.000621631, 0.704724, 0.0105292, 0.709403)
+        0.322228,
+        (0.1057, 0, 0),
+        (0.00144107, 0.00134228, 0.000152047),
+        (-0.000621631, 0.704724, 0.0105292, 0.709403),
     ),
     "lower_forearm_link": Inertia(
-        0.414823, (0.0513, 0.0068, 0), (0.0005911, 0.000546493, 0.000155707), (-0.702604, -0.0796724, -0.702604, 0.0796724)
+        0.414823,
+        (0.0513, 0.0068, 0),
+        (0.0005911, 0.000546493, 0.000155707),
+        (-0.702604, -0.0796724, -0.702604, 0.0796724),
     ),
     "wrist_link": Inertia(
-        0.115395, (0.0467, 0, 0.0106), (5.457e-5, 4.631e-5, 4.327e-5), (-0.00100191, 0.544586, 0.0026583, 0.8387)
+        0.115395,
+        (0.0467, 0, 0.0106),
+        (5.457e-5, 4.631e-5, 4.327e-5),
+        (-0.00100191, 0.544586, 0.0026583, 0.8387),
     ),
     "gripper_link": Inertia(
-        0.251652, (0.0396, 0, 0.004), (0.000689546, 0.000650316, 0.000468142), (0.62033, 0.619916, -0.339682, 0.339869)
+        0.251652,
+        (0.0396, 0, 0.004),
+        (0.000689546, 0.000650316, 0.000468142),
+        (0.62033, 0.619916, -0.339682, 0.339869),
     ),
     "gripper_base": Inertia(
         0.42158,
@@ -78,9 +110,15 @@ DRIVES = {
 }
 # What is drawn: centre and half size of boxes in the link's frame.
 BOXES: dict[str, tuple[tuple[Numbers, Numbers, Numbers], ...]] = {
-    "base_link": (((-0.048, 0, 0.025), (0.15, 0.075, 0.025), DARK), ((0, 0, 0.062), (0.06, 0.06, 0.014), METAL)),
+    "base_link": (
+        ((-0.048, 0, 0.025), (0.15, 0.075, 0.025), DARK),
+        ((0, 0, 0.062), (0.06, 0.06, 0.014), METAL),
+    ),
     "shoulder_link": (((0, 0, 0.028), (0.055, 0.055, 0.03), DARK),),
-    "upper_arm_link": (((0.012, 0, 0.155), (0.022, 0.03, 0.15), METAL), ((0.04, 0, 0.3), (0.03, 0.045, 0.022), DARK)),
+    "upper_arm_link": (
+        ((0.012, 0, 0.155), (0.022, 0.03, 0.15), METAL),
+        ((0.04, 0, 0.3), (0.03, 0.045, 0.022), DARK),
+    ),
     "upper_forearm_link": (((0.1, 0, 0), (0.1, 0.025, 0.0195), METAL),),
     "lower_forearm_link": (((0.055, 0.005, 0), (0.055, 0.034, 0.023), DARK),),
     "wrist_link": (((0.035, 0, 0.006), (0.033, 0.026, 0.024), METAL),),
@@ -95,15 +133,17 @@ BOXES: dict[str, tuple[tuple[Numbers, Numbers, Numbers], ...]] = {
 def bare_arms_mjcf() -> mjcf.RootElement:
     """Returns both arms and all cameras in the base frame; elements are named like the joints, `left/waist`.
 
-    Actuators are in the order of the embodiment's joints. A hinge's control is its target in rad, a gripper's is the finger
-    travel in metres (`finger_of_opening`). The sites `left/gripper` and `right/gripper` are the gripper frames (TCP).
+    Actuators are in the order of the embodiment's joints. A hinge's control is its target in rad, a
+    gripper's is the finger travel in metres (`finger_of_opening`). The sites `left/gripper` and
+    `right/gripper` are the gripper frames (TCP).
     """
     root = mjcf.RootElement(model="aloha")
     root.compiler.angle = "radian"
     root.compiler.autolimits = True
     for arm in ARMS:
         frame = root.attach(_arm(arm))
-        frame.pos, frame.quat = ROOTS[arm][:3, 3], quaternion(ROOTS[arm][:3, :3])
+        frame.pos = ROOTS[arm][:3, 3]
+        frame.quat = quaternion(ROOTS[arm][:3, :3])
     for mount in ALOHA.cameras:
         if mount.parent == "world":
             add_camera(root.worldbody, mount, np.eye(4))
@@ -128,7 +168,14 @@ def _arm(arm: str) -> mjcf.RootElement:
             armature=drive.armature,
             frictionloss=drive.frictionloss,
         )
-        model.actuator.add("position", name=hinge, joint=hinge, kp=drive.kp, ctrlrange=limits, forcerange=(-torque, torque))
+        model.actuator.add(
+            "position",
+            name=hinge,
+            joint=hinge,
+            kp=drive.kp,
+            ctrlrange=limits,
+            forcerange=(-torque, torque),
+        )
     _add_capsules(model, arm)
     _add_gripper(model, body, arm)
     return model
@@ -137,7 +184,16 @@ def _arm(arm: str) -> mjcf.RootElement:
 def _add_matter(body: mjcf.Element, name: str) -> None:
     add_inertia(body, INERTIAS[name])
     for centre, half, colour in BOXES.get(name, ()):
-        body.add("geom", type="box", pos=centre, size=half, rgba=colour, contype=0, conaffinity=0, group=DRAWN)
+        body.add(
+            "geom",
+            type="box",
+            pos=centre,
+            size=half,
+            rgba=colour,
+            contype=0,
+            conaffinity=0,
+            group=DRAWN,
+        )
 
 
 def _add_capsules(model: mjcf.RootElement, arm: str) -> None:
@@ -147,8 +203,19 @@ def _add_capsules(model: mjcf.RootElement, arm: str) -> None:
         if not mount.per_opening.any():
             ends = (*mount.start, *mount.end)
             # Foot and shoulder stand beside the table, and below its top when that is raised.
-            bits = {"contype": ARM_BIT[arm], "conaffinity": other_arms(arm) | (SCENERY if mount.link > 0 else 0)}
-            bodies[mount.link + 1].add("geom", type="capsule", fromto=ends, size=(mount.radius,), group=HIDDEN, mass=0, **bits)
+            bits = {
+                "contype": ARM_BIT[arm],
+                "conaffinity": other_arms(arm) | (SCENERY if mount.link > 0 else 0),
+            }
+            bodies[mount.link + 1].add(
+                "geom",
+                type="capsule",
+                fromto=ends,
+                size=(mount.radius,),
+                group=HIDDEN,
+                mass=0,
+                **bits,
+            )
 
 
 def _add_gripper(model: mjcf.RootElement, hand: mjcf.Element, arm: str) -> None:
@@ -163,7 +230,13 @@ def _add_gripper(model: mjcf.RootElement, hand: mjcf.Element, arm: str) -> None:
         _add_finger(hand, side, sign, arm)
     couple_fingers(model)
     model.actuator.add(
-        "position", name="gripper", joint="left_finger", kp=2000, kv=124, ctrlrange=(0.002, FINGER_OPEN), forcerange=(-35, 35)
+        "position",
+        name="gripper",
+        joint="left_finger",
+        kp=2000,
+        kv=124,
+        ctrlrange=(0.002, FINGER_OPEN),
+        forcerange=(-35, 35),
     )
 
 
@@ -171,7 +244,15 @@ def _add_finger(hand: mjcf.Element, side: str, sign: float, arm: str) -> None:
     x, y, z = FINGER_ORIGIN
     finger = hand.add("body", name=f"{side}_finger_link", pos=(x, sign * y, z), gravcomp=1)
     add_inertia(finger, FINGER_INERTIA)
-    finger.add("joint", name=f"{side}_finger", type="slide", axis=(0, sign, 0), range=(0, 0.041), damping=40, armature=0.243)
+    finger.add(
+        "joint",
+        name=f"{side}_finger",
+        type="slide",
+        axis=(0, sign, 0),
+        range=(0, 0.041),
+        damping=40,
+        armature=0.243,
+    )
     inwards = -sign * PAD_FACE
     finger.add(
         "geom",
@@ -197,4 +278,7 @@ def _add_finger(hand: mjcf.Element, side: str, sign: float, arm: str) -> None:
 
 def _base_quat() -> Numbers:
     """Turns to the axes of the published `gripper_base`, in which its inertia is given: x = -y, y = -z, z = x of its link."""
-    return [float(value) for value in quaternion(np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]))]
+    return [
+        float(value)
+        for value in quaternion(np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]))
+    ]

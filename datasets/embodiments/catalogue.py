@@ -8,4 +8,6 @@ from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.embodiments.gym_aloha import GYM_ALOHA
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 
-BODIES: Mapping[str, Embodiment] = MappingProxyType({body.name: body for body in (ALOHA, GYM_ALOHA, IIWA14, IIWA14_BIMANUAL)})
+BODIES: Mapping[str, Embodiment] = MappingProxyType(
+    {body.name: body for body in (ALOHA, GYM_ALOHA, IIWA14, IIWA14_BIMANUAL)}
+)

@@ -1,6 +1,7 @@
 """What a body is: arms as chains of hinges, grippers, cameras and the capsules that enclose its links.
 
-Everything is in the embodiment's base frame, metres and radians; grippers count as opening from 0 (closed) to 1 (open).
+Everything is in the embodiment's base frame, metres and radians; grippers count as opening from 0
+(closed) to 1 (open).
 """
 
 from collections.abc import Mapping, Sequence
@@ -64,7 +65,8 @@ class Chain:
         arm: Name.
         T_base_root: Pose (4, 4) of its foot in the base frame.
         links: From the foot to the hand.
-        T_last_gripper: Pose (4, 4) of the gripper (TCP, between the pads, x forward) in the last link.
+        T_last_gripper: Pose (4, 4) of the gripper (TCP, between the pads, x forward) in the last
+            link.
     """
 
     arm: str
@@ -90,8 +92,9 @@ class CameraMount:
     Attributes:
         name: As in the contract.
         parent: `world`, or the arm whose gripper (TCP) frame carries it.
-        T_parent_camera: Pose (4, 4) of the camera (x right, y down, z forward) in the parent's frame.
-        fovy_deg: Vertical field of view of the stored picture.
+        T_parent_camera: Pose (4, 4) of the camera (x right, y down, z forward) in the parent's
+            frame.
+        fovy_deg: Vertical field of view of the stored image.
     """
 
     name: str
@@ -175,7 +178,13 @@ class Embodiment:
     def hinges(self) -> Mapping[str, NDArray[np.int64]]:
         """For each arm the places of its hinges in the joint vector."""
         return {
-            arm: np.array([i for i, joint in enumerate(self.joints) if joint.arm == arm and joint.kind == "hinge"])
+            arm: np.array(
+                [
+                    i
+                    for i, joint in enumerate(self.joints)
+                    if joint.arm == arm and joint.kind == "hinge"
+                ]
+            )
             for arm in self.arms
         }
 
@@ -193,7 +202,10 @@ class Embodiment:
         Returns:
             `T_base_gripper` (..., 4, 4), float64, by arm.
         """
-        return {chain.arm: self._link_poses(chain, q)[-1] @ chain.T_last_gripper for chain in self.chains}
+        return {
+            chain.arm: self._link_poses(chain, q)[-1] @ chain.T_last_gripper
+            for chain in self.chains
+        }
 
     def camera_poses(self, q: Vector) -> dict[str, Matrix]:
         """Returns `T_base_camera` (4, 4) of each camera for the joint vector `q` (J,)."""
@@ -214,10 +226,16 @@ class Embodiment:
         Args:
             q: Joint positions (..., J).
         """
-        q, (ends, per_opening, links), axes = np.asarray(q, dtype=np.float64), self._mounted, []
+        q = np.asarray(q, dtype=np.float64)
+        ends, per_opening, links = self._mounted
+        axes = []
         for chain in self.chains:
             T_base_link = np.stack(self._link_poses(chain, q), axis=-3)[..., links, :, :]
-            opening = q[..., self.grippers[chain.arm], None, None, None] if chain.arm in self.grippers else 0.0
+            opening = (
+                q[..., self.grippers[chain.arm], None, None, None]
+                if chain.arm in self.grippers
+                else 0.0
+            )
             turned = (ends + opening * per_opening) @ T_base_link[..., :3, :3].swapaxes(-1, -2)
             axes.append(turned + T_base_link[..., None, :3, 3])
         return np.stack(axes, axis=-4)
@@ -225,9 +243,17 @@ class Embodiment:
     @cached_property
     def _mounted(self) -> tuple[Vector, Vector, NDArray[np.int64]]:
         """Ends (mounts, 2, 3) and their way per opening (mounts, 1, 3) in the frames of links, and those; the foot is 0."""
-        ends = np.array([(mount.start, mount.end) for mount in self.capsule_mounts]).reshape(-1, 2, 3)
-        per_opening = np.array([mount.per_opening for mount in self.capsule_mounts]).reshape(-1, 1, 3)
-        return ends, per_opening, np.array([mount.link + 1 for mount in self.capsule_mounts], dtype=np.int64)
+        ends = np.array([(mount.start, mount.end) for mount in self.capsule_mounts]).reshape(
+            -1, 2, 3
+        )
+        per_opening = np.array([mount.per_opening for mount in self.capsule_mounts]).reshape(
+            -1, 1, 3
+        )
+        return (
+            ends,
+            per_opening,
+            np.array([mount.link + 1 for mount in self.capsule_mounts], dtype=np.int64),
+        )
 
     def contract(self, cameras: Sequence[Camera], control_hz: float) -> Contract:
         """Returns the contract of absolute joint targets on this body.
@@ -241,16 +267,26 @@ class Embodiment:
                 raise unknown_name("camera", camera.name, known)
         names = tuple(joint.name for joint in self.joints)
         action = tuple(
-            ActionDimension(joint.name, joint.arm, "gripper" if joint.kind == "gripper" else "joint", "absolute", _unit(joint))
+            ActionDimension(
+                joint.name,
+                joint.arm,
+                "gripper" if joint.kind == "gripper" else "joint",
+                "absolute",
+                _unit(joint),
+            )
             for joint in self.joints
         )
-        return Contract(self.name, self.base_frame, control_hz, tuple(cameras), names, self.arms, action)
+        return Contract(
+            self.name, self.base_frame, control_hz, tuple(cameras), names, self.arms, action
+        )
 
     def _link_poses(self, chain: Chain, q: Vector) -> list[Matrix]:
         """Returns the poses (..., 4, 4) of the foot and of every link in the base frame."""
         q = np.asarray(q, dtype=np.float64)
         if q.shape[-1] != len(self.joints):
-            raise ValueError(f"{self.name} has {len(self.joints)} joints (last axis); got shape {q.shape}.")
+            raise ValueError(
+                f"{self.name} has {len(self.joints)} joints (last axis); got shape {q.shape}."
+            )
         angles = q[..., self.hinges[chain.arm]]
         turns = np.zeros((*angles.shape, 4, 4))
         turns[..., :3, :3] = rotation_about(chain.axes, angles)

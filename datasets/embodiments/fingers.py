@@ -20,11 +20,15 @@ class FingerTravel:
 
     def travel(self, opening: ArrayLike) -> NDArray[np.float64]:
         """Returns one finger's travel (...) in metres at openings (...)."""
-        return np.asarray(self.closed + (self.opened - self.closed) * np.asarray(opening, dtype=np.float64))
+        return np.asarray(
+            self.closed + (self.opened - self.closed) * np.asarray(opening, dtype=np.float64)
+        )
 
     def opening(self, travel: ArrayLike) -> NDArray[np.float64]:
         """Returns openings (...) at one finger's travel (...) in metres."""
-        return np.asarray((np.asarray(travel, dtype=np.float64) - self.closed) / (self.opened - self.closed))
+        return np.asarray(
+            (np.asarray(travel, dtype=np.float64) - self.closed) / (self.opened - self.closed)
+        )
 
     def gap(self, opening: ArrayLike) -> NDArray[np.float64]:
         """Returns the gap between the pads (...) in metres at openings (...)."""

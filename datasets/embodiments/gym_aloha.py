@@ -1,7 +1,7 @@
 """The ALOHA 1 of gym-aloha: the arms of `aloha.py` at another table, with longer fingers that open wider.
 
-Lengths are those of gym-aloha 0.1.3 (`vx300s_left.xml`, `scene.xml`), with the origin moved to the midpoint of the two arm
-bases, which stand on the table top.
+Lengths are those of gym-aloha 0.1.3 (`vx300s_left.xml`, `scene.xml`), with the origin moved to the
+midpoint of the two arm bases, which stand on the table top.
 """
 
 from dataclasses import replace
@@ -15,15 +15,20 @@ from stringline.datasets.embodiments.fingers import FingerTravel
 from stringline.datasets.embodiments.transforms import Matrix, looking_at, pose
 
 T_BASE_WORLD = pose((0.0, -0.5, 0.0))  # From gym-aloha's own frame.
-ROOTS: dict[str, Matrix] = {"left": pose((-0.469, 0.0, 0.0)), "right": pose((0.469, 0.0, 0.0), np.diag([-1.0, -1.0, 1.0]))}
+ROOTS: dict[str, Matrix] = {
+    "left": pose((-0.469, 0.0, 0.0)),
+    "right": pose((0.469, 0.0, 0.0), np.diag([-1.0, -1.0, 1.0])),
+}
 T_LINK_GRIPPER = pose((0.13, 0.0, 0.0))  # Between the pads, which end at 0.154 m.
 
-# One finger's travel in metres, as the gap between the pads has it, and as gym-aloha counts from 0 to 1: over a range that is
-# wider than what the fingers can do (ACT's `PUPPET_GRIPPER_POSITION_CLOSE` and `_OPEN`).
+# One finger's travel in metres, as the gap between the pads has it, and as gym-aloha counts from 0
+# to 1: over a range that is wider than what the fingers can do (ACT's
+# `PUPPET_GRIPPER_POSITION_CLOSE` and `_OPEN`).
 FINGERS = FingerTravel(0.0224, 0.057)
 NORMALISED = FingerTravel(0.01844, 0.05800)
 
-# Cameras that stand still, and all look at the table's middle: where, and their vertical field of view.
+# Cameras that stand still, and all look at the table's middle: where, and their vertical field of
+# view.
 LOOKS_AT = (0.0, 0.1, 0.0)
 FOVY_DEG = 78.0
 STANDING: dict[str, tuple[float, float, float]] = {
@@ -44,12 +49,18 @@ def opening_of_normalised(normalised: ArrayLike) -> NDArray[np.float64]:
     return FINGERS.opening(NORMALISED.travel(normalised))
 
 
-# Cameras that follow something (two wrists and one in front) turn in ways that no mount says, so they have none; and no safety
-# filter watches this body, so it has no capsules.
+# Cameras that follow something (two wrists and one in front) turn in ways that no mount says, so
+# they have none; and no safety filter watches this body, so it has no capsules.
 GYM_ALOHA = replace(
     ALOHA,
     name="gym_aloha",
-    chains=tuple(replace(chain, T_base_root=ROOTS[chain.arm], T_last_gripper=T_LINK_GRIPPER) for chain in ALOHA.chains),
-    cameras=tuple(CameraMount(name, "world", looking_at(place, LOOKS_AT), FOVY_DEG) for name, place in STANDING.items()),
+    chains=tuple(
+        replace(chain, T_base_root=ROOTS[chain.arm], T_last_gripper=T_LINK_GRIPPER)
+        for chain in ALOHA.chains
+    ),
+    cameras=tuple(
+        CameraMount(name, "world", looking_at(place, LOOKS_AT), FOVY_DEG)
+        for name, place in STANDING.items()
+    ),
     capsule_mounts=(),
 )

@@ -1,8 +1,9 @@
 """KUKA LBR iiwa 14 R820 with a parallel gripper: one arm alone, and two that face each other across a table.
 
-Lengths, limits and speeds are those of the published model (Drake's, which is that of MuJoCo Menagerie `kuka_iiwa_14`); KUKA
-calls the axes A1 to A7. The gripper is one of ours with the stroke of a Schunk WSG 50, 110 mm. Cameras that stand are RealSense
-D435, whose colour pictures have a vertical field of view of 42 degrees; those at the wrists are D405, with 58 degrees.
+Lengths, limits and speeds are those of the published model (Drake's, which is that of MuJoCo
+Menagerie `kuka_iiwa_14`); KUKA calls the axes A1 to A7. The gripper is one of ours with the stroke
+of a Schunk WSG 50, 110 mm. Cameras that stand are RealSense D435, whose colour images have a
+vertical field of view of 42 degrees; those at the wrists are D405, with 58 degrees.
 """
 
 from collections.abc import Mapping
@@ -10,16 +11,27 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stringline.datasets.embodiments.embodiment import CameraMount, CapsuleMount, Chain, Embodiment, JointSpec, Link, Vector
+from stringline.datasets.embodiments.embodiment import (
+    CameraMount,
+    CapsuleMount,
+    Chain,
+    Embodiment,
+    JointSpec,
+    Link,
+    Vector,
+)
 from stringline.datasets.embodiments.fingers import FingerTravel
 from stringline.datasets.embodiments.transforms import Matrix, looking_at, pose, rotation_about
 
 X, Y, Z = np.eye(3)
 STRAIGHT = np.eye(3)
-OVER = np.array([[-1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]])  # Half a turn about (0, 1, 1).
+OVER = np.array(
+    [[-1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
+)  # Half a turn about (0, 1, 1).
 ASIDE = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]])  # A quarter turn about x.
 
-# Origin and turn of a link in the one before it; it turns about its z axis. Range in degrees, speed in degrees/s, torque in Nm.
+# Origin and turn of a link in the one before it; it turns about its z axis. Range in degrees, speed
+# in degrees/s, torque in Nm.
 LINKS: tuple[tuple[tuple[float, float, float], Matrix, float, float, float], ...] = (
     ((0.0, 0.0, 0.1575), STRAIGHT, 170.0, 85.0, 320.0),
     ((0.0, 0.0, 0.2025), OVER, 120.0, 85.0, 320.0),
@@ -33,7 +45,8 @@ FLANGE_Z = 0.045  # Of the last link.
 HAND_LENGTH = 0.073  # From the flange to where the fingers begin.
 GRIPPER_Z = 0.19  # Of the last link: the middle between the pads.
 T_LINK_GRIPPER = pose((0.0, 0.0, GRIPPER_Z), np.stack([Z, Y, -X], axis=1))
-# The pads meet at 0; each finger goes 55 mm. Force and speed are ordinary for electric grippers of that size.
+# The pads meet at 0; each finger goes 55 mm. Force and speed are ordinary for electric grippers of
+# that size.
 FINGERS = FingerTravel(0.0, 0.055)
 GRIPPER_FORCE = 60.0  # Newton, of a finger.
 GRIPPER_SPEED = 2.0  # Openings per second: 220 mm/s between the pads.
@@ -46,33 +59,61 @@ ROOTS: dict[str, Matrix] = {
     "right": pose((BASE_X, 0.0, 0.0), np.diag([-1.0, -1.0, 1.0])),
 }
 
-START_POSE: Vector = np.array([0.0, 0.0, 0.0, -1.85, 0.0, np.pi - 1.85, 0.0, 1.0])  # Pointing down, 0.39 m up, open.
+START_POSE: Vector = np.array(
+    [0.0, 0.0, 0.0, -1.85, 0.0, np.pi - 1.85, 0.0, 1.0]
+)  # Pointing down, 0.39 m up, open.
 START_POSE.setflags(write=False)
 
 
 def _joints(arm: str) -> list[JointSpec]:
     hinges = [
-        JointSpec(f"{arm}/a{number}", arm, "hinge", -np.radians(limit), np.radians(limit), np.radians(speed), torque)
+        JointSpec(
+            f"{arm}/a{number}",
+            arm,
+            "hinge",
+            -np.radians(limit),
+            np.radians(limit),
+            np.radians(speed),
+            torque,
+        )
         for number, (_, _, limit, speed, torque) in enumerate(LINKS, 1)
     ]
-    return [*hinges, JointSpec(f"{arm}/gripper", arm, "gripper", 0.0, 1.0, GRIPPER_SPEED, GRIPPER_FORCE)]
+    return [
+        *hinges,
+        JointSpec(f"{arm}/gripper", arm, "gripper", 0.0, 1.0, GRIPPER_SPEED, GRIPPER_FORCE),
+    ]
 
 
 def _chain(arm: str, T_base_root: Matrix) -> Chain:
-    links = tuple(Link(f"link_{number}", pose(origin, turn), Z) for number, (origin, turn, *_) in enumerate(LINKS, 1))
+    links = tuple(
+        Link(f"link_{number}", pose(origin, turn), Z)
+        for number, (origin, turn, *_) in enumerate(LINKS, 1)
+    )
     return Chain(arm, T_base_root, links, T_LINK_GRIPPER)
 
 
 def _wrist_mount(name: str, arm: str) -> CameraMount:
     """On the hand's back, looking forward and 30 degrees to the fingers."""
     level = np.stack([-Y, -Z, X], axis=1)
-    return CameraMount(name, arm, pose((-0.13, 0.0, 0.085), rotation_about(Y, np.radians(30.0)) @ level), 58.0)
+    return CameraMount(
+        name, arm, pose((-0.13, 0.0, 0.085), rotation_about(Y, np.radians(30.0)) @ level), 58.0
+    )
 
 
 def _capsule(
-    link: int, start: ArrayLike, end: ArrayLike, radius: float, per_opening: ArrayLike = (0.0, 0.0, 0.0)
+    link: int,
+    start: ArrayLike,
+    end: ArrayLike,
+    radius: float,
+    per_opening: ArrayLike = (0.0, 0.0, 0.0),
 ) -> CapsuleMount:
-    return CapsuleMount(link, np.asarray(start, float), np.asarray(end, float), radius, np.asarray(per_opening, float))
+    return CapsuleMount(
+        link,
+        np.asarray(start, float),
+        np.asarray(end, float),
+        radius,
+        np.asarray(per_opening, float),
+    )
 
 
 HAND_CAPSULE = _capsule(6, (0.0, -0.048, 0.081), (0.0, 0.048, 0.081), 0.045)
@@ -96,7 +137,9 @@ CAPSULES: tuple[CapsuleMount, ...] = (
 )
 
 
-def _body(name: str, base_frame: str, roots: Mapping[str, Matrix], cameras: tuple[CameraMount, ...]) -> Embodiment:
+def _body(
+    name: str, base_frame: str, roots: Mapping[str, Matrix], cameras: tuple[CameraMount, ...]
+) -> Embodiment:
     return Embodiment(
         name=name,
         base_frame=base_frame,
@@ -119,7 +162,11 @@ IIWA14 = _body(
 )
 IIWA14_BIMANUAL = _body(
     "iiwa14_bimanual",
-    "midpoint of the two base plates, which face each other; x right, y away from the operator, z up",
+    (
+        "midpoint of the two base plates, which face each other; x right, y away from the "
+        "operator, z "
+        "up"
+    ),
     ROOTS,
     (
         CameraMount("overhead", "world", looking_at((0.0, -0.8, 0.85), (0.0, 0.0, 0.05)), 42.0),

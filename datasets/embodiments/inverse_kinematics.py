@@ -1,6 +1,7 @@
 """Inverse kinematics of both arms by mink: joint targets for gripper poses, within joint and velocity limits.
 
-mink: Zakka (2024), differential inverse kinematics as a quadratic program; here solved by DAQP (Arnstrom et al. 2022).
+mink: Zakka (2024), differential inverse kinematics as a quadratic program; here solved by DAQP
+(Arnstrom et al. 2022).
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,8 @@ from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.embodiments.embodiment import Chain, Embodiment, Vector
 from stringline.datasets.embodiments.transforms import Matrix, quaternion
 
-# How far joints may go in one iteration, in seconds at their fastest. Undamped strides flip the wrist and get stuck.
+# How far joints may go in one iteration, in seconds at their fastest. Undamped strides flip the
+# wrist and get stuck.
 STRIDE_SECONDS = 0.08
 
 
@@ -33,13 +35,19 @@ class InverseKinematics:
     """
 
     def __init__(
-        self, embodiment: Embodiment, *, orientation_cost: float = 0.3, posture_cost: float = 1e-4, damping: float = 1e-6
+        self,
+        embodiment: Embodiment,
+        *,
+        orientation_cost: float = 0.3,
+        posture_cost: float = 1e-4,
+        damping: float = 1e-6,
     ) -> None:
         self._embodiment = embodiment
         model = mujoco.MjModel.from_xml_string(kinematic_xml(embodiment))
         self._configuration = mink.Configuration(model)
         self._tasks = {
-            arm: mink.FrameTask(f"{arm}/gripper", "site", 1.0, orientation_cost, lm_damping=damping) for arm in embodiment.arms
+            arm: mink.FrameTask(f"{arm}/gripper", "site", 1.0, orientation_cost, lm_damping=damping)
+            for arm in embodiment.arms
         }
         self._posture = mink.PostureTask(model, cost=posture_cost)
         self._hinges = np.concatenate([embodiment.hinges[arm] for arm in embodiment.arms])
@@ -63,7 +71,12 @@ class InverseKinematics:
         return self._result(q)
 
     def solve(
-        self, targets: Mapping[str, Matrix], q_start: Vector, *, tolerance: float = 1e-4, iterations: int = 100
+        self,
+        targets: Mapping[str, Matrix],
+        q_start: Vector,
+        *,
+        tolerance: float = 1e-4,
+        iterations: int = 100,
     ) -> Vector:
         """Finds the joints that reach the targets, from `q_start` on and within the joint limits.
 
@@ -83,13 +96,21 @@ class InverseKinematics:
         found, errors = self.nearest(targets, q_start, tolerance=tolerance, iterations=iterations)
         if max(errors.values(), default=0.0) <= tolerance:
             return found
-        wanted = ", ".join(f"{arm} at {np.round(targets[arm][:3, 3], 3).tolist()} m" for arm in targets)
+        wanted = ", ".join(
+            f"{arm} at {np.round(targets[arm][:3, 3], 3).tolist()} m" for arm in targets
+        )
         raise OutOfReachError(
-            f"Out of reach: {wanted}; the nearest found is off by {errors} (m or rad), allowed is {tolerance}."
+            f"Out of reach: {wanted}; the nearest found is off by {errors} (m or rad), allowed is "
+            f"{tolerance}."
         )
 
     def nearest(
-        self, targets: Mapping[str, Matrix], q_start: Vector, *, tolerance: float = 1e-4, iterations: int = 100
+        self,
+        targets: Mapping[str, Matrix],
+        q_start: Vector,
+        *,
+        tolerance: float = 1e-4,
+        iterations: int = 100,
     ) -> tuple[Vector, dict[str, float]]:
         """Finds the joints that reach the targets, or come near them, from `q_start` on and within the joint limits.
 
@@ -100,7 +121,8 @@ class InverseKinematics:
             iterations: When to stop otherwise.
 
         Returns:
-            Joint positions (J,), grippers as they were, and by arm the largest error that is left, in metres or radians.
+            Joint positions (J,), grippers as they were, and by arm the largest error that is left,
+            in metres or radians.
 
         Raises:
             ValueError: A target is no finite 4x4 matrix, or for an arm that does not exist.
@@ -117,14 +139,27 @@ class InverseKinematics:
             if arm not in self._tasks:
                 raise unknown_name("arm", arm, self._tasks)
             if target.shape != (4, 4) or not np.isfinite(target).all():
-                raise ValueError(f"The target of {arm!r} must be a finite 4x4 matrix; got {target!r}.")
-            self._tasks[arm].set_target(mink.SE3(np.concatenate([quaternion(target[:3, :3]), target[:3, 3]])))
+                raise ValueError(
+                    f"The target of {arm!r} must be a finite 4x4 matrix; got {target!r}."
+                )
+            self._tasks[arm].set_target(
+                mink.SE3(np.concatenate([quaternion(target[:3, :3]), target[:3, 3]]))
+            )
         self._configuration.update(q=np.asarray(q, dtype=np.float64)[self._hinges])
         self._posture.set_target(self._configuration.q)
         return [self._tasks[arm] for arm in targets]
 
-    def _advance(self, tasks: list[mink.FrameTask], seconds: float, limits: list[mink.Limit]) -> None:
-        velocity = mink.solve_ik(self._configuration, [*tasks, self._posture], seconds, "daqp", damping=1e-10, limits=limits)
+    def _advance(
+        self, tasks: list[mink.FrameTask], seconds: float, limits: list[mink.Limit]
+    ) -> None:
+        velocity = mink.solve_ik(
+            self._configuration,
+            [*tasks, self._posture],
+            seconds,
+            "daqp",
+            damping=1e-10,
+            limits=limits,
+        )
         self._configuration.integrate_inplace(velocity, seconds)
 
     def _errors(self, tasks: list[mink.FrameTask]) -> list[float]:
@@ -146,7 +181,10 @@ def _chain_xml(embodiment: Embodiment, chain: Chain) -> str:
     inner = f"<site name={quoteattr(f'{chain.arm}/gripper')} {_placed(chain.T_last_gripper)}/>"
     joints = [embodiment.joints[i] for i in embodiment.hinges[chain.arm]]
     for link, joint in zip(reversed(chain.links), reversed(joints), strict=True):
-        hinge = f'<joint name={quoteattr(joint.name)} axis="{_numbers(link.axis)}" range="{joint.lower} {joint.upper}"/>'
+        hinge = (
+            f'<joint name={quoteattr(joint.name)} axis="{_numbers(link.axis)}" '
+            f'range="{joint.lower} {joint.upper}"/>'
+        )
         matter = '<inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>'
         inner = f"<body {_placed(link.T_parent_link)}>{matter}{hinge}{inner}</body>"
     return f"<body {_placed(chain.T_base_root)}>{inner}</body>"

@@ -13,17 +13,24 @@ from stringline.datasets.embodiments.transforms import Matrix, quaternion
 Numbers = Sequence[float]
 
 # Collision bits. Two shapes meet when the type of one is in the affinity of the other.
-SCENERY, PROP = 1, 2
+SCENERY = 1
+PROP = 2
 ARM_BIT = {"left": 8, "right": 16, "arm": 8}  # One that is alone is called `arm`.
 
-# From MuJoCo's cameras, which look along -z with y up, to the contract's, along +z with y down; and back again.
+# From MuJoCo's cameras, which look along -z with y up, to the contract's, along +z with y down; and
+# back again.
 CAMERA_FLIP: Matrix = np.diag([1.0, -1.0, -1.0, 1.0])
 
 # Render groups: 0 is drawn, 3 only collides.
-DRAWN, HIDDEN = 0, 3
+DRAWN = 0
+HIDDEN = 3
 
 PAD_FRICTION = (1.2, 0.02, 0.002)
-PAD_CONTACT: dict[str, object] = {"friction": PAD_FRICTION, "solref": (0.004, 1), "solimp": (0.95, 0.99, 0.001)}
+PAD_CONTACT: dict[str, object] = {
+    "friction": PAD_FRICTION,
+    "solref": (0.004, 1),
+    "solimp": (0.95, 0.99, 0.001),
+}
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,13 @@ class Inertia:
 
 def add_inertia(body: mjcf.Element, inertia: Inertia) -> None:
     """Gives a body its mass."""
-    body.add("inertial", mass=inertia.mass, pos=inertia.com, diaginertia=inertia.diagonal, quat=inertia.quat)
+    body.add(
+        "inertial",
+        mass=inertia.mass,
+        pos=inertia.com,
+        diaginertia=inertia.diagonal,
+        quat=inertia.quat,
+    )
 
 
 def add_camera(parent: mjcf.Element, mount: CameraMount, T_body_parent: Matrix) -> None:
@@ -69,7 +82,13 @@ def finger_bits(arm: str) -> dict[str, object]:
     """
     if arm not in ARM_BIT:
         raise unknown_name("arm", arm, ARM_BIT)
-    return {"contype": ARM_BIT[arm], "conaffinity": SCENERY | PROP | other_arms(arm), "condim": 6, "mass": 0, "group": DRAWN}
+    return {
+        "contype": ARM_BIT[arm],
+        "conaffinity": SCENERY | PROP | other_arms(arm),
+        "condim": 6,
+        "mass": 0,
+        "group": DRAWN,
+    }
 
 
 def other_arms(arm: str) -> int:

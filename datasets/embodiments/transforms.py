@@ -23,9 +23,12 @@ def rotation_about(axis: ArrayLike, angle: ArrayLike) -> Matrix:
     axis = np.asarray(axis, dtype=np.float64)
     angle = np.asarray(angle, dtype=np.float64)[..., None, None]
     cross = np.zeros((*axis.shape[:-1], 3, 3))
-    cross[..., 0, 1], cross[..., 0, 2] = -axis[..., 2], axis[..., 1]
-    cross[..., 1, 0], cross[..., 1, 2] = axis[..., 2], -axis[..., 0]
-    cross[..., 2, 0], cross[..., 2, 1] = -axis[..., 1], axis[..., 0]
+    cross[..., 0, 1] = -axis[..., 2]
+    cross[..., 0, 2] = axis[..., 1]
+    cross[..., 1, 0] = axis[..., 2]
+    cross[..., 1, 2] = -axis[..., 0]
+    cross[..., 2, 0] = -axis[..., 1]
+    cross[..., 2, 1] = axis[..., 0]
     return np.asarray(np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * (cross @ cross))
 
 
@@ -56,7 +59,8 @@ def inverse(transform: Matrix) -> Matrix:
 def quaternion(rotation: Matrix) -> Matrix:
     """Returns the unit quaternion (4,), wxyz, w >= 0, of one rotation matrix (3, 3).
 
-    Bar-Itzhack (2000): the eigenvector of the largest eigenvalue; exact for rotations, and free of case distinctions.
+    Bar-Itzhack (2000): the eigenvector of the largest eigenvalue; exact for rotations, and free of
+    case distinctions.
     """
     (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = rotation
     symmetric = np.array(

@@ -18,7 +18,9 @@ class NoSpaceError(OSError):
 
 def no_space(path: Path, detail: str) -> NoSpaceError:
     """Returns the error for a place on a disk that is full."""
-    return NoSpaceError(errno.ENOSPC, f"No space left ({detail}); make room or choose another folder", str(path))
+    return NoSpaceError(
+        errno.ENOSPC, f"No space left ({detail}); make room or choose another folder", str(path)
+    )
 
 
 def require_space(path: Path, needed: int) -> None:
@@ -33,7 +35,14 @@ def require_space(path: Path, needed: int) -> None:
     """
     free = shutil.disk_usage(path).free
     if free < needed + RESERVE_BYTES:
-        raise no_space(path, f"{(needed + RESERVE_BYTES) / 2**20:.0f} MiB are needed, {free / 2**20:.0f} MiB are free")
+        raise no_space(
+            path,
+            (
+                f"{(needed + RESERVE_BYTES) / 2**20:.0f} MiB are needed, {free / 2**20:.0f} MiB "
+                f"are "
+                f"free"
+            ),
+        )
 
 
 @contextlib.contextmanager
@@ -90,8 +99,8 @@ def sync(path: Path) -> None:
 def sync_tree(root: Path) -> None:
     """Waits until a folder and all below it is on the disk, contents before the names that lead to them.
 
-    Many threads wait at once, so that the file system can write its journal once for all of them: on a busy disk an episode
-    takes 0.03 s this way, and 0.5 s file by file.
+    Many threads wait at once, so that the file system can write its journal once for all of them:
+    on a busy disk an episode takes 0.03 s this way, and 0.5 s file by file.
     """
     found = list(os.walk(root))
     with ThreadPoolExecutor(16) as pool:

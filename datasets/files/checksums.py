@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Beside an array of large rows lies a file with the CRC-32 of each, so that `verify` can name the frame. zarr passes over it.
+# Beside an array of large rows lies a file with the CRC-32 of each, so that `verify` can name the
+# frame. zarr passes over it.
 ROWS_FILE = "rows.crc32"
 _LARGE_ROW = 256
 

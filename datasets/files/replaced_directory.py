@@ -7,17 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux (renameat2(2)).
+# AT_FDCWD and RENAME_EXCHANGE of Linux (renameat2(2)).
+_HERE = -100
+_EXCHANGE = 2
 
 
 @contextmanager
 def replaced_directory(directory: Path) -> Iterator[Path]:
     """Gives a fresh directory to write to, synced and moved into place when the block ends without an error.
 
-    The two change places in one step. Where the system or the file system cannot do that, as NFS, it takes two; between them
-    there is only the old one, under another name, and `standing` finds it.
+    The two change places in one step. Where the system or the file system cannot do that, as NFS,
+    it takes two; between them there is only the old one, under another name, and `standing` finds
+    it.
     """
-    fresh, old = _beside(directory, "new"), _beside(directory, "old")
+    fresh = _beside(directory, "new")
+    old = _beside(directory, "old")
     if old.exists() and not directory.exists():  # A crash came between the two steps.
         old.rename(directory)
     shutil.rmtree(fresh, ignore_errors=True)
@@ -48,7 +52,9 @@ def standing(directory: Path) -> Path:
 
 def exchange(one: Path, other: Path) -> bool:
     """Lets two folders change places in a single step; False if they did not, as where the system or the file system cannot."""
-    rename = getattr(ctypes.CDLL(None), "renameat2", None)  # Of the C library; glibc has it since 2.28.
+    rename = getattr(
+        ctypes.CDLL(None), "renameat2", None
+    )  # Of the C library; glibc has it since 2.28.
     if rename is None:
         return False
     rename.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)

@@ -1,7 +1,8 @@
 """ACT's HDF5, read and written: one file per episode, with raw or JPEG images.
 
-Layout (Zhao et al., 2023, and its successors): `observations/qpos`, `observations/qvel`, `action` (T, 14), and for each camera
-`observations/images/<camera>`, either (T, H, W, 3) uint8 or JPEG, one padded row (T, N) uint8 or one string of bytes per frame.
+Layout (Zhao et al., 2023, and its successors): `observations/qpos`, `observations/qvel`, `action`
+(T, 14), and for each camera `observations/images/<camera>`, either (T, H, W, 3) uint8 or JPEG, one
+padded row (T, N) uint8 or one string of bytes per frame.
 """
 
 import logging
@@ -18,8 +19,14 @@ from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.formats import exporting, hdf5
 from stringline.datasets.formats.body import AlohaLayout, VectorLayout, joint_arrays
-from stringline.datasets.formats.checks import equal_lengths, numbers, picture
-from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Frames, Reference, camera_times
+from stringline.datasets.formats.checks import equal_lengths, image, numbers
+from stringline.datasets.formats.foreign import (
+    ForeignDataError,
+    ForeignEpisode,
+    Frames,
+    Reference,
+    camera_times,
+)
 from stringline.datasets.formats.image_codecs import decoded, jpeg
 from stringline.datasets.formats.libraries import optional_library
 from stringline.datasets.store.episode import StoredEpisode
@@ -32,7 +39,8 @@ _log = logging.getLogger(__name__)
 class ActHdf5Reader:
     """Reads ACT's HDF5.
 
-    Efforts are left out: recordings have them in the servos' units of current, not in Nm. So are the wheels of a mobile base.
+    Efforts are left out: recordings have them in the servos' units of current, not in Nm. So are
+    the wheels of a mobile base.
     """
 
     def __init__(
@@ -48,11 +56,15 @@ class ActHdf5Reader:
         Args:
             body: What the 14 numbers mean, grippers above all.
             control_hz: Steps per second; the files do not say it.
-            cameras: Names of the cameras to take, each with the name it gets; by default all, by their own names.
-            swap_colours: Whether red and blue have changed places, as where OpenCV encoded pictures that were not in its order.
+            cameras: Names of the cameras to take, each with the name it gets; by default all, by
+                their own names.
+            swap_colours: Whether red and blue have changed places, as where OpenCV encoded images
+                that were not in its order.
         """
         self._body = body
-        self._hz, self._cameras, self._swap = control_hz, cameras, swap_colours
+        self._hz = control_hz
+        self._cameras = cameras
+        self._swap = swap_colours
 
     def episodes(self, path: Path) -> Iterator[Reference]:
         """Lists the files of a folder in the order of their numbers, or one file.
@@ -60,7 +72,11 @@ class ActHdf5Reader:
         Raises:
             ValueError: There are none.
         """
-        files = [path] if path.is_file() else sorted([*path.glob("*.hdf5"), *path.glob("*.h5")], key=_by_numbers)
+        files = (
+            [path]
+            if path.is_file()
+            else sorted([*path.glob("*.hdf5"), *path.glob("*.h5")], key=_by_numbers)
+        )
         if not files:
             raise ValueError(f"There are no .hdf5 files in {path}.")
         for number, file in enumerate(files):
@@ -71,10 +87,17 @@ class ActHdf5Reader:
             state = self._series(file, "observations/qpos")
             action = self._series(file, "action")
             speed = self._series(file, "observations/qvel") if "observations/qvel" in file else None
-            frames = {f"{IMAGES}/{name}": len(hdf5.dataset(file, f"{IMAGES}/{name}")) for name in self._chosen(file)}
+            frames = {
+                f"{IMAGES}/{name}": len(hdf5.dataset(file, f"{IMAGES}/{name}"))
+                for name in self._chosen(file)
+            }
             speeds = {} if speed is None else {"observations/qvel": len(speed)}
-            steps = equal_lengths({"action": len(action), "observations/qpos": len(state), **speeds, **frames})
-            cameras = {name: self._camera(file, name, new) for name, new in self._chosen(file).items()}
+            steps = equal_lengths(
+                {"action": len(action), "observations/qpos": len(state), **speeds, **frames}
+            )
+            cameras = {
+                name: self._camera(file, name, new) for name, new in self._chosen(file).items()
+            }
             if "base_action" in file:
                 _log.warning("%s: base_action, the wheels, is left out.", path.name)
             simulated = bool(file.attrs.get("sim", False))
@@ -88,10 +111,11 @@ class ActHdf5Reader:
         }
         if speed is not None:
             arrays["joints/velocity"] = meaning.state.imported_rates(state, speed)
-        pictures: dict[str, Frames] = {
-            f"rgb/{camera.name}": partial(self._pictures, path, name, camera) for name, camera in cameras.items()
+        images: dict[str, Frames] = {
+            f"rgb/{camera.name}": partial(self._images, path, name, camera)
+            for name, camera in cameras.items()
         }
-        return ForeignEpisode(contract, arrays, pictures, extra={"simulated": simulated})
+        return ForeignEpisode(contract, arrays, images, extra={"simulated": simulated})
 
     @staticmethod
     def _series(file: Any, key: str) -> Array:
@@ -106,19 +130,29 @@ class ActHdf5Reader:
         return self._cameras or {name: name for name in offered}
 
     def _camera(self, file: Any, name: str, new: str) -> Camera:
-        first = self._decoded(name, 0, hdf5.rows(hdf5.dataset(file, f"{IMAGES}/{name}"), f"{IMAGES}/{name}", 0, 1)[0])
+        first = self._decoded(
+            name, 0, hdf5.rows(hdf5.dataset(file, f"{IMAGES}/{name}"), f"{IMAGES}/{name}", 0, 1)[0]
+        )
         if first.ndim != 3 or first.shape[2] != 3:
-            raise ForeignDataError(f"{IMAGES}/{name} has frames of shape {first.shape}; allowed: (H, W, 3), or JPEG.")
+            raise ForeignDataError(
+                f"{IMAGES}/{name} has frames of shape {first.shape}; allowed: (H, W, 3), or JPEG."
+            )
         return Camera(new, first.shape[0], first.shape[1], has_geometry=False)
 
-    def _pictures(self, path: Path, name: str, camera: Camera) -> Iterator[Array]:
+    def _images(self, path: Path, name: str, camera: Camera) -> Iterator[Array]:
         for frame, row in hdf5.each_row(path, f"{IMAGES}/{name}"):
-            found = picture(f"{IMAGES}/{name}", frame, self._decoded(name, frame, row), camera.height, camera.width)
+            found = image(
+                f"{IMAGES}/{name}",
+                frame,
+                self._decoded(name, frame, row),
+                camera.height,
+                camera.width,
+            )
             yield found[..., ::-1] if self._swap else found
 
     @staticmethod
     def _decoded(name: str, frame: int, row: Any) -> Array:
-        """Returns the picture that a row is or encodes."""
+        """Returns the image that a row is or encodes."""
         found = np.frombuffer(row, np.uint8) if isinstance(row, bytes) else np.asarray(row)
         return decoded(f"{IMAGES}/{name}", frame, found.tobytes()) if found.ndim == 1 else found
 
@@ -144,7 +178,8 @@ def _number(path: Path, place: int) -> int:
 class ActHdf5Writer:
     """Writes ACT's HDF5 of ALOHA.
 
-    It has no place for depth, geometry and times. Where the store has no velocities, they are differences of positions.
+    It has no place for depth, geometry and times. Where the store has no velocities, they are
+    differences of positions.
     """
 
     def __init__(
@@ -158,19 +193,26 @@ class ActHdf5Writer:
         """Sets how it is written.
 
         Args:
-            state_gripper: How states shall count the gripper, a name of `GRIPPER_CONVENTIONS` or its ends.
+            state_gripper: How states shall count the gripper, a name of `GRIPPER_CONVENTIONS` or
+                its ends.
             action_gripper: The same for actions.
             cameras: Cameras to write, each with the name it gets; None writes all.
-            jpeg_quality: 1 to 95; None writes raw pictures.
+            jpeg_quality: 1 to 95; None writes raw images.
 
         Raises:
-            ValueError: A convention is not named or does not exist, or the quality is no such number.
+            ValueError: A convention is not named or does not exist, or the quality is no such
+                number.
         """
         if jpeg_quality is not None and not 1 <= jpeg_quality <= 95:
-            raise ValueError(f"target.jpeg_quality is {jpeg_quality}; allowed: 1 to 95, or null for raw pictures.")
+            raise ValueError(
+                f"target.jpeg_quality is {jpeg_quality}; allowed: 1 to 95, or null for raw images."
+            )
         names = [joint.name for joint in ALOHA.joints]
-        self._meaning = AlohaLayout(state_gripper, action_gripper, options="target").meaning(names, names)
-        self._cameras, self._quality = cameras, jpeg_quality
+        self._meaning = AlohaLayout(state_gripper, action_gripper, options="target").meaning(
+            names, names
+        )
+        self._cameras = cameras
+        self._quality = jpeg_quality
 
     def write(self, store: EpisodeStore, path: Path) -> None:
         """Writes `episode_0.hdf5` and so on into a new folder.
@@ -184,11 +226,14 @@ class ActHdf5Writer:
         expected = ALOHA.contract([], contract.control_hz)
         if (contract.joints, contract.action) != (expected.joints, expected.action):
             raise ValueError(
-                f"ACT's HDF5 holds ALOHA's 14 joints and absolute targets; {store.path} has {contract.embodiment}."
+                f"ACT's HDF5 holds ALOHA's 14 joints and absolute targets; {store.path} has "
+                f"{contract.embodiment}."
             )
         cameras = exporting.chosen_cameras(contract, self._cameras)
         exporting.report_left_out(contract, {"poses"})
-        with exporting.complete(path, exporting.size_of_pictures(episodes, cameras, depth=False)) as folder:
+        with exporting.complete(
+            path, exporting.size_of_images(episodes, cameras, depth=False)
+        ) as folder:
             folder.mkdir()
             for number, episode in exporting.with_progress(episodes):
                 self._write(folder / f"episode_{number}.hdf5", episode, cameras)
@@ -198,34 +243,43 @@ class ActHdf5Writer:
         position = np.asarray(arrays["joints/position"], np.float64)
         state = self._meaning.state.exported(position)
         if "joints/velocity" in arrays:
-            speed = self._meaning.state.exported_rates(position, np.asarray(arrays["joints/velocity"], np.float64))
+            speed = self._meaning.state.exported_rates(
+                position, np.asarray(arrays["joints/velocity"], np.float64)
+            )
         else:
-            speed = np.gradient(state, arrays["time"], axis=0) if len(state) > 1 else np.zeros_like(state)
+            speed = (
+                np.gradient(state, arrays["time"], axis=0)
+                if len(state) > 1
+                else np.zeros_like(state)
+            )
         with optional_library("h5py").File(path, "w") as file:
-            # ACT takes `sim` for "action[t] answers observation[t]" and shifts the actions of all other files by a step.
+            # ACT takes `sim` for "action[t] answers observation[t]" and shifts the actions of all
+            # other files by a step.
             file.attrs["sim"] = True
             file.attrs["compress"] = self._quality is not None
             file["action"] = self._meaning.action.exported(np.asarray(arrays["action"], np.float64))
             file["observations/qpos"] = state
             file["observations/qvel"] = exporting.float_rows(speed)
-            lengths = [self._pictures(file, episode, name, new) for name, new in cameras.items()]
+            lengths = [self._images(file, episode, name, new) for name, new in cameras.items()]
             if self._quality is not None:
                 file["compress_len"] = np.array(lengths, np.float32)
 
-    def _pictures(self, file: Any, episode: StoredEpisode, name: str, new: str) -> list[int]:
-        """Writes the pictures of a camera and returns the length of each when compressed."""
-        pictures = exporting.pictures_of(episode, "rgb", name)
+    def _images(self, file: Any, episode: StoredEpisode, name: str, new: str) -> list[int]:
+        """Writes the images of a camera and returns the length of each when compressed."""
+        images = exporting.images_of(episode, "rgb", name)
         key = f"observations/images/{new}"
         if self._quality is None:
             camera = episode.attributes.contract.camera(name)
             shape = (camera.height, camera.width, 3)
             data = file.create_dataset(key, (episode.steps, *shape), np.uint8, chunks=(1, *shape))
-            for step, picture in enumerate(pictures):
-                data[step] = picture
+            for step, image in enumerate(images):
+                data[step] = image
             return []
-        encoded = [np.frombuffer(jpeg(picture, self._quality), np.uint8) for picture in pictures]
+        encoded = [np.frombuffer(jpeg(image, self._quality), np.uint8) for image in images]
         longest = max(map(len, encoded))
-        file.create_dataset(key, data=np.stack([_padded(row, longest) for row in encoded]), chunks=(1, longest))
+        file.create_dataset(
+            key, data=np.stack([_padded(row, longest) for row in encoded]), chunks=(1, longest)
+        )
         return [len(row) for row in encoded]
 
 

@@ -28,7 +28,9 @@ def numbers(key: str, array: Any, width: int | None = None, names: Sequence[str]
     if found.dtype.kind not in "fiu":
         raise ForeignDataError(f"{key} has type {found.dtype}; allowed: floats and integers.")
     if found.ndim != 2 or (width is not None and found.shape[1] != width):
-        raise ForeignDataError(f"{key} has shape {found.shape}; allowed: (T, {'D' if width is None else width}).")
+        raise ForeignDataError(
+            f"{key} has shape {found.shape}; allowed: (T, {'D' if width is None else width})."
+        )
     refuse(key, ~np.isfinite(found), found, names, "every value must be finite")
     return np.asarray(found, np.float64)
 
@@ -42,7 +44,9 @@ def refuse(key: str, wrong: Array, values: Array, names: Sequence[str], allowed:
     if wrong.any():
         frame, column = (int(index) for index in np.argwhere(wrong)[0])
         which = f"{names[column]!r}" if column < len(names) else f"dimension {column}"
-        raise ForeignDataError(f"{key} at frame {frame}, {which}, is {values[frame, column]:.6g}; {allowed}.")
+        raise ForeignDataError(
+            f"{key} at frame {frame}, {which}, is {values[frame, column]:.6g}; {allowed}."
+        )
 
 
 def equal_lengths(lengths: Mapping[str, int]) -> int:
@@ -54,7 +58,9 @@ def equal_lengths(lengths: Mapping[str, int]) -> int:
     (first, steps), *others = lengths.items()
     for key, length in others:
         if length != steps:
-            raise ForeignDataError(f"{key} has {length} frames, {first} has {steps}; they must be equal.")
+            raise ForeignDataError(
+                f"{key} has {length} frames, {first} has {steps}; they must be equal."
+            )
     if not steps:
         raise ForeignDataError(f"{first} has no frames.")
     return steps
@@ -84,12 +90,15 @@ def positions(key: str, values: Array) -> Array:
     return values
 
 
-def picture(key: str, frame: int, array: Array, height: int, width: int) -> Array:
-    """Returns a picture (height, width, 3) uint8.
+def image(key: str, frame: int, array: Array, height: int, width: int) -> Array:
+    """Returns an image (height, width, 3) uint8.
 
     Raises:
         ForeignDataError: It is none.
     """
     if array.dtype != np.uint8 or array.shape != (height, width, 3):
-        raise ForeignDataError(f"{key} at frame {frame} is {array.dtype} {array.shape}; allowed: uint8 {(height, width, 3)}.")
+        raise ForeignDataError(
+            f"{key} at frame {frame} is {array.dtype} {array.shape}; allowed: uint8 "
+            f"{(height, width, 3)}."
+        )
     return array

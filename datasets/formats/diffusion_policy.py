@@ -13,7 +13,12 @@ from stringline.datasets.contract.contract import Array, DepthSource
 from stringline.datasets.formats import exporting
 from stringline.datasets.formats.body import VectorLayout, joint_arrays
 from stringline.datasets.formats.checks import numbers
-from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Reference, camera_times
+from stringline.datasets.formats.foreign import (
+    ForeignDataError,
+    ForeignEpisode,
+    Reference,
+    camera_times,
+)
 from stringline.datasets.formats.image_codecs import checked_source
 from stringline.datasets.formats.libraries import optional_library
 from stringline.datasets.formats.replay_buffer import (
@@ -21,7 +26,7 @@ from stringline.datasets.formats.replay_buffer import (
     ReplayBuffer,
     ReplayCamera,
     replay_cameras,
-    replay_pictures,
+    replay_images,
 )
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
@@ -47,15 +52,18 @@ class DiffusionPolicyReader:
             control_hz: Steps per second; the files do not say it.
             state: The series of joint positions; None where there is none.
             action: The series of actions.
-            cameras: Series to take as cameras, each with the camera's name; None takes all that hold pictures. The depth of
-                `<series>` is `<series>_depth`, where that is there.
+            cameras: Series to take as cameras, each with the camera's name; None takes all that
+                hold images. The depth of `<series>` is `<series>_depth`, where that is there.
             depth_source: Where depth comes from: `measured`, `simulated` or `estimated`.
 
         Raises:
             ValueError: The rate is not named, or there is no such source of depth.
         """
         self._hz = named_rate(control_hz)
-        self._body, self._state, self._action, self._cameras = body, state, action, cameras
+        self._body = body
+        self._state = state
+        self._action = action
+        self._cameras = cameras
         self._source: DepthSource = checked_source(depth_source)
 
     def episodes(self, path: Path) -> Iterator[Reference]:
@@ -67,20 +75,30 @@ class DiffusionPolicyReader:
         buffer = ReplayBuffer(path)
         for key in (*(self._cameras or ()), self._action, *([self._state] if self._state else [])):
             if key not in buffer.shapes:
-                raise ValueError(f"{unknown_name('series', key, buffer.shapes)} With their shapes: {buffer.offered()}.")
+                raise ValueError(
+                    f"{unknown_name('series', key, buffer.shapes)} With their shapes: "
+                    f"{buffer.offered()}."
+                )
         cameras = replay_cameras(buffer, self._cameras, self._source)
         for number, bounds in enumerate(buffer.bounds):
             yield Reference(path.name, number, partial(self._read, buffer, cameras, bounds))
 
-    def _read(self, buffer: ReplayBuffer, cameras: Sequence[ReplayCamera], bounds: tuple[int, int]) -> ForeignEpisode:
+    def _read(
+        self, buffer: ReplayBuffer, cameras: Sequence[ReplayCamera], bounds: tuple[int, int]
+    ) -> ForeignEpisode:
         names = [_columns(buffer, key) if key else [] for key in (self._state, self._action)]
         meaning = self._body.meaning(*names)
         state = numbers(self._state, buffer.rows(self._state, *bounds)) if self._state else None
         action = numbers(self._action, buffer.rows(self._action, *bounds))
         time = np.arange(len(action)) / self._hz
         contract = meaning.contract([entry.camera for entry in cameras], self._hz)
-        arrays = {"time": time, **joint_arrays(meaning, (self._state or "", state), (self._action, action))}
-        return ForeignEpisode(contract, arrays | camera_times(contract, time), replay_pictures(buffer, cameras, bounds))
+        arrays = {
+            "time": time,
+            **joint_arrays(meaning, (self._state or "", state), (self._action, action)),
+        }
+        return ForeignEpisode(
+            contract, arrays | camera_times(contract, time), replay_images(buffer, cameras, bounds)
+        )
 
 
 def named_rate(control_hz: float | None) -> float:
@@ -90,7 +108,10 @@ def named_rate(control_hz: float | None) -> float:
         ValueError: It was not named.
     """
     if control_hz is None:
-        raise ValueError("A replay buffer does not say how many steps make a second; name it, format.control_hz=NUMBER.")
+        raise ValueError(
+            "A replay buffer does not say how many steps make a second; name it, "
+            "format.control_hz=NUMBER."
+        )
     return control_hz
 
 
@@ -111,7 +132,8 @@ class DiffusionPolicyWriter:
         """Sets how it is written.
 
         Args:
-            cameras: Cameras to write, each with the name of its series; None writes all under their own names.
+            cameras: Cameras to write, each with the name of its series; None writes all under their
+                own names.
         """
         self._cameras = cameras
 
@@ -127,9 +149,12 @@ class DiffusionPolicyWriter:
         cameras = exporting.chosen_cameras(contract, self._cameras)
         taken = {"state", "action", "timestamp"} & set(cameras.values())
         if taken:
-            raise ValueError(f"The series {sorted(taken)[0]!r} is taken; give the camera another name, target.cameras={{...}}.")
+            raise ValueError(
+                f"The series {sorted(taken)[0]!r} is taken; give the camera another name, "
+                f"target.cameras={{...}}."
+            )
         exporting.report_left_out(contract, {"depth"})
-        size = exporting.size_of_pictures(episodes, cameras, depth=True)
+        size = exporting.size_of_images(episodes, cameras, depth=True)
         zipped = path.suffix == ".zip"
         with exporting.complete(path, (1 + zipped) * size) as result:
             folder = result.with_name("buffer") if zipped else result
@@ -144,9 +169,18 @@ def _fill(root: Path, episodes: list[StoredEpisode], cameras: Mapping[str, str])
     ends = np.cumsum([episode.steps for episode in episodes]).astype(np.int64)
     total = int(ends[-1])
     contract = episodes[0].attributes.contract
-    numbers = {"timestamp": "time", "action": "action", **({"state": "joints/position"} if contract.joints else {})}
+    numbers = {
+        "timestamp": "time",
+        "action": "action",
+        **({"state": "joints/position"} if contract.joints else {}),
+    }
     for key, source in numbers.items():
-        _write(group, f"data/{key}", total, (episode.arrays[source] for _, episode in enumerate(episodes)))
+        _write(
+            group,
+            f"data/{key}",
+            total,
+            (episode.arrays[source] for _, episode in enumerate(episodes)),
+        )
     for name, new in cameras.items():
         _write(group, f"data/{new}", total, _shown(episodes, "rgb", name))
         if contract.camera(name).depth is not None:
@@ -157,13 +191,15 @@ def _fill(root: Path, episodes: list[StoredEpisode], cameras: Mapping[str, str])
 
 def _shown(episodes: list[StoredEpisode], kind: str, camera: str) -> Iterator[Array]:
     for _, episode in exporting.with_progress(episodes):
-        for picture in exporting.pictures_of(episode, kind, camera):
-            yield picture[None]
+        for image in exporting.images_of(episode, kind, camera):
+            yield image[None]
 
 
 def _write(group: Any, key: str, rows: int, parts: Iterable[Array]) -> None:
     """Writes an array chunk by chunk, whatever the lengths of the parts (n, ...)."""
-    array, waiting, written = None, [], 0
+    array = None
+    waiting = []
+    written = 0
     for part in parts:
         if array is None:
             array = _created(group, key, (rows, *part.shape[1:]), part.dtype)
@@ -172,7 +208,8 @@ def _write(group: Any, key: str, rows: int, parts: Iterable[Array]) -> None:
         while sum(map(len, waiting)) >= block:
             joined = np.concatenate(waiting)
             array[written : written + block] = joined[:block]
-            waiting, written = [joined[block:]], written + block
+            waiting = [joined[block:]]
+            written = written + block
     rest = np.concatenate(waiting)
     if array is not None and len(rest):
         array[written:] = rest

@@ -10,7 +10,12 @@ import numpy as np
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.contract.contract import ActionDimension, ActionKind, ActionMode, Array
 from stringline.datasets.formats.checks import LARGEST_ANGLE, LARGEST_POSITION_M, refuse
-from stringline.datasets.formats.grippers import HIGHEST, LOWEST, GripperConvention, gripper_convention
+from stringline.datasets.formats.grippers import (
+    HIGHEST,
+    LOWEST,
+    GripperConvention,
+    gripper_convention,
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,10 @@ class Dimension:
     def __post_init__(self) -> None:
         """Refuses grippers without a convention."""
         if (self.kind == "gripper") != (self.gripper is not None):
-            raise ValueError(f"{self.name!r} is of kind {self.kind!r}; a gripper, and nothing else, has a convention.")
+            raise ValueError(
+                f"{self.name!r} is of kind {self.kind!r}; a gripper, and nothing else, has a "
+                f"convention."
+            )
 
     def imported(self, foreign: Array) -> Array:
         """Converts foreign values (T,) to the contract's."""
@@ -48,7 +56,11 @@ class Dimension:
 
     def imported_rates(self, foreign: Array, rates: Array) -> Array:
         """Converts speeds (T,) at foreign values (T,)."""
-        return rates * self.scale if self.gripper is None else self.gripper.rate_to_opening(foreign, rates)
+        return (
+            rates * self.scale
+            if self.gripper is None
+            else self.gripper.rate_to_opening(foreign, rates)
+        )
 
     def exported(self, values: Array) -> Array:
         """Converts values (T,) of the contract to foreign ones."""
@@ -56,18 +68,27 @@ class Dimension:
 
     def exported_rates(self, values: Array, rates: Array) -> Array:
         """Converts speeds (T,) at values (T,) of the contract to foreign ones."""
-        return rates / self.scale if self.gripper is None else self.gripper.rate_from_opening(values, rates)
+        return (
+            rates / self.scale
+            if self.gripper is None
+            else self.gripper.rate_from_opening(values, rates)
+        )
 
     def impossible(self, values: Array) -> tuple[Array, str]:
         """Returns which of the contract's values (T,) cannot be, and what to say of them."""
         if self.gripper is not None:  # Written so that NaN, where no servo angle fits, counts too.
-            return ~((values >= LOWEST) & (values <= HIGHEST)), f"no gripper opens so far under {self.gripper.name!r}"
+            return ~(
+                (values >= LOWEST) & (values <= HIGHEST)
+            ), f"no gripper opens so far under {self.gripper.name!r}"
         if self.kind == "joint":
+            return (
+                np.abs(values) > LARGEST_ANGLE,
+                f"no joint turns so far in {'rad' if self.scale == 1 else 'deg'}; another unit?",
+            )
+        if self.kind == "position" and self.unit == "m":
             return np.abs(
                 values
-            ) > LARGEST_ANGLE, f"no joint turns so far in {'rad' if self.scale == 1 else 'deg'}; another unit?"
-        if self.kind == "position" and self.unit == "m":
-            return np.abs(values) > LARGEST_POSITION_M, f"that is more than {LARGEST_POSITION_M:g} m; millimetres?"
+            ) > LARGEST_POSITION_M, f"that is more than {LARGEST_POSITION_M:g} m; millimetres?"
         return np.zeros(values.shape, bool), ""
 
     def described(self) -> ActionDimension:
@@ -119,17 +140,25 @@ class NumberVector:
 
     def imported_rates(self, foreign: Array, rates: Array) -> Array:
         """Converts speeds (T, D) at values (T, D) to the contract's units per second, float32."""
-        columns = [d.imported_rates(foreign[:, place], rates[:, place]) for place, d in enumerate(self.dimensions)]
+        columns = [
+            d.imported_rates(foreign[:, place], rates[:, place])
+            for place, d in enumerate(self.dimensions)
+        ]
         return np.stack(columns, axis=1).astype(np.float32)
 
     def exported(self, values: Array) -> Array:
         """Converts values (T, D) of the contract to the source's units, float32: the inverse of `imported`."""
-        columns = [dimension.exported(values[:, place]) for place, dimension in enumerate(self.dimensions)]
+        columns = [
+            dimension.exported(values[:, place]) for place, dimension in enumerate(self.dimensions)
+        ]
         return np.stack(columns, axis=1).astype(np.float32)
 
     def exported_rates(self, values: Array, rates: Array) -> Array:
         """Converts speeds (T, D) at values (T, D) of the contract to the source's units per second, float32."""
-        columns = [d.exported_rates(values[:, place], rates[:, place]) for place, d in enumerate(self.dimensions)]
+        columns = [
+            d.exported_rates(values[:, place], rates[:, place])
+            for place, d in enumerate(self.dimensions)
+        ]
         return np.stack(columns, axis=1).astype(np.float32)
 
     def described(self) -> tuple[ActionDimension, ...]:
@@ -153,7 +182,9 @@ def dimension_of(fields: Mapping[str, Any]) -> Dimension:
     if fields.get("kind", "joint") not in get_args(ActionKind):
         raise unknown_name("kind of dimension", fields["kind"], get_args(ActionKind))
     if fields.get("kind") == "gripper":
-        convention = gripper_convention(fields.get("gripper"), f"gripper convention of {fields['name']}")
+        convention = gripper_convention(
+            fields.get("gripper"), f"gripper convention of {fields['name']}"
+        )
         return gripper_dimension(fields["name"], fields["arm"], convention)
     return Dimension(**fields)
 

@@ -1,4 +1,4 @@
-"""What every export shares: it appears as a whole, holds one contract, and shows a picture at every step."""
+"""What every export shares: it appears as a whole, holds one contract, and shows an image at every step."""
 
 import logging
 import shutil
@@ -29,14 +29,17 @@ def complete(path: Path, expected_bytes: int) -> Iterator[Path]:
         expected_bytes: About how much will be written, at most.
 
     Yields:
-        Where to write the result; nothing is there yet. The folder around it may be used too, and goes away.
+        Where to write the result; nothing is there yet. The folder around it may be used too, and
+        goes away.
 
     Raises:
         ValueError: There is something at `path`.
         NoSpaceError: The disk is too full; nothing stays behind.
     """
     if path.exists():
-        raise ValueError(f"{path} exists; an export makes a new data set. Remove it or choose another name.")
+        raise ValueError(
+            f"{path} exists; an export makes a new data set. Remove it or choose another name."
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     require_space(path.parent, expected_bytes)
     workspace = path.with_name(f".{path.name}.partial")
@@ -65,7 +68,10 @@ def episodes_of(store: EpisodeStore) -> list[StoredEpisode]:
     for episode in episodes:
         if (contract := episode.attributes.contract) != common:
             why = " ".join(common.misfits(contract)) or "Their cameras differ."
-            raise ValueError(f"Episode {episode.name} does not fit {episodes[0].name}; one data set holds one kind. {why}")
+            raise ValueError(
+                f"Episode {episode.name} does not fit {episodes[0].name}; one data set holds one "
+                f"kind. {why}"
+            )
     return episodes
 
 
@@ -87,15 +93,17 @@ def chosen_cameras(contract: Contract, cameras: Mapping[str, str] | None) -> Map
     return cameras or {name: name for name in offered}
 
 
-def pictures_of(episode: StoredEpisode, kind: str, camera: str) -> Iterator[Array]:
-    """Yields the picture that each step saw; a camera slower than the steps shows one several times."""
-    pictures = episode.arrays[f"{kind}/{camera}"]
+def images_of(episode: StoredEpisode, kind: str, camera: str) -> Iterator[Array]:
+    """Yields the image that each step saw; a camera slower than the steps shows one several times."""
+    images = episode.arrays[f"{kind}/{camera}"]
     for frame in episode.arrays[f"frame/{camera}"].tolist():
-        yield pictures[frame]
+        yield images[frame]
 
 
-def size_of_pictures(episodes: list[StoredEpisode], cameras: Mapping[str, str], *, depth: bool) -> int:
-    """Returns the bytes of all pictures when every step has one."""
+def size_of_images(
+    episodes: list[StoredEpisode], cameras: Mapping[str, str], *, depth: bool
+) -> int:
+    """Returns the bytes of all images when every step has one."""
     contract = episodes[0].attributes.contract
     found = [contract.camera(name) for name in cameras]
     per_step = sum(c.height * c.width * (3 + 2 * (depth and c.depth is not None)) for c in found)

@@ -19,12 +19,13 @@ class ForeignDataError(ValueError):
 
 @dataclass(frozen=True)
 class ForeignEpisode:
-    """A foreign episode in the terms of the contract, its pictures still in their files.
+    """A foreign episode in the terms of the contract, its images still in their files.
 
     Attributes:
         contract: What it looks like.
-        arrays: Everything but pictures, by key.
-        pictures: For each `rgb/<camera>` and `depth/<camera>` what starts a pass over its frames, one per step.
+        arrays: Everything but images, by key.
+        images: For each `rgb/<camera>` and `depth/<camera>` what starts a pass over its frames, one
+            per step.
         instruction: What was asked for, in words.
         success: Whether the task was achieved, where the source says so.
         extra: Anything else worth keeping, plain JSON.
@@ -32,7 +33,7 @@ class ForeignEpisode:
 
     contract: Contract
     arrays: EpisodeArrays
-    pictures: Mapping[str, Frames]
+    images: Mapping[str, Frames]
     instruction: str = ""
     success: bool | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class Reference:
     Attributes:
         file: The file or folder, relative to the data set.
         number: The episode's number in the data set.
-        read: Reads it, pictures excepted. Raises `ForeignDataError`.
+        read: Reads it, images excepted. Raises `ForeignDataError`.
     """
 
     file: str
@@ -83,9 +84,13 @@ class Writer(Protocol):
 
 
 def camera_times(contract: Contract, time: Array) -> dict[str, Array]:
-    """Returns `frame/<camera>` and `time/<camera>` of cameras that bring one picture with every step at `time` (T,)."""
+    """Returns `frame/<camera>` and `time/<camera>` of cameras that bring one image with every step at `time` (T,)."""
     frames = np.arange(len(time), dtype=np.int32)
-    return {key: value for camera in contract.cameras for key, value in _times(camera.name, frames, time)}
+    return {
+        key: value
+        for camera in contract.cameras
+        for key, value in _times(camera.name, frames, time)
+    }
 
 
 def _times(camera: str, frames: Array, time: Array) -> tuple[tuple[str, Array], ...]:

@@ -1,7 +1,8 @@
 """How others count the opening of a gripper, and what that is in ours: 0 closed, 1 open, linear in the gap between the pads.
 
-Four ways are in use for ALOHA alone, two of them within one file (`observations/qpos` by the distance of the fingers, `action`
-by the angle of the leader's servo). Nothing in a file says which it is, so a convention is always named, never guessed.
+Four ways are in use for ALOHA alone, two of them within one file (`observations/qpos` by the
+distance of the fingers, `action` by the angle of the leader's servo). Nothing in a file says which
+it is, so a convention is always named, never guessed.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,9 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.embodiments.aloha import FINGER_CLOSED, FINGER_OPEN, GRIPPER_SERVOS, GripperServo
+from stringline.datasets.embodiments.aloha import (
+    FINGER_CLOSED,
+    FINGER_OPEN,
+    GRIPPER_SERVOS,
+    GripperServo,
+)
 
-LOWEST, HIGHEST = -0.5, 1.5  # Openings beyond this are no overshoot; the convention is another.
+# Openings beyond this are no overshoot; the convention is another.
+LOWEST = -0.5
+HIGHEST = 1.5
 
 
 @dataclass(frozen=True)
@@ -43,7 +51,9 @@ class GripperConvention:
 def _rate(convert: Callable[[Array], Array], values: Array, rates: Array) -> Array:
     """Returns the derivative of converted values (...) that change at `rates` (...), by central differences over 0.1 ms."""
     step = 1e-4
-    return np.asarray((convert(values + step * rates) - convert(values - step * rates)) / (2 * step))
+    return np.asarray(
+        (convert(values + step * rates) - convert(values - step * rates)) / (2 * step)
+    )
 
 
 def linear(name: str, meaning: str, closed: float, opened: float) -> GripperConvention:
@@ -59,15 +69,22 @@ def linear(name: str, meaning: str, closed: float, opened: float) -> GripperConv
         ValueError: Both are the same.
     """
     if closed == opened:
-        raise ValueError(f"A gripper convention has closed={closed} and opened={opened}; they must differ.")
+        raise ValueError(
+            f"A gripper convention has closed={closed} and opened={opened}; they must differ."
+        )
     span = opened - closed
     return GripperConvention(
-        name, meaning, lambda values: (values - closed) / span, lambda opening: np.asarray(closed + span * opening)
+        name,
+        meaning,
+        lambda values: (values - closed) / span,
+        lambda opening: np.asarray(closed + span * opening),
     )
 
 
 def _angle(name: str, servo: GripperServo) -> GripperConvention:
-    return GripperConvention(f"{name}_rad", f"angle of the servo {name} in rad", servo.opening, servo.angle)
+    return GripperConvention(
+        f"{name}_rad", f"angle of the servo {name} in rad", servo.opening, servo.angle
+    )
 
 
 def _share(name: str, servo: GripperServo) -> GripperConvention:
@@ -83,12 +100,27 @@ def _share(name: str, servo: GripperServo) -> GripperConvention:
 GRIPPER_CONVENTIONS: dict[str, GripperConvention] = {
     convention.name: convention
     for convention in (
-        linear("opening", "0 (closed) to 1 (open), linear in the gap: ACT in simulation, states of real ALOHA", 0.0, 1.0),
+        linear(
+            "opening",
+            "0 (closed) to 1 (open), linear in the gap: ACT in simulation, states of real ALOHA",
+            0.0,
+            1.0,
+        ),
         linear("closing", "0 (open) to 1 (closed), linear in the gap", 1.0, 0.0),
         linear("signed_opening", "-1 (closed) to 1 (open), linear in the gap", -1.0, 1.0),
-        linear("signed_closing", "-1 (open) to 1 (closed), linear in the gap: actions of robosuite", 1.0, -1.0),
+        linear(
+            "signed_closing",
+            "-1 (open) to 1 (closed), linear in the gap: actions of robosuite",
+            1.0,
+            -1.0,
+        ),
         linear("finger_m", "travel of one finger of ALOHA 2 in m", FINGER_CLOSED, FINGER_OPEN),
-        linear("act_finger_m", "travel of one finger of the first ALOHA in m, as ACT takes it", 0.01844, 0.05800),
+        linear(
+            "act_finger_m",
+            "travel of one finger of the first ALOHA in m, as ACT takes it",
+            0.01844,
+            0.05800,
+        ),
         linear("finger_control_m", "control signal of one finger of ALOHA 2 in m", 0.002, 0.037),
         *(_angle(name, servo) for name, servo in GRIPPER_SERVOS.items()),
         *(_share(name, servo) for name, servo in GRIPPER_SERVOS.items()),
@@ -100,7 +132,8 @@ def gripper_convention(asked: str | Mapping[str, float] | None, option: str) -> 
     """Returns the convention that a user named.
 
     Args:
-        asked: A name of `GRIPPER_CONVENTIONS`, or the foreign values `closed` and `opened` of a linear one.
+        asked: A name of `GRIPPER_CONVENTIONS`, or the foreign values `closed` and `opened` of a
+            linear one.
         option: The option that it came from, for messages.
 
     Raises:
@@ -108,12 +141,26 @@ def gripper_convention(asked: str | Mapping[str, float] | None, option: str) -> 
     """
     if isinstance(asked, Mapping):
         if set(asked) != {"closed", "opened"}:
-            raise ValueError(f"{option} is {dict(asked)}; allowed: a name, or {{closed: NUMBER, opened: NUMBER}}.")
-        return linear(f"{asked['closed']:g}..{asked['opened']:g}", "given by its ends", asked["closed"], asked["opened"])
+            raise ValueError(
+                f"{option} is {dict(asked)}; allowed: a name, or {{closed: NUMBER, opened: "
+                f"NUMBER}}."
+            )
+        return linear(
+            f"{asked['closed']:g}..{asked['opened']:g}",
+            "given by its ends",
+            asked["closed"],
+            asked["opened"],
+        )
     if asked in GRIPPER_CONVENTIONS:
         return GRIPPER_CONVENTIONS[asked]
-    meanings = "; ".join(f"{name} ({convention.meaning})" for name, convention in GRIPPER_CONVENTIONS.items())
-    allowed = f"Allowed: {meanings}; or the ends of a linear one, {{closed: NUMBER, opened: NUMBER}}."
+    meanings = "; ".join(
+        f"{name} ({convention.meaning})" for name, convention in GRIPPER_CONVENTIONS.items()
+    )
+    allowed = (
+        f"Allowed: {meanings}; or the ends of a linear one, {{closed: NUMBER, opened: NUMBER}}."
+    )
     if not asked:
-        raise ValueError(f"{option} is not named, and nothing in the data says what it is. {allowed}")
+        raise ValueError(
+            f"{option} is not named, and nothing in the data says what it is. {allowed}"
+        )
     raise ValueError(f"There is no {option} {asked!r}. {allowed}")

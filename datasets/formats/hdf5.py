@@ -22,11 +22,17 @@ def opened(path: Path) -> Iterator[Any]:
     try:
         file = h5py.File(path, "r")
     except OSError as error:
-        raise ForeignDataError(f"{path.name} cannot be read as HDF5; it is truncated or something else ({error}).") from error
+        raise ForeignDataError(
+            f"{path.name} cannot be read as HDF5; it is truncated or something else ({error})."
+        ) from error
     with file:
         try:
             yield file
-        except (OSError, RuntimeError, KeyError) as error:  # What h5py raises when the structure of a file is damaged.
+        except (
+            OSError,
+            RuntimeError,
+            KeyError,
+        ) as error:  # What h5py raises when the structure of a file is damaged.
             raise ForeignDataError(f"{path.name} is damaged: {error}.") from error
 
 
@@ -71,7 +77,9 @@ def rows(data: Any, key: str, start: int = 0, stop: int | None = None) -> Array:
     try:
         found: Array = data[start:stop]
     except OSError as error:
-        raise ForeignDataError(f"{key} cannot be read at frames {start} to {stop or len(data)}: {error}.") from error
+        raise ForeignDataError(
+            f"{key} cannot be read at frames {start} to {stop or len(data)}: {error}."
+        ) from error
     return found
 
 

@@ -13,7 +13,7 @@ from stringline.datasets.formats.libraries import optional_library
 
 
 def decoded(key: str, frame: int, data: bytes) -> Array:
-    """Decodes a picture.
+    """Decodes an image.
 
     Args:
         key: How messages name the series.
@@ -39,26 +39,26 @@ def decoded(key: str, frame: int, data: bytes) -> Array:
         raise ForeignDataError(f"{key} at frame {frame} does not decode: {error}.") from error
 
 
-def jpeg(picture: Array, quality: int) -> bytes:
-    """Encodes a picture (H, W, 3) uint8 as JPEG."""
-    return _encoded(picture, "JPEG", quality=quality)
+def jpeg(image: Array, quality: int) -> bytes:
+    """Encodes an image (H, W, 3) uint8 as JPEG."""
+    return _encoded(image, "JPEG", quality=quality)
 
 
-def png(picture: Array) -> bytes:
-    """Encodes a picture (H, W, 3) uint8, or depth (H, W) uint16, as PNG, without loss."""
-    return _encoded(picture, "PNG", compress_level=1)
+def png(image: Array) -> bytes:
+    """Encodes an image (H, W, 3) uint8, or depth (H, W) uint16, as PNG, without loss."""
+    return _encoded(image, "PNG", compress_level=1)
 
 
-def _encoded(picture: Array, kind: str, **options: int) -> bytes:
-    image = optional_library("PIL.Image", package="pillow")
+def _encoded(image: Array, kind: str, **options: int) -> bytes:
+    pillow = optional_library("PIL.Image", package="pillow")
     buffer = io.BytesIO()
-    image.fromarray(np.ascontiguousarray(picture)).save(buffer, format=kind, **options)
+    pillow.fromarray(np.ascontiguousarray(image)).save(buffer, format=kind, **options)
     return buffer.getvalue()
 
 
 UNIT_M = 0.001
 FARTHEST_M = 60.0
-NEAREST_FULL_MM = 20  # A picture in which nothing is farther away than that holds metres.
+NEAREST_FULL_MM = 20  # An image in which nothing is farther away than that holds metres.
 LARGEST_CODE = 4095
 
 
@@ -76,38 +76,46 @@ def checked_source(source: str) -> DepthSource:
 
 
 def counts(key: str, frame: int, depth: Array, height: int, width: int) -> Array:
-    """Returns a depth picture (height, width) uint16 in mm.
+    """Returns a depth image (height, width) uint16 in mm.
 
     Args:
         key: How messages name the series.
         frame: Its number.
-        depth: (height, width) or with a channel axis of 1; floats are in metres, integers in millimetres, as LeRobot and
-            robosuite have them.
+        depth: (height, width) or with a channel axis of 1; floats are in metres, integers in
+            millimetres, as LeRobot and robosuite have them.
         height: Rows of the camera.
         width: Columns of the camera.
 
     Raises:
-        ForeignDataError: The shape is another, a value is not finite or negative, or the unit is another.
+        ForeignDataError: The shape is another, a value is not finite or negative, or the unit is
+            another.
     """
     found = depth[..., 0] if depth.ndim == 3 and depth.shape[-1] == 1 else depth
     if found.shape != (height, width):
-        raise ForeignDataError(f"{key} at frame {frame} has shape {depth.shape}; allowed: {(height, width)}.")
+        raise ForeignDataError(
+            f"{key} at frame {frame} has shape {depth.shape}; allowed: {(height, width)}."
+        )
     if found.dtype.kind == "f":
         metres = np.asarray(found, np.float64)
         if not (metres >= 0).all():
-            raise ForeignDataError(f"{key} at frame {frame} holds values that are negative or not finite.")
+            raise ForeignDataError(
+                f"{key} at frame {frame} holds values that are negative or not finite."
+            )
         if metres.max() > FARTHEST_M:
             raise ForeignDataError(
-                f"{key} at frame {frame} reaches {metres.max():.6g}; floats are metres, at most {FARTHEST_M:g}; millimetres?"
+                f"{key} at frame {frame} reaches {metres.max():.6g}; floats are metres, at most "
+                f"{FARTHEST_M:g}; millimetres?"
             )
         return np.rint(metres / UNIT_M).astype(np.uint16)
     if found.dtype.kind not in "iu" or found.min() < 0 or found.max() > np.iinfo(np.uint16).max:
         raise ForeignDataError(
-            f"{key} at frame {frame} is {found.dtype}; allowed: floats in m, integers from 0 to 65535 in mm."
+            f"{key} at frame {frame} is {found.dtype}; allowed: floats in m, integers from 0 to "
+            f"65535 in mm."
         )
     if 0 < found.max() < NEAREST_FULL_MM:
         raise ForeignDataError(
-            f"{key} at frame {frame} reaches {found.max()}; integers are millimetres, nothing is so near; metres?"
+            f"{key} at frame {frame} reaches {found.max()}; integers are millimetres, nothing is "
+            f"so near; metres?"
         )
     return found.astype(np.uint16)
 
@@ -115,7 +123,8 @@ def counts(key: str, frame: int, depth: Array, height: int, width: int) -> Array
 def metres_of_codes(codes: Array, info: Mapping[str, Any]) -> Array:
     """Returns depth (...) in metres from LeRobot's codes of 12 bits; code 0, where everything nearer ends up, becomes 0.
 
-    LeRobot 0.6 stores the logarithm of depth plus a shift, or depth itself, linearly between two ends.
+    LeRobot 0.6 stores the logarithm of depth plus a shift, or depth itself, linearly between two
+    ends.
 
     Args:
         codes: (...) integers.
@@ -128,12 +137,14 @@ def metres_of_codes(codes: Array, info: Mapping[str, Any]) -> Array:
     for name in names:
         if name not in info:
             raise ForeignDataError(
-                f"info.json does not say how depth was coded: {name} is missing; needed: {', '.join(names)}."
+                f"info.json does not say how depth was coded: {name} is missing; needed: "
+                f"{', '.join(names)}."
             )
     low, high, shift, logarithmic = (info[name] for name in names)
     share = codes.astype(np.float64) / LARGEST_CODE
     if logarithmic:
-        start, end = np.log(low + shift), np.log(high + shift)
+        start = np.log(low + shift)
+        end = np.log(high + shift)
         metres = np.exp(start + share * (end - start)) - shift
     else:
         metres = low + share * (high - low)

@@ -40,8 +40,9 @@ class Outcome:
 def import_data(reader: Reader, path: Path, store: EpisodeStore, *, task: str = "") -> Outcome:
     """Takes over every episode that the store does not have yet.
 
-    An episode is known again by the name of its data set, its file, its number and a checksum of its actions. One that cannot
-    be read is left out and named; the others come in whole, one after another, so that memory does not grow with the data.
+    An episode is known again by the name of its data set, its file, its number and a checksum of
+    its actions. One that cannot be read is left out and named; the others come in whole, one after
+    another, so that memory does not grow with the data.
 
     Args:
         reader: The format.
@@ -60,12 +61,24 @@ def import_data(reader: Reader, path: Path, store: EpisodeStore, *, task: str = 
     task = task or path.resolve().stem
     before = store.episodes()
     known = {origin for episode in before if (origin := _origin_of(episode))}
-    contract = next((episode.attributes.contract for episode in before if episode.attributes.source == source), None)
-    imported, present, refused = [], 0, {}
-    for reference in tqdm(list(reader.episodes(path)), desc="importing", unit="episode", dynamic_ncols=True):
+    contract = next(
+        (episode.attributes.contract for episode in before if episode.attributes.source == source),
+        None,
+    )
+    imported = []
+    present = 0
+    refused = {}
+    for reference in tqdm(
+        list(reader.episodes(path)), desc="importing", unit="episode", dynamic_ncols=True
+    ):
         try:
             episode = reference.read()
-            origin = (source, reference.file, reference.number, crc32(np.ascontiguousarray(episode.arrays["action"])))
+            origin = (
+                source,
+                reference.file,
+                reference.number,
+                crc32(np.ascontiguousarray(episode.arrays["action"])),
+            )
             if origin in known:
                 present += 1
                 continue
@@ -87,11 +100,15 @@ def _origin_of(episode: StoredEpisode) -> Origin | None:
 
 def _check_contract(common: Contract | None, contract: Contract) -> None:
     if common is not None and common != contract:
-        why = common.misfits(contract) or [f"Its cameras are {contract.cameras}, those of the others {common.cameras}."]
+        why = common.misfits(contract) or [
+            f"Its cameras are {contract.cameras}, those of the others {common.cameras}."
+        ]
         raise ForeignDataError(f"It does not fit the episodes before it. {' '.join(why)}")
 
 
-def _store(store: EpisodeStore, reference: Reference, episode: ForeignEpisode, task: str, origin: Origin) -> str:
+def _store(
+    store: EpisodeStore, reference: Reference, episode: ForeignEpisode, task: str, origin: Origin
+) -> str:
     """Writes one episode and returns its name; one that turns out bad on the way leaves nothing behind."""
     kept = dict(zip(("source", "file", "episode", "action_crc32"), origin, strict=True))
     attributes = EpisodeAttributes(
@@ -116,17 +133,22 @@ def _store(store: EpisodeStore, reference: Reference, episode: ForeignEpisode, t
 def _copy(episode: ForeignEpisode, writer: EpisodeWriter) -> None:
     for key, array in episode.arrays.items():
         writer.put(key, array)
-    for key, frames in episode.pictures.items():
+    for key, frames in episode.images.items():
         count = 0
         for frame in frames():
             writer.append(key, frame)
             count += 1
         if count != len(episode.arrays["time"]):
-            raise ForeignDataError(f"{key} has {count} frames, the episode has {len(episode.arrays['time'])} steps.")
+            raise ForeignDataError(
+                f"{key} has {count} frames, the episode has {len(episode.arrays['time'])} steps."
+            )
 
 
 def _size(episode: ForeignEpisode) -> int:
     """Returns how many bytes an episode will take."""
     steps = len(episode.arrays["time"])
-    per_step = sum(camera.height * camera.width * (3 + 2 * (camera.depth is not None)) for camera in episode.contract.cameras)
+    per_step = sum(
+        camera.height * camera.width * (3 + 2 * (camera.depth is not None))
+        for camera in episode.contract.cameras
+    )
     return steps * per_step + sum(array.nbytes for array in episode.arrays.values())

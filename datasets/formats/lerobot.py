@@ -1,4 +1,4 @@
-"""Reading LeRobotDataset v2.0, v2.1 and v3.0: parquet for numbers, videos or single pictures for cameras."""
+"""Reading LeRobotDataset v2.0, v2.1 and v3.0: parquet for numbers, videos or single images for cameras."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -11,13 +11,24 @@ import numpy as np
 from stringline.datasets.contract.contract import Array, DepthSource
 from stringline.datasets.formats import parquet
 from stringline.datasets.formats.body import VectorLayout, joint_arrays
-from stringline.datasets.formats.checks import growing, numbers, picture
-from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Frames, Reference, camera_times
-from stringline.datasets.formats.image_codecs import checked_source, counts, decoded, metres_of_codes
+from stringline.datasets.formats.checks import growing, image, numbers
+from stringline.datasets.formats.foreign import (
+    ForeignDataError,
+    ForeignEpisode,
+    Frames,
+    Reference,
+    camera_times,
+)
+from stringline.datasets.formats.image_codecs import (
+    checked_source,
+    counts,
+    decoded,
+    metres_of_codes,
+)
 from stringline.datasets.formats.lerobot_tables import (
     FeatureCamera,
+    ImageFeature,
     Location,
-    PictureFeature,
     cameras_of,
     locations,
     names_of,
@@ -25,8 +36,18 @@ from stringline.datasets.formats.lerobot_tables import (
 )
 from stringline.datasets.formats.video import frames_at
 
-REWARD, SUCCESS = "next.reward", "next.success"
-BOOKKEEPING = ("timestamp", "frame_index", "episode_index", "index", "task_index", "next.done", REWARD, SUCCESS)
+REWARD = "next.reward"
+SUCCESS = "next.success"
+BOOKKEEPING = (
+    "timestamp",
+    "frame_index",
+    "episode_index",
+    "index",
+    "task_index",
+    "next.done",
+    REWARD,
+    SUCCESS,
+)
 _log = logging.getLogger(__name__)
 
 
@@ -49,15 +70,20 @@ class LeRobotReader:
             body: What the numbers of state and action mean.
             state: The feature with joint positions; None where there is none.
             action: The feature with absolute joint targets.
-            cameras: Features to take as cameras, each with the camera's name; None takes all, under their own names.
-            depth: The feature of a camera's depth by that of its colours; None pairs `<name>_depth` with `<name>`.
+            cameras: Features to take as cameras, each with the camera's name; None takes all, under
+                their own names.
+            depth: The feature of a camera's depth by that of its colours; None pairs `<name>_depth`
+                with `<name>`.
             depth_source: Where depth comes from: `measured`, `simulated` or `estimated`.
 
         Raises:
             ValueError: There is no such source of depth.
         """
-        self._body, self._state, self._action = body, state, action
-        self._cameras, self._depth = cameras, depth
+        self._body = body
+        self._state = state
+        self._action = action
+        self._cameras = cameras
+        self._depth = depth
         self._source: DepthSource = checked_source(depth_source)
         self._table: tuple[Path, Any] | None = None
 
@@ -70,7 +96,9 @@ class LeRobotReader:
         info = read_info(path)
         features = info["features"]
         cameras = cameras_of(features, self._cameras, self._depth, self._source)
-        used = {feature.key for entry in cameras for feature in (entry.colour, entry.depth) if feature}
+        used = {
+            feature.key for entry in cameras for feature in (entry.colour, entry.depth) if feature
+        }
         left = sorted({*features} - used - {*BOOKKEEPING, self._state, self._action})
         if left:
             _log.info("These features are left out: %s.", ", ".join(left))
@@ -83,72 +111,104 @@ class LeRobotReader:
         except ForeignDataError as error:  # What the list says before the damage is good.
             yield Reference("meta", number, partial(_fail, str(error)))
 
-    def _read(self, info: Mapping[str, Any], cameras: list[FeatureCamera], location: Location) -> ForeignEpisode:
+    def _read(
+        self, info: Mapping[str, Any], cameras: list[FeatureCamera], location: Location
+    ) -> ForeignEpisode:
         features = info["features"]
         names = [names_of(features, key) if key else [] for key in (self._state, self._action)]
         meaning = self._body.meaning(*names)
-        wanted = [key for key in (self._state, self._action, "timestamp", REWARD, SUCCESS) if key and key in features]
+        wanted = [
+            key
+            for key in (self._state, self._action, "timestamp", REWARD, SUCCESS)
+            if key and key in features
+        ]
         start, columns = self._rows(location, wanted)
         time = growing("timestamp", np.asarray(columns["timestamp"], np.float64).reshape(-1))
         contract = meaning.contract([entry.camera for entry in cameras], float(info["fps"]))
-        state = None if self._state is None else numbers(self._state, columns[self._state], len(names[0]), names[0])
+        state = (
+            None
+            if self._state is None
+            else numbers(self._state, columns[self._state], len(names[0]), names[0])
+        )
         action = numbers(self._action, columns[self._action], len(names[1]), names[1])
-        arrays = {"time": time, **joint_arrays(meaning, (self._state or "", state), (self._action, action))}
+        arrays = {
+            "time": time,
+            **joint_arrays(meaning, (self._state or "", state), (self._action, action)),
+        }
         arrays |= camera_times(contract, time)
         if REWARD in columns:
             arrays["reward"] = np.asarray(columns[REWARD], np.float32).reshape(-1)
         return ForeignEpisode(
             contract,
             arrays,
-            self._pictures(cameras, location, start, time, float(info["fps"])),
+            self._camera_frames(cameras, location, start, time, float(info["fps"])),
             instruction="; ".join(location.tasks),
             success=bool(columns[SUCCESS].any()) if SUCCESS in columns else None,
         )
 
     def _rows(self, location: Location, columns: list[str]) -> tuple[int, dict[str, Array]]:
         """Returns at which row of its file an episode begins, and its columns."""
-        if self._table is None or self._table[0] != location.data:  # Episodes of a file come one after another.
+        if (
+            self._table is None or self._table[0] != location.data
+        ):  # Episodes of a file come one after another.
             self._table = (location.data, parquet.table(location.data, ["episode_index", *columns]))
         table = self._table[1]
-        mine = np.flatnonzero(parquet.numbers("episode_index", table["episode_index"]) == location.number)
+        mine = np.flatnonzero(
+            parquet.numbers("episode_index", table["episode_index"]) == location.number
+        )
         if len(mine) != location.length or (len(mine) and mine[-1] - mine[0] + 1 != len(mine)):
-            raise ForeignDataError(f"The data has {len(mine)} frames of it, the list of episodes says {location.length}.")
+            raise ForeignDataError(
+                f"The data has {len(mine)} frames of it, the list of episodes says "
+                f"{location.length}."
+            )
         if not len(mine):
             raise ForeignDataError("It has no frames.")
         part = table.slice(int(mine[0]), len(mine))
         return int(mine[0]), {key: parquet.numbers(key, part[key]) for key in columns}
 
-    def _pictures(
+    def _camera_frames(
         self, cameras: list[FeatureCamera], location: Location, start: int, time: Array, fps: float
     ) -> dict[str, Frames]:
         found: dict[str, Frames] = {}
         for entry in cameras:
             for kind, feature in (("rgb", entry.colour), ("depth", entry.depth)):
                 if feature is not None:
-                    read = partial(self._video, fps=fps, time=time) if feature.video else partial(self._images, start=start)
+                    read = (
+                        partial(self._video, fps=fps, time=time)
+                        if feature.video
+                        else partial(self._images, start=start)
+                    )
                     found[f"{kind}/{entry.camera.name}"] = partial(read, feature, location)
         return found
 
     @staticmethod
-    def _video(feature: PictureFeature, location: Location, *, time: Array, fps: float) -> Iterator[Array]:
+    def _video(
+        feature: ImageFeature, location: Location, *, time: Array, fps: float
+    ) -> Iterator[Array]:
         path, start = location.videos[feature.key]
         frames = frames_at(path, feature.key, start + time, fps=fps, single_plane=feature.depth)
         for frame, found in enumerate(frames):
-            yield _shaped(feature, frame, metres_of_codes(found, feature.info) if feature.depth else found)
+            yield _shaped(
+                feature, frame, metres_of_codes(found, feature.info) if feature.depth else found
+            )
 
     @staticmethod
-    def _images(feature: PictureFeature, location: Location, *, start: int) -> Iterator[Array]:
+    def _images(feature: ImageFeature, location: Location, *, start: int) -> Iterator[Array]:
         rows = parquet.rows(location.data, feature.key, start, start + location.length)
         for frame, row in enumerate(rows):
-            yield _shaped(feature, frame, decoded(feature.key, frame, _encoded(feature.key, frame, row)))
+            yield _shaped(
+                feature, frame, decoded(feature.key, frame, _encoded(feature.key, frame, row))
+            )
 
 
 def _fail(message: str) -> ForeignEpisode:
     raise ForeignDataError(message)
 
 
-def _shaped(feature: PictureFeature, frame: int, found: Array) -> Array:
-    return (counts if feature.depth else picture)(feature.key, frame, found, feature.height, feature.width)
+def _shaped(feature: ImageFeature, frame: int, found: Array) -> Array:
+    return (counts if feature.depth else image)(
+        feature.key, frame, found, feature.height, feature.width
+    )
 
 
 def _encoded(key: str, frame: int, row: Any) -> bytes:

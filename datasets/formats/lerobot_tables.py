@@ -45,7 +45,8 @@ def read_info(root: Path) -> dict[str, Any]:
     """
     try:
         info: dict[str, Any] = json.loads((root / "meta" / "info.json").read_bytes())
-        version, _ = str(info["codebase_version"]), (info["features"], info["fps"], info["data_path"])
+        version = str(info["codebase_version"])
+        _ = (info["features"], info["fps"], info["data_path"])
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ValueError(f"{root} is no LeRobotDataset: it has no meta/info.json.") from error
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
@@ -69,11 +70,20 @@ def _v2(root: Path, info: Mapping[str, Any], videos: list[str]) -> Iterator[Loca
     for line, text in enumerate(_lines(root / "meta" / "episodes.jsonl"), 1):
         try:
             entry = json.loads(text)
-            number, length, tasks = int(entry["episode_index"]), int(entry["length"]), tuple(entry.get("tasks", ()))
+            number = int(entry["episode_index"])
+            length = int(entry["length"])
+            tasks = tuple(entry.get("tasks", ()))
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-            raise ForeignDataError(f"meta/episodes.jsonl is damaged in line {line}: {error!r}.") from error
-        place = {"episode_index": number, "episode_chunk": number // int(info.get("chunks_size", 1000))}
-        files = {key: (root / info["video_path"].format(video_key=key, **place), 0.0) for key in videos}
+            raise ForeignDataError(
+                f"meta/episodes.jsonl is damaged in line {line}: {error!r}."
+            ) from error
+        place = {
+            "episode_index": number,
+            "episode_chunk": number // int(info.get("chunks_size", 1000)),
+        }
+        files = {
+            key: (root / info["video_path"].format(video_key=key, **place), 0.0) for key in videos
+        }
         yield Location(number, length, tasks, root / info["data_path"].format(**place), files)
 
 
@@ -89,33 +99,46 @@ def _v3(root: Path, info: Mapping[str, Any], videos: list[str]) -> Iterator[Loca
     if not files:
         raise ForeignDataError(f"There is no list of episodes in {root / 'meta' / 'episodes'}.")
     columns = ["episode_index", "length", "tasks", "data/chunk_index", "data/file_index"]
-    columns += [f"videos/{key}/{field}" for key in videos for field in ("chunk_index", "file_index", "from_timestamp")]
+    columns += [
+        f"videos/{key}/{field}"
+        for key in videos
+        for field in ("chunk_index", "file_index", "from_timestamp")
+    ]
     for file in files:
         for row in parquet.table(file, columns).to_pylist():
             yield Location(
                 row["episode_index"],
                 row["length"],
                 tuple(row["tasks"] or ()),
-                root / info["data_path"].format(chunk_index=row["data/chunk_index"], file_index=row["data/file_index"]),
+                root
+                / info["data_path"].format(
+                    chunk_index=row["data/chunk_index"], file_index=row["data/file_index"]
+                ),
                 {key: _video(root, info, key, row) for key in videos},
             )
 
 
-def _video(root: Path, info: Mapping[str, Any], key: str, row: Mapping[str, Any]) -> tuple[Path, float]:
-    chunk, file, start = (row[f"videos/{key}/{field}"] for field in ("chunk_index", "file_index", "from_timestamp"))
-    return root / info["video_path"].format(video_key=key, chunk_index=chunk, file_index=file), float(start)
+def _video(
+    root: Path, info: Mapping[str, Any], key: str, row: Mapping[str, Any]
+) -> tuple[Path, float]:
+    chunk, file, start = (
+        row[f"videos/{key}/{field}"] for field in ("chunk_index", "file_index", "from_timestamp")
+    )
+    return root / info["video_path"].format(
+        video_key=key, chunk_index=chunk, file_index=file
+    ), float(start)
 
 
 Features = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class PictureFeature:
-    """A feature that holds pictures.
+class ImageFeature:
+    """A feature that holds images.
 
     Attributes:
         key: Of the feature.
-        video: Whether they are frames of a video, else single pictures in the parquet file.
+        video: Whether they are frames of a video, else single images in the parquet file.
         height: Rows.
         width: Columns.
         depth: Whether they are depth.
@@ -140,49 +163,59 @@ class FeatureCamera:
     """A camera of the contract and the features that feed it."""
 
     camera: Camera
-    colour: PictureFeature
-    depth: PictureFeature | None
+    colour: ImageFeature
+    depth: ImageFeature | None
 
 
-def picture_features(features: Features) -> Iterator[PictureFeature]:
-    """Yields the features that hold pictures.
+def image_features(features: Features) -> Iterator[ImageFeature]:
+    """Yields the features that hold images.
 
     Raises:
-        ValueError: One has a shape that no picture has.
+        ValueError: One has a shape that no image has.
     """
     for key, feature in features.items():
         if feature["dtype"] not in ("video", "image"):
             continue
-        shape, names = list(feature["shape"]), feature.get("names") or ()
+        shape = list(feature["shape"])
+        names = feature.get("names") or ()
         if len(shape) != 3:
-            raise ValueError(f"The feature {key!r} holds pictures of shape {shape}; allowed: (H, W, C).")
+            raise ValueError(
+                f"The feature {key!r} holds images of shape {shape}; allowed: (H, W, C)."
+            )
         first = names[0] in ("channel", "channels") if names else shape[0] in (1, 3)
         height, width, channels = (*shape[1:], shape[0]) if first else shape
         info = feature.get("info") or feature.get("video_info") or {}
-        is_depth = bool(info.get("is_depth_map", info.get("video.is_depth_map", False))) or channels == 1
-        yield PictureFeature(key, feature["dtype"] == "video", height, width, is_depth, info)
+        is_depth = (
+            bool(info.get("is_depth_map", info.get("video.is_depth_map", False))) or channels == 1
+        )
+        yield ImageFeature(key, feature["dtype"] == "video", height, width, is_depth, info)
 
 
 def cameras_of(
-    features: Features, chosen: Mapping[str, str] | None, depth: Mapping[str, str] | None, source: DepthSource
+    features: Features,
+    chosen: Mapping[str, str] | None,
+    depth: Mapping[str, str] | None,
+    source: DepthSource,
 ) -> list[FeatureCamera]:
     """Returns the cameras of a data set.
 
     Args:
         features: Of `info.json`.
-        chosen: Features to take, whole or without `observation.images.`, each with the camera's name; None takes all.
-        depth: The feature of a camera's depth by the feature of its colours; None pairs `<name>_depth` with `<name>`.
+        chosen: Features to take, whole or without `observation.images.`, each with the camera's
+            name; None takes all.
+        depth: The feature of a camera's depth by the feature of its colours; None pairs
+            `<name>_depth` with `<name>`.
         source: Where depth comes from.
 
     Raises:
         ValueError: A feature does not exist, or depth belongs to no camera.
     """
-    pictures = list(picture_features(features))
-    by_name = {name: feature for feature in pictures for name in (feature.key, feature.short)}
+    images = list(image_features(features))
+    by_name = {name: feature for feature in images for name in (feature.key, feature.short)}
     for name in (*(chosen or ()), *(depth or ()), *(depth or {}).values()):
         if name not in by_name:
-            raise unknown_name("feature with pictures", name, [feature.key for feature in pictures])
-    wanted = chosen or {feature.short: feature.short for feature in pictures if not feature.depth}
+            raise unknown_name("feature with images", name, [feature.key for feature in images])
+    wanted = chosen or {feature.short: feature.short for feature in images if not feature.depth}
     named = {by_name[name].key: behind for name, behind in (depth or {}).items()}
     found = []
     for name, new in wanted.items():
@@ -191,12 +224,17 @@ def cameras_of(
         behind = by_name.get(paired)
         if behind is not None and (behind.height, behind.width) != (colour.height, colour.width):
             raise ValueError(f"{behind.key} and {colour.key} differ in size; a camera has one.")
-        camera = Camera(new, colour.height, colour.width, source if behind else None, has_geometry=False)
+        camera = Camera(
+            new, colour.height, colour.width, source if behind else None, has_geometry=False
+        )
         found.append(FeatureCamera(camera, colour, behind))
     used = {entry.depth.key for entry in found if entry.depth}
-    lost = [feature.key for feature in pictures if feature.depth and feature.key not in used]
+    lost = [feature.key for feature in images if feature.depth and feature.key not in used]
     if chosen is None and lost:
-        raise ValueError(f"The depth of {lost[0]!r} belongs to no camera; name it, format.depth={{COLOUR: {lost[0]}}}.")
+        raise ValueError(
+            f"The depth of {lost[0]!r} belongs to no camera; name it, format.depth={{COLOUR: "
+            f"{lost[0]}}}."
+        )
     return found
 
 
@@ -217,8 +255,8 @@ def names_of(features: Features, key: str) -> list[str]:
     return [str(name) for name in names]
 
 
-LARGEST_SAMPLE = 100  # Pictures of an episode that are looked at.
-LONGEST_SIDE = 64  # Rows and columns of a picture that are looked at.
+LARGEST_SAMPLE = 100  # Images of an episode that are looked at.
+LONGEST_SIDE = 64  # Rows and columns of an image that are looked at.
 QUANTILE_NAMES = ("q01", "q10", "q50", "q90", "q99")
 
 
@@ -228,15 +266,16 @@ def of_numbers(parts: list[Array]) -> dict[str, Any]:
     return _plain(found, found.count, lambda values: values.tolist())
 
 
-def of_pictures(parts: list[Array], scale: float) -> dict[str, Any]:
-    """Returns the statistics of pictures (T, H, W) or (T, H, W, C) over a sample of their pixels.
+def of_images(parts: list[Array], scale: float) -> dict[str, Any]:
+    """Returns the statistics of images (T, H, W) or (T, H, W, C) over a sample of their pixels.
 
     Args:
         parts: Of each episode; they may be mapped.
         scale: What values are multiplied by: 1/255 for colours, as LeRobot has it.
 
     Returns:
-        Lists of C lists of one list of one number, as LeRobot shapes them; the count is that of the pictures looked at.
+        Lists of C lists of one list of one number, as LeRobot shapes them; the count is that of the
+        images looked at.
     """
     channels = parts[0].shape[3] if parts[0].ndim == 4 else 1
     found = statistics_of(partial(_pixels, parts, channels, scale))
@@ -247,8 +286,8 @@ def of_pictures(parts: list[Array], scale: float) -> dict[str, Any]:
 def _pixels(parts: list[Array], channels: int, scale: float) -> Iterator[Array]:
     for part in parts:
         rows, columns = (_every(length, LONGEST_SIDE) for length in part.shape[1:3])
-        for picture in part[:: _every(len(part), LARGEST_SAMPLE)]:
-            yield picture[::rows, ::columns].reshape(-1, channels) * scale
+        for image in part[:: _every(len(part), LARGEST_SAMPLE)]:
+            yield image[::rows, ::columns].reshape(-1, channels) * scale
 
 
 def _every(length: int, most: int) -> int:
@@ -256,6 +295,11 @@ def _every(length: int, most: int) -> int:
 
 
 def _plain(found: KeyStatistics, count: int, shaped: Any) -> dict[str, Any]:
-    values: Mapping[str, Array] = {"min": found.min, "max": found.max, "mean": found.mean, "std": found.std}
+    values: Mapping[str, Array] = {
+        "min": found.min,
+        "max": found.max,
+        "mean": found.mean,
+        "std": found.std,
+    }
     values = {**values, **dict(zip(QUANTILE_NAMES, found.quantiles, strict=True))}
     return {**{name: shaped(np.asarray(value)) for name, value in values.items()}, "count": [count]}

@@ -16,9 +16,10 @@ from stringline.datasets.formats.video import check_encoder, write_video
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 
-Pictures = Literal["video", "image"]
+Images = Literal["video", "image"]
 CHUNK = 1000  # Files in a folder.
-STATE, ACTION = "observation.state", "action"
+STATE = "observation.state"
+ACTION = "action"
 INDICES = ("frame_index", "episode_index", "index", "task_index")
 MM_PER_M = 1000
 
@@ -26,14 +27,15 @@ MM_PER_M = 1000
 class LeRobotWriter:
     """Writes LeRobotDataset v3.0 with joints and actions in the contract's units.
 
-    Each episode has files of its own, which the format allows. Depth becomes single pictures of 16 bits in mm. There is no
-    place for cameras' geometry and poses of grippers; times become multiples of the step.
+    Each episode has files of its own, which the format allows. Depth becomes single images of 16
+    bits in mm. There is no place for cameras' geometry and poses of grippers; times become
+    multiples of the step.
     """
 
     def __init__(
         self,
         *,
-        pictures: Pictures = "video",
+        images: Images = "video",
         codec: str = "libsvtav1",
         pixel_format: str = "yuv420p",
         encoder: Mapping[str, str] | None = None,
@@ -42,20 +44,23 @@ class LeRobotWriter:
         """Sets how it is written.
 
         Args:
-            pictures: `video`, small and with losses, or `image`, exact.
+            images: `video`, small and with losses, or `image`, exact.
             codec: FFmpeg's name of the encoder.
             pixel_format: FFmpeg's name.
             encoder: Options of the encoder; LeRobot's own are `g` 2 and `crf` 30.
             cameras: Cameras to write, each with the name it gets; None writes all.
 
         Raises:
-            ValueError: There is no such kind of pictures or encoder.
+            ValueError: There is no such kind of images or encoder.
         """
-        if pictures not in get_args(Pictures):
-            raise unknown_name("kind of pictures", pictures, get_args(Pictures))
+        if images not in get_args(Images):
+            raise unknown_name("kind of images", images, get_args(Images))
         check_encoder(codec)
-        self._pictures, self._codec, self._format = pictures, codec, pixel_format
-        self._encoder, self._cameras = dict(encoder or {"g": "2", "crf": "30"}), cameras
+        self._images = images
+        self._codec = codec
+        self._format = pixel_format
+        self._encoder = dict(encoder or {"g": "2", "crf": "30"})
+        self._cameras = cameras
 
     def write(self, store: EpisodeStore, path: Path) -> None:
         """Writes the data set into a new folder.
@@ -73,7 +78,9 @@ class LeRobotWriter:
         exporting.report_left_out(contract, {"depth"})
         tasks = list(dict.fromkeys(_task(episode) for episode in episodes))
         names = {camera.name: "" for camera in cameras.values()}
-        with exporting.complete(path, exporting.size_of_pictures(episodes, names, depth=True)) as root:
+        with exporting.complete(
+            path, exporting.size_of_images(episodes, names, depth=True)
+        ) as root:
             entries: list[dict[str, Any]] = []
             for number, episode in exporting.with_progress(episodes):
                 first = entries[-1]["dataset_to_index"] if entries else 0
@@ -82,45 +89,72 @@ class LeRobotWriter:
             _write_tasks(root / "meta/tasks.parquet", tasks)
             statistics = _statistics(episodes, cameras, tasks)
             _write_json(root / "meta/stats.json", statistics)
-            features = {**_number_features(contract), **self._picture_features(cameras, contract.control_hz)}
+            features = {
+                **_number_features(contract),
+                **self._image_features(cameras, contract.control_hz),
+            }
             totals = (len(episodes), entries[-1]["dataset_to_index"], len(tasks))
             _write_json(root / "meta/info.json", self._info(contract, features, totals))
 
     def _write(
-        self, root: Path, place: tuple[int, int, list[str]], episode: StoredEpisode, cameras: Mapping[str, Camera]
+        self,
+        root: Path,
+        place: tuple[int, int, list[str]],
+        episode: StoredEpisode,
+        cameras: Mapping[str, Camera],
     ) -> dict[str, Any]:
         """Writes the files of an episode and returns what the list of episodes says of it."""
         number, first, tasks = place
         chunk, file = divmod(number, CHUNK)
         name = f"chunk-{chunk:03d}/file-{file:03d}"
         hz = episode.attributes.contract.control_hz
-        entry: dict[str, Any] = {"episode_index": number, "tasks": [_task(episode)], "length": episode.steps}
+        entry: dict[str, Any] = {
+            "episode_index": number,
+            "tasks": [_task(episode)],
+            "length": episode.steps,
+        }
         entry |= {"data/chunk_index": chunk, "data/file_index": file}
         entry |= {"dataset_from_index": first, "dataset_to_index": first + episode.steps}
         columns = _columns(episode, number, first, tasks.index(_task(episode)))
         for key, camera in cameras.items():
-            if self._pictures == "image":
+            if self._images == "image":
                 columns[key] = _encoded(episode, "rgb", camera.name)
             else:
                 path = root / f"videos/{key}/{name}.mp4"
                 path.parent.mkdir(parents=True, exist_ok=True)
-                frames = exporting.pictures_of(episode, "rgb", camera.name)
-                write_video(path, frames, fps=hz, codec=self._codec, pixel_format=self._format, options=self._encoder)
-                where = {"chunk_index": chunk, "file_index": file, "from_timestamp": 0.0, "to_timestamp": episode.steps / hz}
+                frames = exporting.images_of(episode, "rgb", camera.name)
+                write_video(
+                    path,
+                    frames,
+                    fps=hz,
+                    codec=self._codec,
+                    pixel_format=self._format,
+                    options=self._encoder,
+                )
+                where = {
+                    "chunk_index": chunk,
+                    "file_index": file,
+                    "from_timestamp": 0.0,
+                    "to_timestamp": episode.steps / hz,
+                }
                 entry |= {f"videos/{key}/{field}": value for field, value in where.items()}
             if camera.depth is not None:
                 columns[f"{key}_depth"] = _encoded(episode, "depth", camera.name)
         _write_columns(root / f"data/{name}.parquet", columns)
         found = _statistics([episode], cameras, tasks, number, first)
-        entry |= {f"stats/{key}/{field}": value for key, fields in found.items() for field, value in fields.items()}
+        entry |= {
+            f"stats/{key}/{field}": value
+            for key, fields in found.items()
+            for field, value in fields.items()
+        }
         return entry | {"meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0}
 
-    def _picture_features(self, cameras: Mapping[str, Camera], fps: float) -> dict[str, Any]:
+    def _image_features(self, cameras: Mapping[str, Camera], fps: float) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, camera in cameras.items():
             size = {"names": ["height", "width", "channels"]}
-            found[key] = {"dtype": self._pictures, "shape": [camera.height, camera.width, 3], **size}
-            if self._pictures == "video":
+            found[key] = {"dtype": self._images, "shape": [camera.height, camera.width, 3], **size}
+            if self._images == "video":
                 found[key]["info"] = {
                     "video.height": camera.height,
                     "video.width": camera.width,
@@ -133,10 +167,17 @@ class LeRobotWriter:
                 }
             if camera.depth is not None:
                 info = {"is_depth_map": True}
-                found[f"{key}_depth"] = {"dtype": "image", "shape": [camera.height, camera.width, 1], **size, "info": info}
+                found[f"{key}_depth"] = {
+                    "dtype": "image",
+                    "shape": [camera.height, camera.width, 1],
+                    **size,
+                    "info": info,
+                }
         return found
 
-    def _info(self, contract: Contract, features: Mapping[str, Any], totals: tuple[int, int, int]) -> dict[str, Any]:
+    def _info(
+        self, contract: Contract, features: Mapping[str, Any], totals: tuple[int, int, int]
+    ) -> dict[str, Any]:
         hz = contract.control_hz
         return {
             "codebase_version": "v3.0",
@@ -151,7 +192,7 @@ class LeRobotWriter:
             "splits": {"train": f"0:{totals[0]}"},
             "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
             "video_path": "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
-            if self._pictures == "video"
+            if self._images == "video"
             else None,
             "features": features,
         }
@@ -165,14 +206,19 @@ def _number_features(contract: Contract) -> dict[str, Any]:
     names = [dimension.name for dimension in contract.action]
     found: dict[str, Any] = {ACTION: {"dtype": "float32", "shape": [len(names)], "names": names}}
     if contract.joints:
-        found[STATE] = {"dtype": "float32", "shape": [len(contract.joints)], "names": list(contract.joints)}
+        found[STATE] = {
+            "dtype": "float32",
+            "shape": [len(contract.joints)],
+            "names": list(contract.joints),
+        }
     found["timestamp"] = {"dtype": "float32", "shape": [1], "names": None}
     return found | {key: {"dtype": "int64", "shape": [1], "names": None} for key in INDICES}
 
 
 def _numbers(episode: StoredEpisode, number: int, first: int, task: int) -> dict[str, Any]:
     """Returns the columns of an episode that are numbers, (T, D) or (T,)."""
-    steps, contract = np.arange(episode.steps), episode.attributes.contract
+    steps = np.arange(episode.steps)
+    contract = episode.attributes.contract
     found = {ACTION: exporting.float_rows(episode.arrays["action"])}
     if contract.joints:
         found[STATE] = exporting.float_rows(episode.arrays["joints/position"])
@@ -197,26 +243,35 @@ def _columns(episode: StoredEpisode, number: int, first: int, task: int) -> dict
 
 
 def _encoded(episode: StoredEpisode, kind: str, camera: str) -> Any:
-    """Returns a column of PNG pictures; depth in mm."""
+    """Returns a column of PNG images; depth in mm."""
     unit = episode.attributes.contract.camera(camera).depth_unit_m * MM_PER_M
-    frames = exporting.pictures_of(episode, kind, camera)
-    pictures = frames if kind == "rgb" else (np.rint(frame * unit).astype(np.uint16) for frame in frames)
+    frames = exporting.images_of(episode, kind, camera)
+    images = (
+        frames if kind == "rgb" else (np.rint(frame * unit).astype(np.uint16) for frame in frames)
+    )
     arrow = optional_library("pyarrow")
     kinds = arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])
-    return arrow.array([{"bytes": png(picture), "path": None} for picture in pictures], kinds)
+    return arrow.array([{"bytes": png(image), "path": None} for image in images], kinds)
 
 
 def _statistics(
-    episodes: list[StoredEpisode], cameras: Mapping[str, Camera], tasks: list[str], number: int = 0, first: int = 0
+    episodes: list[StoredEpisode],
+    cameras: Mapping[str, Camera],
+    tasks: list[str],
+    number: int = 0,
+    first: int = 0,
 ) -> dict[str, Any]:
     """Returns the statistics of each feature over episodes that follow one another."""
     starts = first + np.cumsum([0, *(episode.steps for episode in episodes)])
-    parts = [_numbers(e, number + i, int(starts[i]), tasks.index(_task(e))) for i, e in enumerate(episodes)]
+    parts = [
+        _numbers(e, number + i, int(starts[i]), tasks.index(_task(e)))
+        for i, e in enumerate(episodes)
+    ]
     found = {key: lerobot_tables.of_numbers([part[key] for part in parts]) for key in parts[0]}
     for key, camera in cameras.items():
         for kind, suffix, scale in _kinds(camera):
-            pictures = [episode.arrays[f"{kind}/{camera.name}"] for episode in episodes]
-            found[f"{key}{suffix}"] = lerobot_tables.of_pictures(pictures, scale)
+            images = [episode.arrays[f"{kind}/{camera.name}"] for episode in episodes]
+            found[f"{key}{suffix}"] = lerobot_tables.of_images(images, scale)
     return found
 
 
@@ -228,22 +283,45 @@ def _kinds(camera: Camera) -> Iterator[tuple[str, str, float]]:
 
 def _write_columns(path: Path, columns: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    optional_library("pyarrow.parquet").write_table(optional_library("pyarrow").table(dict(columns)), path)
+    optional_library("pyarrow.parquet").write_table(
+        optional_library("pyarrow").table(dict(columns)), path
+    )
 
 
 def _write_table(path: Path, entries: list[dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    optional_library("pyarrow.parquet").write_table(optional_library("pyarrow").Table.from_pylist(entries), path)
+    optional_library("pyarrow.parquet").write_table(
+        optional_library("pyarrow").Table.from_pylist(entries), path
+    )
 
 
 def _write_tasks(path: Path, tasks: list[str]) -> None:
     """Writes the tasks as pandas would write a table whose index they are."""
     arrow = optional_library("pyarrow")
-    index = {"name": None, "field_name": "task", "pandas_type": "unicode", "numpy_type": "object", "metadata": None}
-    number = {"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64", "metadata": None}
-    columns = {"index_columns": ["task"], "column_indexes": [], "columns": [number, index], "pandas_version": "2.0.0"}
+    index = {
+        "name": None,
+        "field_name": "task",
+        "pandas_type": "unicode",
+        "numpy_type": "object",
+        "metadata": None,
+    }
+    number = {
+        "name": "task_index",
+        "field_name": "task_index",
+        "pandas_type": "int64",
+        "numpy_type": "int64",
+        "metadata": None,
+    }
+    columns = {
+        "index_columns": ["task"],
+        "column_indexes": [],
+        "columns": [number, index],
+        "pandas_version": "2.0.0",
+    }
     table = arrow.table({"task_index": list(range(len(tasks))), "task": tasks})
-    optional_library("pyarrow.parquet").write_table(table.replace_schema_metadata({"pandas": json.dumps(columns)}), path)
+    optional_library("pyarrow.parquet").write_table(
+        table.replace_schema_metadata({"pandas": json.dumps(columns)}), path
+    )
 
 
 def _write_json(path: Path, plain: Mapping[str, Any]) -> None:

@@ -4,7 +4,9 @@ import importlib
 from types import ModuleType
 
 
-def optional_library(module: str, *, package: str | None = None, extra: str = "formats") -> ModuleType:
+def optional_library(
+    module: str, *, package: str | None = None, extra: str = "formats"
+) -> ModuleType:
     """Imports a library of an extra.
 
     Args:
@@ -19,4 +21,6 @@ def optional_library(module: str, *, package: str | None = None, extra: str = "f
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         name = package or module.partition(".")[0]
-        raise ValueError(f'This needs {name}, which is not installed. Run: pip install "stringline[{extra}]"') from error
+        raise ValueError(
+            f'This needs {name}, which is not installed. Run: pip install "stringline[{extra}]"'
+        ) from error

@@ -25,7 +25,8 @@ def opened(path: Path) -> Any:
         raise ForeignDataError(f"There is no file {path.name} in {path.parent}.") from error
     except (OSError, ValueError) as error:
         raise ForeignDataError(
-            f"{path.name} cannot be read as parquet; it is truncated or was not finalised ({error})."
+            f"{path.name} cannot be read as parquet; it is truncated or was not finalised "
+            f"({error})."
         ) from error
 
 
@@ -43,7 +44,9 @@ def table(path: Path, columns: Sequence[str]) -> Any:
     try:
         return file.read(columns=list(columns))
     except (OSError, ValueError) as error:
-        raise ForeignDataError(f"{path.name} is damaged in {', '.join(columns)}: {error}.") from error
+        raise ForeignDataError(
+            f"{path.name} is damaged in {', '.join(columns)}: {error}."
+        ) from error
 
 
 def numbers(key: str, column: Any) -> Array:
@@ -56,12 +59,18 @@ def numbers(key: str, column: Any) -> Array:
     if array.null_count:
         frame = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
         raise ForeignDataError(f"{key} at frame {frame} is empty.")
-    if not hasattr(array, "flatten") or not str(array.type).startswith(("list", "fixed_size_list", "large_list")):
+    if not hasattr(array, "flatten") or not str(array.type).startswith(
+        ("list", "fixed_size_list", "large_list")
+    ):
         return np.asarray(array.to_numpy(zero_copy_only=False))
-    lengths = optional_library("pyarrow.compute").list_value_length(array).to_numpy(zero_copy_only=False)
+    lengths = (
+        optional_library("pyarrow.compute").list_value_length(array).to_numpy(zero_copy_only=False)
+    )
     if len(lengths) and (lengths != lengths[0]).any():
         frame = int(np.flatnonzero(lengths != lengths[0])[0])
-        raise ForeignDataError(f"{key} at frame {frame} has {lengths[frame]} numbers, those before it {lengths[0]}.")
+        raise ForeignDataError(
+            f"{key} at frame {frame} has {lengths[frame]} numbers, those before it {lengths[0]}."
+        )
     flat = np.asarray(array.flatten().to_numpy(zero_copy_only=False))
     return flat.reshape(len(lengths), -1)
 
@@ -81,13 +90,18 @@ def rows(path: Path, column: str, start: int, stop: int) -> Iterator[Any]:
         first += count
 
 
-def _group_rows(file: Any, path: Path, column: str, group: int, wanted: tuple[int, int]) -> Iterator[Any]:
+def _group_rows(
+    file: Any, path: Path, column: str, group: int, wanted: tuple[int, int]
+) -> Iterator[Any]:
     place = 0
     try:
         for batch in file.iter_batches(batch_size=16, row_groups=[group], columns=[column]):
-            low, high = max(wanted[0] - place, 0), min(wanted[1] - place, len(batch))
+            low = max(wanted[0] - place, 0)
+            high = min(wanted[1] - place, len(batch))
             if low < high:
                 yield from batch.column(0).slice(low, high - low).to_pylist()
             place += len(batch)
     except (OSError, ValueError) as error:
-        raise ForeignDataError(f"{path.name} is damaged in {column} after row {place}: {error}.") from error
+        raise ForeignDataError(
+            f"{path.name} is damaged in {column} after row {place}: {error}."
+        ) from error

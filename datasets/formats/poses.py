@@ -26,7 +26,9 @@ def pose_of_quaternions(key: str, position: Array, xyzw: Array) -> Array:
     wrong = np.abs(length - 1) > UNIT_TOLERANCE
     if wrong.any():
         frame = int(np.argmax(wrong))
-        raise ForeignDataError(f"{key} at frame {frame} has length {length[frame]:.6g}; a quaternion has length 1.")
+        raise ForeignDataError(
+            f"{key} at frame {frame} has length {length[frame]:.6g}; a quaternion has length 1."
+        )
     x, y, z, w = (xyzw / length[:, None]).T
     rows = [
         [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
@@ -38,5 +40,6 @@ def pose_of_quaternions(key: str, position: Array, xyzw: Array) -> Array:
 
 def _assembled(position: Array, rotation: Array) -> Array:
     poses = np.tile(np.eye(4), (len(position), 1, 1))
-    poses[:, :3, :3], poses[:, :3, 3] = rotation, position
+    poses[:, :3, :3] = rotation
+    poses[:, :3, 3] = position
     return poses.astype(np.float32)

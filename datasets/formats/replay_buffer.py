@@ -1,6 +1,7 @@
 """The replay buffer of diffusion_policy, zarr format 2 with all episodes one after another, and its cameras.
 
-Layout: `data/<key>` (N, ...) for each series, `meta/episode_ends` (E,) cumulative. UMI compresses pictures as JPEG XL.
+Layout: `data/<key>` (N, ...) for each series, `meta/episode_ends` (E,) cumulative. UMI compresses
+images as JPEG XL.
 """
 
 import itertools
@@ -16,7 +17,7 @@ import numpy as np
 
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, DepthSource
-from stringline.datasets.formats.checks import picture
+from stringline.datasets.formats.checks import image
 from stringline.datasets.formats.foreign import ForeignDataError, Frames
 from stringline.datasets.formats.image_codecs import UNIT_M, counts
 from stringline.datasets.formats.libraries import optional_library
@@ -35,7 +36,7 @@ class ReplayBuffer:
             ValueError: It is none, or it is damaged.
         """
         zarr = optional_library("zarr")
-        _register_picture_codecs()
+        _register_image_codecs()
         self.path = path
         self._members: set[str] | None = None
         try:
@@ -47,11 +48,17 @@ class ReplayBuffer:
             self._group = zarr.open_group(store, mode="r", zarr_format=2)
             ends = np.asarray(self._group[ENDS][:])
         except zipfile.BadZipFile as error:
-            raise ValueError(f"{path} is no complete zip file ({error}); was it cut off?") from error
+            raise ValueError(
+                f"{path} is no complete zip file ({error}); was it cut off?"
+            ) from error
         except (KeyError, *UNREADABLE) as error:
-            raise ValueError(f"{path} is no replay buffer: a zarr 2 group with data and {ENDS} ({error}).") from error
+            raise ValueError(
+                f"{path} is no replay buffer: a zarr 2 group with data and {ENDS} ({error})."
+            ) from error
         if ends.ndim != 1 or ends.dtype.kind not in "iu" or (np.diff(ends, prepend=0) <= 0).any():
-            raise ValueError(f"{path}: {ENDS} must be integers that grow; got {ends.dtype} {ends[:4]}...")
+            raise ValueError(
+                f"{path}: {ENDS} must be integers that grow; got {ends.dtype} {ends[:4]}..."
+            )
         self.bounds = list(itertools.pairwise([0, *ends.tolist()]))
         self.shapes = {key: self.array(key).shape for key in self._keys()}
 
@@ -66,14 +73,22 @@ class ReplayBuffer:
         try:
             return self._group[f"data/{key}"]
         except (TypeError, *UNREADABLE) as error:  # A codec meets a setting that it does not know.
-            hint = ' Pictures as of UMI need: pip install "stringline[formats]"' if "codec not available" in str(error) else ""
+            hint = (
+                ' Images as of UMI need: pip install "stringline[formats]"'
+                if "codec not available" in str(error)
+                else ""
+            )
             raise ValueError(f"data/{key} cannot be opened: {error}.{hint}") from error
 
     def _keys(self) -> list[str]:
         """Returns the series without opening one, for a codec may be missing."""
         if self._members is None:
             return sorted(folder.parent.name for folder in self.path.glob("data/*/.zarray"))
-        return sorted(name.split("/")[1] for name in self._members if re.fullmatch(r"data/[^/]+/\.zarray", name))
+        return sorted(
+            name.split("/")[1]
+            for name in self._members
+            if re.fullmatch(r"data/[^/]+/\.zarray", name)
+        )
 
     def offered(self) -> str:
         """Returns in words what there is."""
@@ -91,9 +106,12 @@ class ReplayBuffer:
         Raises:
             ForeignDataError: Some are missing or damaged; the message names the frame.
         """
-        array, origin = self.array(key), start if origin is None else origin
+        array = self.array(key)
+        origin = start if origin is None else origin
         if stop > array.shape[0]:
-            raise ForeignDataError(f"data/{key} ends at frame {array.shape[0] - origin}; the episode goes on.")
+            raise ForeignDataError(
+                f"data/{key} ends at frame {array.shape[0] - origin}; the episode goes on."
+            )
         self._check_present(array, key, (start, stop, origin))
         try:
             return np.asarray(array[start:stop])
@@ -115,17 +133,24 @@ class ReplayBuffer:
     def _check_present(self, array: Any, key: str, wanted: tuple[int, int, int]) -> None:
         """Refuses chunks that are not there: zarr would take them for zeros."""
         start, stop, origin = wanted
-        along = [range(-(-length // chunk)) for length, chunk in zip(array.shape[1:], array.chunks[1:], strict=True)]
+        along = [
+            range(-(-length // chunk))
+            for length, chunk in zip(array.shape[1:], array.chunks[1:], strict=True)
+        ]
         rows = int(array.chunks[0])
         for place in itertools.product(range(start // rows, -(-stop // rows)), *along):
             name = f"data/{key}/{array.metadata.dimension_separator.join(map(str, place))}"
-            if not (name in self._members if self._members is not None else (self.path / name).exists()):
+            if not (
+                name in self._members if self._members is not None else (self.path / name).exists()
+            ):
                 frame = max(place[0] * rows, start) - origin
-                raise ForeignDataError(f"data/{key} lacks the chunk with frame {frame} ({name}); was the copy cut off?")
+                raise ForeignDataError(
+                    f"data/{key} lacks the chunk with frame {frame} ({name}); was the copy cut off?"
+                )
 
 
-def _register_picture_codecs() -> None:
-    """Makes the picture codecs known to zarr where they are installed; an array that needs them says so otherwise."""
+def _register_image_codecs() -> None:
+    """Makes the image codecs known to zarr where they are installed; an array that needs them says so otherwise."""
     try:
         codecs = optional_library("imagecodecs.numcodecs", package="imagecodecs")
     except ValueError:
@@ -143,7 +168,7 @@ class ReplayCamera:
 
     Attributes:
         camera: The camera.
-        colour: Series of its pictures.
+        colour: Series of its images.
         depth: Series of its depth, or None.
         counted: Whether depth is in counts of the camera's unit already.
     """
@@ -154,7 +179,9 @@ class ReplayCamera:
     counted: bool
 
 
-def replay_cameras(buffer: ReplayBuffer, chosen: Mapping[str, str] | None, source: DepthSource) -> list[ReplayCamera]:
+def replay_cameras(
+    buffer: ReplayBuffer, chosen: Mapping[str, str] | None, source: DepthSource
+) -> list[ReplayCamera]:
     """Returns the cameras of a buffer: every series (N, H, W, 3), or the chosen ones.
 
     Args:
@@ -163,40 +190,53 @@ def replay_cameras(buffer: ReplayBuffer, chosen: Mapping[str, str] | None, sourc
         source: Where depth comes from.
 
     Raises:
-        ValueError: A series does not exist or holds no pictures.
+        ValueError: A series does not exist or holds no images.
     """
-    pictures = [key for key, shape in buffer.shapes.items() if len(shape) == 4 and shape[3] == COLOURS]
+    images = [
+        key for key, shape in buffer.shapes.items() if len(shape) == 4 and shape[3] == COLOURS
+    ]
     for key in chosen or ():
-        if key not in pictures:
-            raise unknown_name("series with pictures", key, pictures)
-    return [_camera(buffer, key, name, source) for key, name in (chosen or {key: key for key in pictures}).items()]
+        if key not in images:
+            raise unknown_name("series with images", key, images)
+    return [
+        _camera(buffer, key, name, source)
+        for key, name in (chosen or {key: key for key in images}).items()
+    ]
 
 
 def _camera(buffer: ReplayBuffer, key: str, name: str, source: DepthSource) -> ReplayCamera:
     height, width = buffer.shapes[key][1:3]
     depth = f"{key}_depth" if f"{key}_depth" in buffer.shapes else None
     unit = None if depth is None else buffer.array(depth).attrs.get(UNIT_ATTRIBUTE)
-    camera = Camera(name, height, width, source if depth else None, float(unit or UNIT_M), has_geometry=False)
+    camera = Camera(
+        name, height, width, source if depth else None, float(unit or UNIT_M), has_geometry=False
+    )
     return ReplayCamera(camera, key, depth, unit is not None)
 
 
-def replay_pictures(buffer: ReplayBuffer, cameras: Sequence[ReplayCamera], bounds: tuple[int, int]) -> dict[str, Frames]:
+def replay_images(
+    buffer: ReplayBuffer, cameras: Sequence[ReplayCamera], bounds: tuple[int, int]
+) -> dict[str, Frames]:
     """Returns what starts a pass over the frames of each camera in an episode."""
     found: dict[str, Frames] = {}
     for entry in cameras:
-        found[f"rgb/{entry.camera.name}"] = partial(_pictures, buffer, entry, bounds)
+        found[f"rgb/{entry.camera.name}"] = partial(_images, buffer, entry, bounds)
         if entry.depth is not None:
-            found[f"depth/{entry.camera.name}"] = partial(_depths, buffer, entry, entry.depth, bounds)
+            found[f"depth/{entry.camera.name}"] = partial(
+                _depths, buffer, entry, entry.depth, bounds
+            )
     return found
 
 
-def _pictures(buffer: ReplayBuffer, entry: ReplayCamera, bounds: tuple[int, int]) -> Iterator[Array]:
+def _images(buffer: ReplayBuffer, entry: ReplayCamera, bounds: tuple[int, int]) -> Iterator[Array]:
     for frame, row in enumerate(buffer.each_row(entry.colour, *bounds)):
         found = _bytes(entry.colour, frame, row)
-        yield picture(f"data/{entry.colour}", frame, found, entry.camera.height, entry.camera.width)
+        yield image(f"data/{entry.colour}", frame, found, entry.camera.height, entry.camera.width)
 
 
-def _depths(buffer: ReplayBuffer, entry: ReplayCamera, key: str, bounds: tuple[int, int]) -> Iterator[Array]:
+def _depths(
+    buffer: ReplayBuffer, entry: ReplayCamera, key: str, bounds: tuple[int, int]
+) -> Iterator[Array]:
     for frame, row in enumerate(buffer.each_row(key, *bounds)):
         if entry.counted and row.dtype == np.uint16:
             yield row
@@ -205,11 +245,17 @@ def _depths(buffer: ReplayBuffer, entry: ReplayCamera, key: str, bounds: tuple[i
 
 
 def _bytes(key: str, frame: int, row: Array) -> Array:
-    """Returns a picture as uint8; diffusion_policy's PushT has floats from 0 to 255."""
+    """Returns an image as uint8; diffusion_policy's PushT has floats from 0 to 255."""
     if row.dtype.kind != "f":
         return row
     if not (row.min() >= 0 and row.max() <= 255):
-        raise ForeignDataError(f"data/{key} at frame {frame} has values from {row.min()} to {row.max()}; allowed: 0 to 255.")
+        raise ForeignDataError(
+            f"data/{key} at frame {frame} has values from {row.min()} to {row.max()}; allowed: 0 "
+            f"to 255."
+        )
     if 0 < row.max() <= 1:
-        raise ForeignDataError(f"data/{key} at frame {frame} has values up to {row.max()}; allowed: 0 to 255. Is white 1?")
+        raise ForeignDataError(
+            f"data/{key} at frame {frame} has values up to {row.max()}; allowed: 0 to 255. Is "
+            f"white 1?"
+        )
     return np.rint(row).astype(np.uint8)

@@ -1,9 +1,9 @@
 """Reading robomimic's HDF5: one file per task, actions of robosuite's operational space controller.
 
-Layout (Mandlekar et al., 2021): `data/demo_<i>` with `actions` (T, A), `rewards`, `states` and `obs/<key>`;
-`data.attrs["env_args"]` describes the environment. Pictures are `obs/<camera>_image`, depth is `obs/<camera>_depth`, poses are
-`obs/robot<i>_eef_pos` and `obs/robot<i>_eef_quat` (x y z w), fingers `obs/robot<i>_gripper_qpos`. Masks, as of validation, are
-kept as attributes.
+Layout (Mandlekar et al., 2021): `data/demo_<i>` with `actions` (T, A), `rewards`, `states` and
+`obs/<key>`; `data.attrs["env_args"]` describes the environment. Images are `obs/<camera>_image`,
+depth is `obs/<camera>_depth`, poses are `obs/robot<i>_eef_pos` and `obs/robot<i>_eef_quat` (x y z
+w), fingers `obs/robot<i>_gripper_qpos`. Masks, as of validation, are kept as attributes.
 """
 
 import json
@@ -19,13 +19,23 @@ from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.formats import hdf5
 from stringline.datasets.formats.body import Meaning
-from stringline.datasets.formats.checks import equal_lengths, numbers, picture, positions
+from stringline.datasets.formats.checks import equal_lengths, image, numbers, positions
 from stringline.datasets.formats.dimensions import Dimension, NumberVector, gripper_dimension
-from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Frames, Reference, camera_times
+from stringline.datasets.formats.foreign import (
+    ForeignDataError,
+    ForeignEpisode,
+    Frames,
+    Reference,
+    camera_times,
+)
 from stringline.datasets.formats.grippers import gripper_convention, linear
 from stringline.datasets.formats.image_codecs import counts
 from stringline.datasets.formats.poses import pose_of_quaternions
-from stringline.datasets.formats.robosuite_controller import Controller, controller_of, named_controller
+from stringline.datasets.formats.robosuite_controller import (
+    Controller,
+    controller_of,
+    named_controller,
+)
 
 AXES = "xyz"
 PER_ARM = 7
@@ -46,38 +56,54 @@ class RobomimicReader:
         """Sets what the file may not say.
 
         Args:
-            action_gripper: How actions count the gripper: `signed_closing` in robosuite's own environments.
+            action_gripper: How actions count the gripper: `signed_closing` in robosuite's own
+                environments.
             gripper_open_m: Distance of the fingers at opening 1, 0.08 for a Panda.
-            controller: What becomes of an action, `{position_m, rotation_rad, relative}`; None reads it in `env_args`.
+            controller: What becomes of an action, `{position_m, rotation_rad, relative}`; None
+                reads it in `env_args`.
             control_hz: Steps per second; None reads it there too.
-            cameras: Names without `_image` of the cameras to take, each with the name it gets; None takes all.
+            cameras: Names without `_image` of the cameras to take, each with the name it gets; None
+                takes all.
 
         Raises:
             ValueError: A convention or width is not named.
         """
         self._action_gripper = gripper_convention(action_gripper, "format.action_gripper")
         if gripper_open_m is None:
-            raise ValueError("Name the distance of open fingers, format.gripper_open_m=NUMBER; a Panda has 0.08.")
+            raise ValueError(
+                "Name the distance of open fingers, format.gripper_open_m=NUMBER; a Panda has 0.08."
+            )
         self._fingers = linear("fingers_m", "distance of the fingers in m", 0.0, gripper_open_m)
         self._controller = None if controller is None else named_controller(controller)
-        self._hz, self._cameras = control_hz, cameras
+        self._hz = control_hz
+        self._cameras = cameras
 
     def episodes(self, path: Path) -> Iterator[Reference]:
         """Lists a file.
 
         Raises:
-            ValueError: It is no such file, or does not say what its actions mean and no option does.
+            ValueError: It is no such file, or does not say what its actions mean and no option
+                does.
         """
         with hdf5.opened(path) as file:
             if "data" not in file:
-                raise ValueError(f"{path} is no data of robomimic: it has no group `data`, but {', '.join(file) or 'nothing'}.")
+                raise ValueError(
+                    f"{path} is no data of robomimic: it has no group `data`, but "
+                    f"{', '.join(file) or 'nothing'}."
+                )
             names = sorted(hdf5.members(file, "data"), key=lambda name: (_number(name), name))
             environment = _environment(file)
-            masks = {name: {bytes(entry).decode() for entry in file["mask"][name][:]} for name in hdf5.members(file, "mask")}
+            masks = {
+                name: {bytes(entry).decode() for entry in file["mask"][name][:]}
+                for name in hdf5.members(file, "mask")
+            }
         controller = self._controller or controller_of(environment)
         rate = self._hz or environment.get("env_kwargs", {}).get("control_freq")
         if not rate:
-            raise ValueError(f"{path} does not say how many steps make a second; name it, format.control_hz=NUMBER.")
+            raise ValueError(
+                f"{path} does not say how many steps make a second; name it, "
+                f"format.control_hz=NUMBER."
+            )
         embodiment = _robots(environment)
         for place, name in enumerate(names):
             extra = {
@@ -85,15 +111,23 @@ class RobomimicReader:
                 "masks": sorted(m for m, of in masks.items() if name in of),
             }
             read = partial(self._read, path, name, controller, (float(rate), embodiment, extra))
-            yield Reference(f"{path.name}/{name}", _number(name) if _number(name) >= 0 else place, read)
+            yield Reference(
+                f"{path.name}/{name}", _number(name) if _number(name) >= 0 else place, read
+            )
 
     def _read(
-        self, path: Path, name: str, controller: Controller, known: tuple[float, str, Mapping[str, Any]]
+        self,
+        path: Path,
+        name: str,
+        controller: Controller,
+        known: tuple[float, str, Mapping[str, Any]],
     ) -> ForeignEpisode:
         rate, embodiment, extra = known
         with hdf5.opened(path) as file:
             demo = file[f"data/{name}"]
-            found = {key: len(hdf5.dataset(demo, key)) for key in ("actions", *self._read_keys(demo))}
+            found = {
+                key: len(hdf5.dataset(demo, key)) for key in ("actions", *self._read_keys(demo))
+            }
             steps = equal_lengths(found)
             series = {
                 key: numbers(key, hdf5.rows(hdf5.dataset(demo, key), key))
@@ -102,14 +136,26 @@ class RobomimicReader:
             }
             cameras = {old: self._camera(demo, old, new) for old, new in self._chosen(demo).items()}
             rewards = hdf5.rows(demo["rewards"], "rewards") if "rewards" in demo else None
-        arms = sorted({key.removeprefix("obs/").partition("_")[0] for key in series if key.endswith("_eef_pos")})
+        arms = sorted(
+            {
+                key.removeprefix("obs/").partition("_")[0]
+                for key in series
+                if key.endswith("_eef_pos")
+            }
+        )
         meaning = self._meaning(arms, series, controller, embodiment)
         time = np.arange(steps) / rate
         contract = meaning.contract(list(cameras.values()), rate, arms)
-        arrays = {"time": time, "action": meaning.action.imported("actions", series["actions"]), **camera_times(contract, time)}
+        arrays = {
+            "time": time,
+            "action": meaning.action.imported("actions", series["actions"]),
+            **camera_times(contract, time),
+        }
         if meaning.state.dimensions:
             state = np.concatenate([part for arm in arms for part in _joints(arm, series)], axis=1)
-            arrays["joints/position"] = meaning.state.imported("obs/robot<i>_joint_pos, _gripper_qpos", state)
+            arrays["joints/position"] = meaning.state.imported(
+                "obs/robot<i>_joint_pos, _gripper_qpos", state
+            )
         for arm in arms:
             place = positions(f"obs/{arm}_eef_pos", series[f"obs/{arm}_eef_pos"])
             key = f"obs/{arm}_eef_quat"
@@ -117,7 +163,9 @@ class RobomimicReader:
         if rewards is not None and len(rewards) == steps:
             arrays["reward"] = np.asarray(rewards, np.float32)
         success = None if rewards is None else bool((rewards > 0).any())
-        return ForeignEpisode(contract, arrays, self._pictures(path, name, cameras), success=success, extra=extra)
+        return ForeignEpisode(
+            contract, arrays, self._images(path, name, cameras), success=success, extra=extra
+        )
 
     def _read_keys(self, demo: Any) -> list[str]:
         """Returns the observations that are read."""
@@ -125,11 +173,18 @@ class RobomimicReader:
         arms = [key.removesuffix("_eef_pos") for key in offered if key.endswith("_eef_pos")]
         wanted = [f"{arm}_{part}" for arm in arms for part in ("eef_pos", "eef_quat")]
         optional = [f"{arm}_{part}" for arm in arms for part in ("joint_pos", "gripper_qpos")]
-        pictures = [f"{name}_{kind}" for name in self._chosen(demo) for kind in ("image", "depth")]
-        return [f"obs/{key}" for key in (*wanted, *(key for key in (*optional, *pictures) if key in offered))]
+        images = [f"{name}_{kind}" for name in self._chosen(demo) for kind in ("image", "depth")]
+        return [
+            f"obs/{key}"
+            for key in (*wanted, *(key for key in (*optional, *images) if key in offered))
+        ]
 
     def _chosen(self, demo: Any) -> Mapping[str, str]:
-        offered = [key.removesuffix("_image") for key in hdf5.members(demo, "obs") if key.endswith("_image")]
+        offered = [
+            key.removesuffix("_image")
+            for key in hdf5.members(demo, "obs")
+            if key.endswith("_image")
+        ]
         for name in self._cameras or ():
             if name not in offered:
                 raise ForeignDataError(str(unknown_name("camera", name, offered)))
@@ -140,12 +195,27 @@ class RobomimicReader:
         shape = demo[f"obs/{old}_image"].shape
         if len(shape) != 4 or shape[3] != 3:
             raise ForeignDataError(f"obs/{old}_image has shape {shape}; allowed: (T, H, W, 3).")
-        return Camera(new, shape[1], shape[2], "simulated" if f"{old}_depth" in demo["obs"] else None, has_geometry=False)
+        return Camera(
+            new,
+            shape[1],
+            shape[2],
+            "simulated" if f"{old}_depth" in demo["obs"] else None,
+            has_geometry=False,
+        )
 
-    def _meaning(self, arms: Sequence[str], series: Mapping[str, Array], controller: Controller, embodiment: str) -> Meaning:
+    def _meaning(
+        self,
+        arms: Sequence[str],
+        series: Mapping[str, Array],
+        controller: Controller,
+        embodiment: str,
+    ) -> Meaning:
         width = series["actions"].shape[1]
         if not arms or width != PER_ARM * len(arms):
-            raise ForeignDataError(f"actions has {width} numbers for {len(arms)} arms; allowed: {PER_ARM} for each arm.")
+            raise ForeignDataError(
+                f"actions has {width} numbers for {len(arms)} arms; allowed: {PER_ARM} for each "
+                f"arm."
+            )
         action = NumberVector(tuple(d for arm in arms for d in self._action(arm, controller)))
         state = NumberVector(tuple(d for arm in arms for d in self._state(arm, series)))
         return Meaning(state, action, embodiment, "the world of robosuite; z up")
@@ -153,29 +223,54 @@ class RobomimicReader:
     def _action(self, arm: str, controller: Controller) -> tuple[Dimension, ...]:
         mode = controller.mode
         return (
-            *(Dimension(f"{arm}/{a}", arm, "position", mode, "m", "world", controller.position_m) for a in AXES),
-            *(Dimension(f"{arm}/rotation_{a}", arm, "rotation", mode, "rad", "world", controller.rotation_rad) for a in AXES),
+            *(
+                Dimension(f"{arm}/{a}", arm, "position", mode, "m", "world", controller.position_m)
+                for a in AXES
+            ),
+            *(
+                Dimension(
+                    f"{arm}/rotation_{a}",
+                    arm,
+                    "rotation",
+                    mode,
+                    "rad",
+                    "world",
+                    controller.rotation_rad,
+                )
+                for a in AXES
+            ),
             gripper_dimension(f"{arm}/gripper", arm, self._action_gripper),
         )
 
     def _state(self, arm: str, series: Mapping[str, Array]) -> tuple[Dimension, ...]:
         hinges = series[f"obs/{arm}_joint_pos"].shape[1] if f"obs/{arm}_joint_pos" in series else 0
-        fingers = [gripper_dimension(f"{arm}/gripper", arm, self._fingers)] if f"obs/{arm}_gripper_qpos" in series else []
-        return (*(Dimension(f"{arm}/joint_{place}", arm) for place in range(1, hinges + 1)), *fingers)
+        fingers = (
+            [gripper_dimension(f"{arm}/gripper", arm, self._fingers)]
+            if f"obs/{arm}_gripper_qpos" in series
+            else []
+        )
+        return (
+            *(Dimension(f"{arm}/joint_{place}", arm) for place in range(1, hinges + 1)),
+            *fingers,
+        )
 
     @staticmethod
-    def _pictures(path: Path, name: str, cameras: Mapping[str, Camera]) -> dict[str, Frames]:
+    def _images(path: Path, name: str, cameras: Mapping[str, Camera]) -> dict[str, Frames]:
         found: dict[str, Frames] = {}
         for old, camera in cameras.items():
-            found[f"rgb/{camera.name}"] = partial(_frames, path, f"data/{name}/obs/{old}_image", camera, depth=False)
+            found[f"rgb/{camera.name}"] = partial(
+                _frames, path, f"data/{name}/obs/{old}_image", camera, depth=False
+            )
             if camera.depth:
-                found[f"depth/{camera.name}"] = partial(_frames, path, f"data/{name}/obs/{old}_depth", camera, depth=True)
+                found[f"depth/{camera.name}"] = partial(
+                    _frames, path, f"data/{name}/obs/{old}_depth", camera, depth=True
+                )
         return found
 
 
 def _frames(path: Path, key: str, camera: Camera, *, depth: bool) -> Iterator[Array]:
     for frame, row in hdf5.each_row(path, key):
-        yield (counts if depth else picture)(key, frame, row, camera.height, camera.width)
+        yield (counts if depth else image)(key, frame, row, camera.height, camera.width)
 
 
 def _joints(arm: str, series: Mapping[str, Array]) -> Iterator[Array]:

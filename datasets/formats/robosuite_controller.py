@@ -36,15 +36,21 @@ def named_controller(named: Mapping[str, Any]) -> Controller:
         if name not in fields:
             raise unknown_name("field of the controller", name, fields)
     if set(named) != set(fields):
-        raise ValueError(f"The controller has the fields {', '.join(named) or 'none'}; needed: {', '.join(fields)}.")
-    return Controller(named["position_m"], named["rotation_rad"], "relative" if named["relative"] else "absolute")
+        raise ValueError(
+            f"The controller has the fields {', '.join(named) or 'none'}; needed: "
+            f"{', '.join(fields)}."
+        )
+    return Controller(
+        named["position_m"], named["rotation_rad"], "relative" if named["relative"] else "absolute"
+    )
 
 
 def controller_of(environment: Mapping[str, Any]) -> Controller:
     """Reads the controller of a recorded environment.
 
     Args:
-        environment: `env_args` of the file. Since robosuite 1.5 a controller has one part for each arm; they must be alike.
+        environment: `env_args` of the file. Since robosuite 1.5 a controller has one part for each
+            arm; they must be alike.
 
     Raises:
         ValueError: It describes none that is known.
@@ -55,7 +61,9 @@ def controller_of(environment: Mapping[str, Any]) -> Controller:
         parts = list(_arms(parts[0]["body_parts"]).values())
     found = {_read(part) for part in parts}
     if len(found) != 1 or None in found:
-        raise ValueError(f"The file does not say what its actions mean in m and rad; name it, {OPTION}.")
+        raise ValueError(
+            f"The file does not say what its actions mean in m and rad; name it, {OPTION}."
+        )
     (controller,) = found
     assert controller is not None
     return controller
@@ -72,6 +80,11 @@ def _read(part: Any) -> Controller | None:
     if part.get("control_delta", part.get("input_type", "delta") == "delta") is False:
         return Controller(1.0, 1.0, "absolute")
     limits = part.get("output_max")
-    if not isinstance(limits, list) or len(limits) != 6 or len(set(limits[:3])) != 1 or len(set(limits[3:])) != 1:
+    if (
+        not isinstance(limits, list)
+        or len(limits) != 6
+        or len(set(limits[:3])) != 1
+        or len(set(limits[3:])) != 1
+    ):
         return None
     return Controller(float(limits[0]), float(limits[3]), "relative")

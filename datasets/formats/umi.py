@@ -1,8 +1,8 @@
 """Reading UMI's replay buffers: hand-held grippers with a camera, poses from SLAM, no joints.
 
 Layout (Chi et al., 2024, arXiv 2402.10329): `camera<i>_rgb`, `robot<i>_eef_pos` (N, 3) m,
-`robot<i>_eef_rot_axis_angle` (N, 3) rad, `robot<i>_gripper_width` (N, 1) m. There is no action: as in UMI's own training, what
-is done at a step is the pose of the next.
+`robot<i>_eef_rot_axis_angle` (N, 3) rad, `robot<i>_gripper_width` (N, 1) m. There is no action: as
+in UMI's own training, what is done at a step is the pose of the next.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,12 @@ from stringline.datasets.formats.dimensions import Dimension, NumberVector, grip
 from stringline.datasets.formats.foreign import ForeignEpisode, Reference, camera_times
 from stringline.datasets.formats.grippers import GripperConvention, linear
 from stringline.datasets.formats.poses import pose_of_vectors
-from stringline.datasets.formats.replay_buffer import ReplayBuffer, ReplayCamera, replay_cameras, replay_pictures
+from stringline.datasets.formats.replay_buffer import (
+    ReplayBuffer,
+    ReplayCamera,
+    replay_cameras,
+    replay_images,
+)
 
 FRAME = "map"
 AXES = "xyz"
@@ -42,15 +47,20 @@ class UmiReader:
             gripper_open_m: Width at opening 1.
             gripper_closed_m: Width at opening 0.
             control_hz: Steps per second: 60, or 59.94, as the camera had.
-            cameras: Series to take as cameras, each with the camera's name; None takes all that hold pictures.
+            cameras: Series to take as cameras, each with the camera's name; None takes all that
+                hold images.
 
         Raises:
             ValueError: A width or the rate is not named.
         """
         if gripper_open_m is None:
-            raise ValueError("UMI stores the gripper's width in m; name that of an open one, format.gripper_open_m=NUMBER.")
+            raise ValueError(
+                "UMI stores the gripper's width in m; name that of an open one, "
+                "format.gripper_open_m=NUMBER."
+            )
         self._gripper = linear("width_m", "width in m", gripper_closed_m, gripper_open_m)
-        self._hz, self._cameras = named_rate(control_hz), cameras
+        self._hz = named_rate(control_hz)
+        self._cameras = cameras
 
     def episodes(self, path: Path) -> Iterator[Reference]:
         """Lists a replay buffer.
@@ -61,20 +71,34 @@ class UmiReader:
         buffer = ReplayBuffer(path)
         arms = [key.removesuffix("_eef_pos") for key in buffer.shapes if key.endswith("_eef_pos")]
         if not arms:
-            raise ValueError(f"{path} has no robot0_eef_pos; it is no data of UMI. It has: {buffer.offered()}.")
+            raise ValueError(
+                f"{path} has no robot0_eef_pos; it is no data of UMI. It has: {buffer.offered()}."
+            )
         cameras = replay_cameras(buffer, self._cameras, "measured")
         for number, bounds in enumerate(buffer.bounds):
             yield Reference(path.name, number, partial(self._read, buffer, cameras, arms, bounds))
 
     def _read(
-        self, buffer: ReplayBuffer, cameras: Sequence[ReplayCamera], arms: list[str], bounds: tuple[int, int]
+        self,
+        buffer: ReplayBuffer,
+        cameras: Sequence[ReplayCamera],
+        arms: list[str],
+        bounds: tuple[int, int],
     ) -> ForeignEpisode:
         series = np.concatenate([_series(buffer, arm, bounds) for arm in arms], axis=1)
-        motion = NumberVector(tuple(dimension for arm in arms for dimension in _dimensions(arm, self._gripper)))
+        motion = NumberVector(
+            tuple(dimension for arm in arms for dimension in _dimensions(arm, self._gripper))
+        )
         state = motion.imported("robot<i>_eef_pos, _eef_rot_axis_angle, _gripper_width", series)
-        opening = [place for place, dimension in enumerate(motion.dimensions) if dimension.kind == "gripper"]
+        opening = [
+            place
+            for place, dimension in enumerate(motion.dimensions)
+            if dimension.kind == "gripper"
+        ]
         grippers = NumberVector(tuple(motion.dimensions[place] for place in opening))
-        meaning = Meaning(grippers, motion, "umi", "the map of UMI's SLAM; z up where it was aligned with a tag")
+        meaning = Meaning(
+            grippers, motion, "umi", "the map of UMI's SLAM; z up where it was aligned with a tag"
+        )
         time = np.arange(len(state)) / self._hz
         contract = meaning.contract([entry.camera for entry in cameras], self._hz, arms)
         arrays = {
@@ -82,22 +106,31 @@ class UmiReader:
             "joints/position": state[:, opening],
             "action": np.concatenate([state[1:], state[-1:]]),
             **{
-                f"T_base_gripper/{arm}": pose_of_vectors(series[:, 7 * i : 7 * i + 3], series[:, 7 * i + 3 : 7 * i + 6])
+                f"T_base_gripper/{arm}": pose_of_vectors(
+                    series[:, 7 * i : 7 * i + 3], series[:, 7 * i + 3 : 7 * i + 6]
+                )
                 for i, arm in enumerate(arms)
             },
         }
-        return ForeignEpisode(contract, arrays | camera_times(contract, time), replay_pictures(buffer, cameras, bounds))
+        return ForeignEpisode(
+            contract, arrays | camera_times(contract, time), replay_images(buffer, cameras, bounds)
+        )
 
 
 def _series(buffer: ReplayBuffer, arm: str, bounds: tuple[int, int]) -> Array:
     """Returns position, rotation vector and width (T, 7) of one gripper."""
     widths = {f"{arm}_eef_pos": 3, f"{arm}_eef_rot_axis_angle": 3, f"{arm}_gripper_width": 1}
-    return np.concatenate([numbers(key, buffer.rows(key, *bounds), width) for key, width in widths.items()], axis=1)
+    return np.concatenate(
+        [numbers(key, buffer.rows(key, *bounds), width) for key, width in widths.items()], axis=1
+    )
 
 
 def _dimensions(arm: str, gripper: GripperConvention) -> tuple[Dimension, ...]:
     return (
         *(Dimension(f"{arm}/{axis}", arm, "position", unit="m", frame=FRAME) for axis in AXES),
-        *(Dimension(f"{arm}/rotation_{axis}", arm, "rotation", unit="rad", frame=FRAME) for axis in AXES),
+        *(
+            Dimension(f"{arm}/rotation_{axis}", arm, "rotation", unit="rad", frame=FRAME)
+            for axis in AXES
+        ),
         gripper_dimension(f"{arm}/gripper", arm, gripper),
     )

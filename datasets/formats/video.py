@@ -19,13 +19,16 @@ from stringline.datasets.contract.contract import Array
 from stringline.datasets.formats.foreign import ForeignDataError
 
 
-def frames_at(path: Path, key: str, times: Array, *, fps: float, single_plane: bool = False) -> Iterator[Array]:
+def frames_at(
+    path: Path, key: str, times: Array, *, fps: float, single_plane: bool = False
+) -> Iterator[Array]:
     """Decodes the frames of a video that belong to given times.
 
     Args:
         path: The file.
         key: How messages name the series.
-        times: (T,) s, growing, in the video's own clock; a frame may be half a frame's duration off.
+        times: (T,) s, growing, in the video's own clock; a frame may be half a frame's duration
+            off.
         fps: Frames per second.
         single_plane: Take the first plane as it is, (H, W) uint16, which is how depth is stored.
 
@@ -33,7 +36,8 @@ def frames_at(path: Path, key: str, times: Array, *, fps: float, single_plane: b
         (H, W, 3) uint8, or (H, W) uint16.
 
     Raises:
-        ForeignDataError: The file is missing, does not decode, or lacks a frame; the message names the frame.
+        ForeignDataError: The file is missing, does not decode, or lacks a frame; the message names
+            the frame.
     """
     if not path.is_file():
         raise ForeignDataError(f"{key}: there is no video {path.name} in {path.parent}.")
@@ -48,19 +52,27 @@ def frames_at(path: Path, key: str, times: Array, *, fps: float, single_plane: b
                 if time < times[done] - 0.5 / fps:
                     continue
                 if time > times[done] + 0.5 / fps:
-                    raise ForeignDataError(f"{key} at frame {done}: {path.name} has no frame at {times[done]:.3f} s.")
+                    raise ForeignDataError(
+                        f"{key} at frame {done}: {path.name} has no frame at {times[done]:.3f} s."
+                    )
                 if frame.is_corrupt:
-                    raise ForeignDataError(f"{key} at frame {done}: {path.name} is damaged at {time:.3f} s.")
+                    raise ForeignDataError(
+                        f"{key} at frame {done}: {path.name} is damaged at {time:.3f} s."
+                    )
                 yield _plane(frame) if single_plane else frame.to_ndarray(format="rgb24")
                 done += 1
                 if done == len(times):
                     return
     except FFmpegError as error:
-        raise ForeignDataError(f"{key} at frame {done}: {path.name} does not decode ({error.strerror}).") from error
+        raise ForeignDataError(
+            f"{key} at frame {done}: {path.name} does not decode ({error.strerror})."
+        ) from error
     raise ForeignDataError(f"{key} has {done} frames in {path.name}; the episode has {len(times)}.")
 
 
-def _decoded(container: InputContainer, stream: VideoStream, start: float) -> Iterator[tuple[float, VideoFrame]]:
+def _decoded(
+    container: InputContainer, stream: VideoStream, start: float
+) -> Iterator[tuple[float, VideoFrame]]:
     """Yields frames with their times in s, from the last key frame before `start` on."""
     base = stream.time_base or Fraction(1, 90000)
     container.seek(max(0, int(start / base)), stream=stream)
@@ -70,7 +82,9 @@ def _decoded(container: InputContainer, stream: VideoStream, start: float) -> It
 
 def _plane(frame: VideoFrame) -> Array:
     plane = frame.planes[0]
-    rows: Array = np.frombuffer(memoryview(plane), np.uint16).reshape(frame.height, plane.line_size // 2)
+    rows: Array = np.frombuffer(memoryview(plane), np.uint16).reshape(
+        frame.height, plane.line_size // 2
+    )
     return rows[:, : frame.width].copy()
 
 
@@ -83,11 +97,19 @@ def check_encoder(codec: str) -> None:
     try:
         Codec(codec, "w")
     except UnknownCodecError as error:
-        raise ValueError(f"There is no video encoder {codec!r}; with PyAV come libsvtav1, libx264, libx265.") from error
+        raise ValueError(
+            f"There is no video encoder {codec!r}; with PyAV come libsvtav1, libx264, libx265."
+        ) from error
 
 
 def write_video(
-    path: Path, frames: Iterable[Array], *, fps: float, codec: str, pixel_format: str, options: Mapping[str, str]
+    path: Path,
+    frames: Iterable[Array],
+    *,
+    fps: float,
+    codec: str,
+    pixel_format: str,
+    options: Mapping[str, str],
 ) -> int:
     """Encodes frames (H, W, 3) uint8.
 
@@ -102,7 +124,9 @@ def write_video(
     Returns:
         The number of frames.
     """
-    os.environ.setdefault("SVT_LOG", "1")  # Else libsvtav1 tells its whole configuration, 20 lines for each video.
+    os.environ.setdefault(
+        "SVT_LOG", "1"
+    )  # Else libsvtav1 tells its whole configuration, 20 lines for each video.
     count = 0
     rate = Fraction(fps).limit_denominator(1001)
     with av.open(str(path), "w") as container:
@@ -127,12 +151,15 @@ def write_video(
 def _priority_kept() -> Iterator[None]:
     """Undoes what libsvtav1 does as root: it gives its caller, and the threads it starts, the highest real-time priority.
 
-    They keep it for good, and whatever else the machine has to do waits for them, also the loop that moves an arm.
+    They keep it for good, and whatever else the machine has to do waits for them, also the loop
+    that moves an arm.
     """
     if not hasattr(os, "sched_setscheduler"):
         yield
         return
-    policy, parameters, before = os.sched_getscheduler(0), os.sched_getparam(0), _threads()
+    policy = os.sched_getscheduler(0)
+    parameters = os.sched_getparam(0)
+    before = _threads()
     try:
         yield
     finally:

@@ -24,7 +24,8 @@ class Source:
     Attributes:
         path: Where it lies.
         weight: Its share of the draws, relative to those of the others; above 0.
-        cameras: Slot by slot, the camera of this store that fills it; empty: each camera fills the slot of its own name.
+        cameras: Slot by slot, the camera of this store that fills it; empty: each camera fills the
+            slot of its own name.
     """
 
     path: Path
@@ -38,7 +39,9 @@ class Source:
             ValueError: The message names the store.
         """
         if not (self.weight > 0 and np.isfinite(self.weight)):
-            raise ValueError(f"The weight of {self.path} is {self.weight}; it must be positive and finite.")
+            raise ValueError(
+                f"The weight of {self.path} is {self.weight}; it must be positive and finite."
+            )
         if len(set(self.cameras.values())) < len(self.cameras):
             raise ValueError(f"A camera of {self.path} fills two slots: {dict(self.cameras)}.")
 
@@ -65,14 +68,16 @@ def mixed_contract(sources: Sequence[Source], contracts: Sequence[Contract]) -> 
         contracts: Of each of them.
 
     Raises:
-        ValueError: Two stores differ in body, joints, actions or rate, or in the size or depth unit of a slot's pictures. The
-            message names both.
+        ValueError: Two stores differ in body, joints, actions or rate, or in the size or depth unit
+            of a slot's images. The message names both.
     """
     slots: dict[str, tuple[Camera, Source]] = {}
     first = contracts[0]
     for source, contract in zip(sources, contracts, strict=True):
         if why := first.with_cameras(*contract.cameras).misfits(contract):
-            raise ValueError(f"{sources[0].path} and {source.path} cannot be mixed. {' '.join(why)}")
+            raise ValueError(
+                f"{sources[0].path} and {source.path} cannot be mixed. {' '.join(why)}"
+            )
         for slot, name in source.slots(contract).items():
             camera = replace(contract.camera(name), name=slot)
             known, owner = slots.get(slot, (camera, source))
@@ -83,9 +88,10 @@ def mixed_contract(sources: Sequence[Source], contracts: Sequence[Contract]) -> 
 class MixedWindows:
     """Windows of several stores, with the face of `Windows`.
 
-    An example has the keys of all slots, and `present/<slot>` bool for each. Where its store does not fill a slot the picture
-    is zero, depth says that nothing returned, intrinsics and `T_base_camera` are identities, and the picture's time is that of
-    the window. State that not every store has is left out.
+    An example has the keys of all slots, and `present/<slot>` bool for each. Where its store does
+    not fill a slot the image is zero, depth says that nothing returned, intrinsics and
+    `T_base_camera` are identities, and the image's time is that of the window. State that not every
+    store has is left out.
 
     Attributes:
         contract: See `mixed_contract`, restricted to the chosen slots.
@@ -106,9 +112,9 @@ class MixedWindows:
         names: Sequence[Sequence[str]] | None = None,
         every_step: bool = False,
         past: Sequence[int] = (),
-        past_pictures: bool = True,
+        past_images: bool = True,
     ) -> None:
-        """Reads everything but the pictures.
+        """Reads everything but the images.
 
         Args:
             sources: What each store brings, at least one.
@@ -118,24 +124,33 @@ class MixedWindows:
             names: Episodes of each store to use, by default all.
             every_step: See `Windows`.
             past: See `Windows`.
-            past_pictures: See `Windows`.
+            past_images: See `Windows`.
 
         Raises:
-            ValueError: There is no store, they cannot be mixed, a slot does not exist, or a store fills none of the chosen.
+            ValueError: There is no store, they cannot be mixed, a slot does not exist, or a store
+                fills none of the chosen.
         """
         if not sources:
             raise ValueError("A mixture needs at least one store.")
         chosen = [None] * len(stores) if names is None else names
-        contracts = [_contract(store, episodes) for store, episodes in zip(stores, chosen, strict=True)]
+        contracts = [
+            _contract(store, episodes) for store, episodes in zip(stores, chosen, strict=True)
+        ]
         mixed = mixed_contract(sources, contracts)
         slots = [camera.name for camera in mixed.cameras] if cameras is None else list(cameras)
         self.contract = mixed.with_cameras(*(mixed.camera(slot) for slot in slots))
         self.chunk = chunk
-        self._cameras, self._parts = [], []
-        for source, store, contract, episodes in zip(sources, stores, contracts, chosen, strict=True):
+        self._cameras = []
+        self._parts = []
+        for source, store, contract, episodes in zip(
+            sources, stores, contracts, chosen, strict=True
+        ):
             filled = {slot: name for slot, name in source.slots(contract).items() if slot in slots}
             if slots and not filled:
-                raise ValueError(f"{source.path} fills none of the slots {slots}; it has {source.slots(contract)}.")
+                raise ValueError(
+                    f"{source.path} fills none of the slots {slots}; it has "
+                    f"{source.slots(contract)}."
+                )
             self._cameras.append({name: slot for slot, name in filled.items()})
             self._parts.append(
                 Windows(
@@ -145,19 +160,26 @@ class MixedWindows:
                     names=episodes,
                     every_step=every_step,
                     past=past,
-                    past_pictures=past_pictures,
+                    past_images=past_images,
                 )
             )
         self._weights = np.array([source.weight for source in sources])
         self.names = tuple(name for part in self._parts for name in part.names)
         self.past = self._parts[0].past
-        self._seen_at = [("", ())] + ([("past/", (len(self.past),))] if self.past and past_pictures else [])
+        self._seen_at = [("", ())] + (
+            [("past/", (len(self.past),))] if self.past and past_images else []
+        )
         self._first = np.cumsum([0, *(len(part) for part in self._parts)])
         earlier = np.cumsum([0, *(len(part.names) for part in self._parts)])
         self.source = np.repeat(np.arange(len(sources)), np.diff(self._first))
         self.step = np.concatenate([part.step for part in self._parts])
-        self.episode = np.concatenate([part.episode + before for part, before in zip(self._parts, earlier, strict=False)])
-        samples = [self._read(number, self._first[number : number + 1]) for number in range(len(self._parts))]
+        self.episode = np.concatenate(
+            [part.episode + before for part, before in zip(self._parts, earlier, strict=False)]
+        )
+        samples = [
+            self._read(number, self._first[number : number + 1])
+            for number in range(len(self._parts))
+        ]
         self._keys = [key for key in samples[0] if all(key in sample for sample in samples)]
 
     def __len__(self) -> int:
@@ -180,7 +202,11 @@ class MixedWindows:
         if chosen.ndim != 1 or (chosen.size and not 0 <= chosen.min() <= chosen.max() < len(self)):
             raise IndexError(f"There are windows 0 to {len(self) - 1}; asked for {chosen}.")
         rows = [np.flatnonzero(self.source[chosen] == number) for number in range(len(self._parts))]
-        read = [(each, self._read(number, chosen[each])) for number, each in enumerate(rows) if len(each)]
+        read = [
+            (each, self._read(number, chosen[each]))
+            for number, each in enumerate(rows)
+            if len(each)
+        ]
         batch = {}
         for key in self._keys if read else ():
             example = read[0][1][key]
@@ -192,8 +218,12 @@ class MixedWindows:
 
     def _read(self, number: int, chosen: Array) -> Batch:
         """Reads windows of one store, with the keys of all slots."""
-        part, slot_of = self._parts[number], self._cameras[number]
-        batch = {_renamed(key, slot_of): value for key, value in part.batch(chosen - self._first[number]).items()}
+        part = self._parts[number]
+        slot_of = self._cameras[number]
+        batch = {
+            _renamed(key, slot_of): value
+            for key, value in part.batch(chosen - self._first[number]).items()
+        }
         for camera in self.contract.cameras:
             batch[f"present/{camera.name}"] = np.full(len(chosen), camera.name in slot_of.values())
             for prefix, times in self._seen_at:
@@ -205,7 +235,10 @@ class MixedWindows:
 def _contract(store: EpisodeStore, names: Sequence[str] | None) -> Contract:
     known = store.names() if names is None else names
     if not known:
-        raise ValueError(f"There are no episodes to train from in {store.path}. Record some with stringline-collect.")
+        raise ValueError(
+            f"There are no episodes to train from in {store.path}. Record some with "
+            f"stringline-collect."
+        )
     return store.episode(known[0]).attributes.contract
 
 
@@ -215,13 +248,22 @@ def _common(known: Camera, camera: Camera, where: str) -> Camera:
     if sizes[0] != sizes[1]:
         got = " and ".join(f"{height}x{width}" for height, width in sizes)
         raise ValueError(
-            f"{where} fill slot {camera.name!r} with {got} pixels; make copies of one size by stringline-data cache."
+            f"{where} fill slot {camera.name!r} with {got} pixels; make copies of one size by "
+            f"stringline-data cache."
         )
     for field_name in ("distortion_model", "distortion", "depth_unit_m"):
-        one, other = getattr(known, field_name), getattr(camera, field_name)
-        matters = known.depth is not None and camera.depth is not None if field_name == "depth_unit_m" else True
+        one = getattr(known, field_name)
+        other = getattr(camera, field_name)
+        matters = (
+            known.depth is not None and camera.depth is not None
+            if field_name == "depth_unit_m"
+            else True
+        )
         if matters and one != other:
-            raise ValueError(f"{where} fill slot {camera.name!r} with cameras whose {field_name} differs: {one} and {other}.")
+            raise ValueError(
+                f"{where} fill slot {camera.name!r} with cameras whose {field_name} differs: "
+                f"{one} and {other}."
+            )
     with_depth = known if known.depth is not None or camera.depth is None else camera
     return replace(with_depth, has_geometry=known.has_geometry or camera.has_geometry)
 
@@ -242,5 +284,8 @@ def _nothing(camera: Camera, prefix: str, shape: tuple[int, ...], time: Array) -
     if camera.depth is not None:
         found["depth"] = np.zeros((*shape, *size), np.uint16)
     if camera.has_geometry:
-        found |= {kind: np.broadcast_to(np.eye(n, dtype=np.float32), (*shape, n, n)) for kind, n in _MATRICES.items()}
+        found |= {
+            kind: np.broadcast_to(np.eye(n, dtype=np.float32), (*shape, n, n))
+            for kind, n in _MATRICES.items()
+        }
     return {f"{prefix}{kind}/{camera.name}": value for kind, value in found.items()}

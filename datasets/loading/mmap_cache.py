@@ -17,8 +17,8 @@ FILES_FOR_OTHERS = 256
 class MapCache:
     """Maps arrays of many episodes and keeps the most recently used ones; safe to use from several threads.
 
-    Every map holds one open file. Where the soft limit of the process on open files is below the capacity, it is raised as far
-    as the hard limit allows, and the capacity follows it.
+    Every map holds one open file. Where the soft limit of the process on open files is below the
+    capacity, it is raised as far as the hard limit allows, and the capacity follows it.
     """
 
     def __init__(self, episodes: Sequence[StoredEpisode], capacity: int = 4096) -> None:
@@ -58,6 +58,8 @@ def _allowed_files(wanted: int) -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
     if soft != unlimited and soft < wanted + FILES_FOR_OTHERS:
-        soft = wanted + FILES_FOR_OTHERS if hard == unlimited else min(hard, wanted + FILES_FOR_OTHERS)
+        soft = (
+            wanted + FILES_FOR_OTHERS if hard == unlimited else min(hard, wanted + FILES_FOR_OTHERS)
+        )
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return wanted if soft == unlimited else soft - FILES_FOR_OTHERS

@@ -12,11 +12,14 @@ T = TypeVar("T")
 class Prefetcher(Generic[T]):
     """Calls `make(0), make(1), ...` ahead in one thread and yields the results in order.
 
-    Copies out of memory maps release the interpreter, so one thread is enough to hide reading behind training. Use it in a
-    `with` block: leaving it stops the thread. What `make` raises is raised where its result would have been yielded.
+    Copies out of memory maps release the interpreter, so one thread is enough to hide reading
+    behind training. Use it in a `with` block: leaving it stops the thread. What `make` raises is
+    raised where its result would have been yielded.
     """
 
-    def __init__(self, make: Callable[[int], T], start: int = 0, stop: int | None = None, *, depth: int = 2) -> None:
+    def __init__(
+        self, make: Callable[[int], T], start: int = 0, stop: int | None = None, *, depth: int = 2
+    ) -> None:
         """Starts to prepare.
 
         Args:
@@ -30,7 +33,8 @@ class Prefetcher(Generic[T]):
         """
         if depth < 1:
             raise ValueError(f"depth is {depth}; allowed: 1 and above.")
-        self._make, self._steps = make, (start, stop)
+        self._make = make
+        self._steps = (start, stop)
         self._ready: queue.Queue[tuple[T] | BaseException | None] = queue.Queue(depth)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
@@ -77,6 +81,11 @@ class Prefetcher(Generic[T]):
         """Returns the prefetcher."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Stops the thread."""
         self.close()

@@ -41,13 +41,19 @@ class KeyStatistics:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain lists and numbers."""
-        arrays = {name: getattr(self, name).tolist() for name in ("min", "max", "mean", "std", "quantiles")}
+        arrays = {
+            name: getattr(self, name).tolist()
+            for name in ("min", "max", "mean", "std", "quantiles")
+        }
         return {"count": self.count, **arrays}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
         """Builds what `to_dict` wrote."""
-        arrays = {name: np.asarray(plain[name], np.float64) for name in ("min", "max", "mean", "std", "quantiles")}
+        arrays = {
+            name: np.asarray(plain[name], np.float64)
+            for name in ("min", "max", "mean", "std", "quantiles")
+        }
         return cls(count=int(plain["count"]), **arrays)
 
 
@@ -110,10 +116,13 @@ class Statistics(Mapping[str, KeyStatistics]):
             return self
         if not self._episodes:
             raise ValueError(
-                f"There are no statistics of {key!r}, and no episodes to measure them on. Known: {', '.join(self._by_key)}."
+                f"There are no statistics of {key!r}, and no episodes to measure them on. Known: "
+                f"{', '.join(self._by_key)}."
             )
         found = statistics_of(lambda: (rows(episode) for episode in self._episodes))
-        return type(self)({**self._by_key, key: found}, instructions=self.instructions, episodes=self._episodes)
+        return type(self)(
+            {**self._by_key, key: found}, instructions=self.instructions, episodes=self._episodes
+        )
 
     def without_episodes(self) -> Self:
         """Returns the numbers alone, which cannot measure any more."""
@@ -132,13 +141,19 @@ class Statistics(Mapping[str, KeyStatistics]):
             ValueError: A field is missing.
         """
         try:
-            by_key = {key: KeyStatistics.from_dict(fields) for key, fields in plain.items() if key != INSTRUCTIONS}
+            by_key = {
+                key: KeyStatistics.from_dict(fields)
+                for key, fields in plain.items()
+                if key != INSTRUCTIONS
+            }
             return cls(by_key, instructions=plain.get(INSTRUCTIONS, ()))
         except (KeyError, TypeError) as error:
             raise ValueError(f"These are no statistics: {error!r}.") from error
 
     @classmethod
-    def of_store(cls, store: EpisodeStore, names: Sequence[str] | None = None, keys: Sequence[str] = KEYS) -> Self:
+    def of_store(
+        cls, store: EpisodeStore, names: Sequence[str] | None = None, keys: Sequence[str] = KEYS
+    ) -> Self:
         """Reads the arrays of a store twice, one episode at a time.
 
         Args:
@@ -156,14 +171,19 @@ class Statistics(Mapping[str, KeyStatistics]):
 
     @classmethod
     def of_episodes(
-        cls, episodes: Sequence[StoredEpisode], keys: Sequence[str] = KEYS, *, others: Sequence[StoredEpisode] = ()
+        cls,
+        episodes: Sequence[StoredEpisode],
+        keys: Sequence[str] = KEYS,
+        *,
+        others: Sequence[StoredEpisode] = (),
     ) -> Self:
         """Reads the arrays of episodes, of one store or of several, twice, one episode at a time.
 
         Args:
             episodes: At least one.
             keys: What to look at; keys that not every episode has are left out.
-            others: Episodes that no numbers are computed from, but whose instructions are to be known too.
+            others: Episodes that no numbers are computed from, but whose instructions are to be
+                known too.
         """
         shared = [key for key in keys if all(key in episode.entries for episode in episodes)]
         texts = {episode.attributes.instruction for episode in (*episodes, *others)} - {""}
@@ -178,8 +198,8 @@ def _parts(episodes: Sequence[StoredEpisode], key: str) -> Iterator[NDArray[Any]
 def statistics_of(parts: Callable[[], Iterator[NDArray[Any]]]) -> KeyStatistics:
     """Computes statistics in two passes and constant memory.
 
-    The first pass merges means and squared deviations of the parts (Chan, Golub, LeVeque, 1983, equation 2.1), the second
-    counts values in bins between the smallest and the largest one.
+    The first pass merges means and squared deviations of the parts (Chan, Golub, LeVeque, 1983,
+    equation 2.1), the second counts values in bins between the smallest and the largest one.
 
     Args:
         parts: Starts a pass over arrays (n, D).
@@ -193,13 +213,20 @@ def statistics_of(parts: Callable[[], Iterator[NDArray[Any]]]) -> KeyStatistics:
         rows = np.asarray(part, np.float64)
         if not len(rows):
             continue
-        low, high = np.minimum(low, rows.min(0)), np.maximum(high, rows.max(0))
-        shift, total = rows.mean(0) - mean, count + len(rows)
-        squares = squares + ((rows - rows.mean(0)) ** 2).sum(0) + shift**2 * (count * len(rows) / total)
-        mean, count = mean + shift * (len(rows) / total), total
+        low = np.minimum(low, rows.min(0))
+        high = np.maximum(high, rows.max(0))
+        shift = rows.mean(0) - mean
+        total = count + len(rows)
+        squares = (
+            squares + ((rows - rows.mean(0)) ** 2).sum(0) + shift**2 * (count * len(rows) / total)
+        )
+        mean = mean + shift * (len(rows) / total)
+        count = total
     if not count:
         raise ValueError("There are no rows to compute statistics from.")
-    return KeyStatistics(count, low, high, mean, np.sqrt(squares / count), _quantiles(parts(), low, high, count))
+    return KeyStatistics(
+        count, low, high, mean, np.sqrt(squares / count), _quantiles(parts(), low, high, count)
+    )
 
 
 def _quantiles(parts: Iterator[NDArray[Any]], low: Floats, high: Floats, count: int) -> Floats:

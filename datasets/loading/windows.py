@@ -1,4 +1,4 @@
-"""What training reads: an observation at the moment of a picture, and the chunk of actions that followed it."""
+"""What training reads: an observation at the moment of an image, and the chunk of actions that followed it."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,9 +20,10 @@ Batch = dict[str, Array]
 class Windows:
     """An index over the moments of a store, and the arrays that belong to them.
 
-    A window begins at a step at which a new picture of one of the cameras arrived, so that pictures and state belong to the
-    same moment; in between, policies act on chunks and look at nothing. Pictures are copied out of memory maps; all else (about
-    1 kB per window, and the actions) is held in memory. Reading is safe from several threads.
+    A window begins at a step at which a new image of one of the cameras arrived, so that images and
+    state belong to the same moment; in between, policies act on chunks and look at nothing. Images
+    are copied out of memory maps; all else (about 1 kB per window, and the actions) is held in
+    memory. Reading is safe from several threads.
 
     Attributes:
         contract: Of all episodes, restricted to the chosen cameras.
@@ -42,33 +43,38 @@ class Windows:
         names: Sequence[str] | None = None,
         every_step: bool = False,
         past: Sequence[int] = (),
-        past_pictures: bool = True,
+        past_images: bool = True,
         open_files: int = 4096,
     ) -> None:
-        """Reads everything but the pictures.
+        """Reads everything but the images.
 
         Args:
             store: The data.
             chunk: Number of actions in a window, at least 1.
             cameras: Names of the cameras to read, by default all.
             names: Episodes to use, by default all.
-            every_step: Begin a window at every step, whether or not it brought a picture.
+            every_step: Begin a window at every step, whether or not it brought an image.
             past: Steps back from the start of a window at which to look as well, such as (20, 10).
-            past_pictures: Whether to read pictures and geometry there too, or the state alone.
-            open_files: How many picture arrays stay mapped at most.
+            past_images: Whether to read images and geometry there too, or the state alone.
+            open_files: How many image arrays stay mapped at most.
 
         Raises:
-            ValueError: There is no episode, a camera does not exist, episodes have different contracts, a number is out of
-                range, or no episode is as long as the past.
+            ValueError: There is no episode, a camera does not exist, episodes have different
+                contracts, a number is out of range, or no episode is as long as the past.
         """
         if chunk < 1:
             raise ValueError(f"chunk is {chunk}; allowed: 1 and above.")
         self.past = tuple(sorted(past, reverse=True))
         if any(back < 1 for back in self.past) or len(set(self.past)) < len(self.past):
-            raise ValueError(f"past is {tuple(past)}; allowed: different numbers of steps back, each 1 or above.")
+            raise ValueError(
+                f"past is {tuple(past)}; allowed: different numbers of steps back, each 1 or above."
+            )
         self.names = tuple(store.names() if names is None else names)
         if not self.names:
-            raise ValueError(f"There are no episodes to train from in {store.path}. Record some with stringline-collect.")
+            raise ValueError(
+                f"There are no episodes to train from in {store.path}. Record some with "
+                f"stringline-collect."
+            )
         episodes = [store.episode(name) for name in self.names]
         self.contract = _common_contract(episodes, cameras)
         _check_past(self.past, episodes, store)
@@ -80,13 +86,22 @@ class Windows:
         self._small = small_arrays(episodes, starts, self.contract)
         asked = [instruction_number(episode.attributes.instruction) for episode in episodes]
         self._small[NUMBER_KEY] = np.array(asked, np.int64)[self.episode]
-        self._frames = {camera.name: self._small.pop(f"frame/{camera.name}") for camera in self.contract.cameras}
+        self._frames = {
+            camera.name: self._small.pop(f"frame/{camera.name}") for camera in self.contract.cameras
+        }
         self._actions = np.concatenate([episode.arrays["action"] for episode in episodes])
         ends = np.cumsum([episode.steps for episode in episodes])
         self._last = (ends - 1)[self.episode]
-        self._first = self._last + 1 - np.array([episode.steps for episode in episodes])[self.episode] + self.step
+        self._first = (
+            self._last
+            + 1
+            - np.array([episode.steps for episode in episodes])[self.episode]
+            + self.step
+        )
         every = [np.arange(episode.steps) for episode in episodes]
-        self._past_contract = self.contract if past_pictures or not self.past else self.contract.with_cameras()
+        self._past_contract = (
+            self.contract if past_images or not self.past else self.contract.with_cameras()
+        )
         self._every = small_arrays(episodes, every, self._past_contract) if self.past else {}
 
     def __len__(self) -> int:
@@ -108,12 +123,13 @@ class Windows:
             indices: (B,) numbers of windows.
 
         Returns:
-            The observation keys of the contract with a leading axis B, `action` (B, chunk, A) float32, where the last action is
-            repeated beyond the end of the episode, `action_mask` (B, chunk) bool, False there, `step` and `episode` (B,), and
-            `instruction_number` (B,) int64, see `instructions.py`.
-            With a past of K steps also `past/<key>` (B, K, ...) for each of the observation keys, the farthest first, and
-            `past_mask` (B, K) bool, False before the beginning of the episode, where its first step is repeated. Without
-            `past_pictures` these are the keys of the state alone.
+            The observation keys of the contract with a leading axis B, `action` (B, chunk, A)
+            float32, where the last action is repeated beyond the end of the episode, `action_mask`
+            (B, chunk) bool, False there, `step` and `episode` (B,), and `instruction_number` (B,)
+            int64, see `instructions.py`. With a past of K steps also `past/<key>` (B, K, ...) for
+            each of the observation keys, the farthest first, and `past_mask` (B, K) bool, False
+            before the beginning of the episode, where its first step is repeated. Without
+            `past_images` these are the keys of the state alone.
 
         Raises:
             IndexError: There is no such window.
@@ -128,7 +144,8 @@ class Windows:
         last = self._last[chosen, None]
         batch["action"] = self._actions[np.minimum(ahead, last)]
         batch["action_mask"] = ahead <= last
-        batch["step"], batch["episode"] = self.step[chosen], self.episode[chosen]
+        batch["step"] = self.step[chosen]
+        batch["episode"] = self.episode[chosen]
         return batch | (self._history(chosen) if self.past else {})
 
     def _history(self, chosen: Array) -> Batch:
@@ -140,34 +157,52 @@ class Windows:
         cameras = self._past_contract.cameras
         frames = {camera.name: flat.pop(f"frame/{camera.name}") for camera in cameras}
         flat |= self._seen(cameras, np.repeat(self.episode[chosen], len(back)), frames)
-        shaped = {f"past/{key}": array.reshape(*rows.shape, *array.shape[1:]) for key, array in flat.items()}
+        shaped = {
+            f"past/{key}": array.reshape(*rows.shape, *array.shape[1:])
+            for key, array in flat.items()
+        }
         return shaped | {"past_mask": known}
 
     def _seen(self, cameras: Sequence[Camera], episode: Array, frames: Batch) -> Batch:
-        """Returns the pictures (B, H, W, ...) by key of frames (B,) of each camera in episodes (B,)."""
+        """Returns the images (B, H, W, ...) by key of frames (B,) of each camera in episodes (B,)."""
         seen = {}
         for camera in cameras:
             asked = episode, frames[camera.name]
-            seen[f"rgb/{camera.name}"] = self._pictures("rgb", camera, *asked, (3,), np.dtype(np.uint8))
+            seen[f"rgb/{camera.name}"] = self._images(
+                "rgb", camera, *asked, (3,), np.dtype(np.uint8)
+            )
             if camera.depth is not None:
-                seen[f"depth/{camera.name}"] = self._pictures("depth", camera, *asked, (), np.dtype(np.uint16))
+                seen[f"depth/{camera.name}"] = self._images(
+                    "depth", camera, *asked, (), np.dtype(np.uint16)
+                )
         return seen
 
-    def _pictures(
-        self, kind: str, camera: Camera, episodes: Array, frames: Array, channels: tuple[int, ...], dtype: np.dtype[Any]
+    def _images(
+        self,
+        kind: str,
+        camera: Camera,
+        episodes: Array,
+        frames: Array,
+        channels: tuple[int, ...],
+        dtype: np.dtype[Any],
     ) -> Array:
         key = f"{kind}/{camera.name}"
-        pictures = np.empty((len(episodes), camera.height, camera.width, *channels), dtype)
-        for row, (episode, frame) in enumerate(zip(episodes.tolist(), frames.tolist(), strict=True)):
-            pictures[row] = self._maps.array(episode, key)[frame]
-        return pictures
+        images = np.empty((len(episodes), camera.height, camera.width, *channels), dtype)
+        for row, (episode, frame) in enumerate(
+            zip(episodes.tolist(), frames.tolist(), strict=True)
+        ):
+            images[row] = self._maps.array(episode, key)[frame]
+        return images
 
 
-def _check_past(past: Sequence[int], episodes: Sequence[StoredEpisode], store: EpisodeStore) -> None:
+def _check_past(
+    past: Sequence[int], episodes: Sequence[StoredEpisode], store: EpisodeStore
+) -> None:
     longest = max(episode.steps for episode in episodes)
     if past and past[0] >= longest:
         raise ValueError(
-            f"The past reaches {past[0]} steps back, but the longest episode of {store.path} has {longest}; allowed: below."
+            f"The past reaches {past[0]} steps back, but the longest episode of {store.path} has "
+            f"{longest}; allowed: below."
         )
 
 
@@ -180,6 +215,8 @@ def _common_contract(episodes: Iterable[StoredEpisode], cameras: Sequence[str] |
         common = common or contract
         if contract != common:
             why = common.misfits(contract) or [f"cameras: {common.cameras} and {contract.cameras}."]
-            raise ValueError(f"Episode {episode.name} does not fit those before it. {' '.join(why)}")
+            raise ValueError(
+                f"Episode {episode.name} does not fit those before it. {' '.join(why)}"
+            )
     assert common is not None
     return common

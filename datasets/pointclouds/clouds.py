@@ -1,6 +1,7 @@
 """Where the pixels of an episode's depth stand: the cloud of one camera, and that of all cameras in the robot's base frame.
 
-Everything here is numpy, in float64; `encoders/coordinates/geometry.py` does the same for batches of patches in torch.
+Everything here is numpy, in float64; `encoders/coordinates/geometry.py` does the same for batches
+of patches in torch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -75,7 +76,10 @@ def back_projected(depth_m: Floats, intrinsics: ArrayLike) -> Floats:
     """
     height, width = depth_m.shape
     u, v = np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5)
-    rays = np.stack((u, v, np.ones_like(u)), axis=-1) @ np.linalg.inv(np.asarray(intrinsics, np.float64)).T
+    rays = (
+        np.stack((u, v, np.ones_like(u)), axis=-1)
+        @ np.linalg.inv(np.asarray(intrinsics, np.float64)).T
+    )
     return np.asarray(rays * depth_m[..., None])
 
 
@@ -91,7 +95,10 @@ def without_cloud(camera: Camera) -> str | None:
     if not camera.has_geometry:
         return "its intrinsics and its place are not known"
     if camera.distortion_model != "none":
-        return f"its pictures are distorted ({camera.distortion_model!r}); undistort them before they are stored"
+        return (
+            f"its images are distorted ({camera.distortion_model!r}); undistort them before they "
+            f"are stored"
+        )
     return None
 
 
@@ -109,7 +116,9 @@ def cloud_cameras(contract: Contract, asked: Iterable[str] | None = None) -> lis
     reasons = {camera.name: without_cloud(camera) for camera in cameras}
     found = [name for name, reason in reasons.items() if reason is None]
     if not found or (asked is not None and len(found) < len(reasons)):
-        said = "; ".join(f"camera {name!r}: {reason}" for name, reason in reasons.items() if reason is not None)
+        said = "; ".join(
+            f"camera {name!r}: {reason}" for name, reason in reasons.items() if reason is not None
+        )
         raise ValueError(f"There is no cloud: {said or 'there is no camera'}.")
     return found
 
@@ -157,11 +166,15 @@ def fused_cloud(episode: StoredEpisode, step: int, cameras: Sequence[str] | None
         cameras: Which; None takes all that have depth and geometry.
 
     Raises:
-        ValueError: A camera does not exist or gives no cloud, none does, or the episode has fewer steps.
+        ValueError: A camera does not exist or gives no cloud, none does, or the episode has fewer
+            steps.
     """
     names = cloud_cameras(episode.attributes.contract, cameras)
     clouds = [look(episode, name, step).cloud() for name in names]
-    return Cloud(np.concatenate([cloud.points for cloud in clouds]), np.concatenate([cloud.colours for cloud in clouds]))
+    return Cloud(
+        np.concatenate([cloud.points for cloud in clouds]),
+        np.concatenate([cloud.colours for cloud in clouds]),
+    )
 
 
 def find_episode(names: Sequence[str], asked: str | None) -> str:
@@ -185,5 +198,8 @@ def find_episode(names: Sequence[str], asked: str | None) -> str:
     if len(begun) == 1:
         return begun[0]
     if begun:
-        raise ValueError(f"{len(begun)} episodes begin with {asked!r}: {', '.join(begun[:5])}. Write more of the name.")
+        raise ValueError(
+            f"{len(begun)} episodes begin with {asked!r}: {', '.join(begun[:5])}. Write more of "
+            f"the name."
+        )
     raise unknown_name("episode", asked, names[:20])

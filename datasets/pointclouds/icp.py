@@ -11,15 +11,21 @@ from stringline.datasets.pointclouds.clouds import Floats, transformed
 from stringline.datasets.pointclouds.open3d_library import open3d
 from stringline.datasets.pointclouds.surfaces import Surface, common, rotated
 
-COARSE_M = (0.03, 0.02, 0.01)  # Within which points count as the same, round by round, from each start.
+COARSE_M = (
+    0.03,
+    0.02,
+    0.01,
+)  # Within which points count as the same, round by round, from each start.
 FINE_M = (0.02, 0.01, 0.01, 0.005, 0.005)  # The same, from the best start on.
-START_M = 0.02  # Clouds slide on a table: starts to all sides find the valley that a single one misses.
+START_M = (
+    0.02  # Clouds slide on a table: starts to all sides find the valley that a single one misses.
+)
 ITERATIONS = 20  # Of a round.
 VOXEL_M = 0.003
 FEWEST_POINTS = 600
 SMALLEST_OVERLAP = 0.15
-# Of the 6 motions the worst determined one: the mean square of what it moves points across their surfaces, as a share of how
-# far it moves them. On a bare plane it is 0.
+# Of the 6 motions the worst determined one: the mean square of what it moves points across their
+# surfaces, as a share of how far it moves them. On a bare plane it is 0.
 WEAKEST = 0.0005
 
 
@@ -41,8 +47,10 @@ class Move:
     """How a camera's cloud has to move at one step, or why that cannot be said.
 
     Attributes:
-        overlap: Share of the points of the one camera that the other sees, for the camera where it is greater.
-        T: (4, 4) in the base frame, takes the source's points to where the target sees them; None where refused.
+        overlap: Share of the points of the one camera that the other sees, for the camera where it
+            is greater.
+        T: (4, 4) in the base frame, takes the source's points to where the target sees them; None
+            where refused.
         fitness: Share of the common points that found a partner within 5 mm, as open3d counts it.
         rmse_mm: Root of the mean squared distance of those; the spacing of points is part of it.
         refused: The reason, or nothing.
@@ -58,8 +66,9 @@ class Move:
 def align(target: Sight, source: Sight) -> Move:
     """Finds how the source's cloud has to move so that it fits the target's, where both cameras see the same.
 
-    Point-to-plane ICP (Chen and Medioni 1992) with Tukey's weights, from coarse to fine. Before each round the points are
-    chosen anew: those that the other camera sees, on surfaces that face the same way.
+    Point-to-plane ICP (Chen and Medioni 1992) with Tukey's weights, from coarse to fine. Before
+    each round the points are chosen anew: those that the other camera sees, on surfaces that face
+    the same way.
 
     Args:
         target: The camera that stays.
@@ -74,11 +83,19 @@ def align(target: Sight, source: Sight) -> Move:
         return Move(overlap, refused=refused)
     weakest = determined(*_partners(result, *clouds))
     if weakest < WEAKEST:
-        return Move(overlap, refused=f"what they see in common is too flat to fix all six motions ({weakest:.1e} of {WEAKEST})")
+        return Move(
+            overlap,
+            refused=(
+                f"what they see in common is too flat to fix all six motions ({weakest:.1e} of "
+                f"{WEAKEST})"
+            ),
+        )
     return Move(overlap, T, float(result.fitness), 1000 * float(result.inlier_rmse))
 
 
-def _rounds(target: Sight, source: Sight, T: Floats, distances: Sequence[float]) -> tuple[float, Floats, Any, Any, str]:
+def _rounds(
+    target: Sight, source: Sight, T: Floats, distances: Sequence[float]
+) -> tuple[float, Floats, Any, Any, str]:
     """Returns the overlap, where the source went, open3d's result and both clouds of the last round; or why there is none."""
     result: Any = None
     clouds: Any = None
@@ -106,8 +123,8 @@ def determined(points: Floats, normals: Floats) -> float:
         normals: (N, 3), of length 1.
 
     Returns:
-        The smallest eigenvalue of the mean of J J^T with J = (p x n / s, n); p is relative to the mean of all points and s the
-        root of its mean square. 0 where no point is.
+        The smallest eigenvalue of the mean of J J^T with J = (p x n / s, n); p is relative to the
+        mean of all points and s the root of its mean square. 0 where no point is.
     """
     if not len(points):
         return 0.0
@@ -120,7 +137,9 @@ def determined(points: Floats, normals: Floats) -> float:
 def _cloud(surface: Surface, T_base_camera: Floats, chosen: Any) -> Any:
     points, normals = (array[chosen] for array in surface.listed)
     library = open3d()
-    cloud = library.geometry.PointCloud(library.utility.Vector3dVector(transformed(T_base_camera, points)))
+    cloud = library.geometry.PointCloud(
+        library.utility.Vector3dVector(transformed(T_base_camera, points))
+    )
     cloud.normals = library.utility.Vector3dVector(rotated(T_base_camera, normals))
     return cloud
 

@@ -19,7 +19,8 @@ def open3d() -> ModuleType:
         return importlib.import_module("open3d")
     except ImportError as error:
         raise ValueError(
-            f'This needs open3d, which cannot be imported ({error}). Run: pip install "stringline[view]"'
+            f"This needs open3d, which cannot be imported ({error}). Run: pip install "
+            f'"stringline[view]"'
         ) from error
 
 
@@ -27,7 +28,8 @@ def write_ply(cloud: Cloud, path: Path) -> None:
     """Writes a cloud as a binary PLY file, places in double precision.
 
     Raises:
-        ValueError: The name does not end in `.ply`, the cloud is empty, or the file cannot be written.
+        ValueError: The name does not end in `.ply`, the cloud is empty, or the file cannot be
+            written.
     """
     if path.suffix != ".ply":
         raise ValueError(f"A cloud is written as a .ply file; got {path}.")
@@ -50,4 +52,6 @@ def read_ply(path: Path) -> Cloud:
     points = open3d().io.read_point_cloud(str(path)) if path.is_file() else None
     if points is None or not len(points.points):
         raise ValueError(f"There is no cloud in {path}.")
-    return Cloud(np.asarray(points.points), np.rint(np.asarray(points.colors) * 255).astype(np.uint8))
+    return Cloud(
+        np.asarray(points.points), np.rint(np.asarray(points.colors) * 255).astype(np.uint8)
+    )

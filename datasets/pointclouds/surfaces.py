@@ -1,4 +1,4 @@
-"""The surfaces that a depth picture shows, and which of their points another camera sees too."""
+"""The surfaces that a depth image shows, and which of their points another camera sees too."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,22 +10,28 @@ from stringline.datasets.editing.resampling import resample_depth, resample_intr
 from stringline.datasets.embodiments.transforms import inverse
 from stringline.datasets.pointclouds.clouds import DepthView, Floats, back_projected, transformed
 
-EDGE = 0.012  # A neighbour whose depth differs by more than this share of it lies on another surface.
+EDGE = (
+    0.012  # A neighbour whose depth differs by more than this share of it lies on another surface.
+)
 GRAZING = 0.2  # Cosine between a surface and the line of sight below which depth says little.
-ALIKE = 0.85  # Cosine between the normals of two points that may be the same: surfaces seen from behind are not.
-LARGEST = 320  # Rows and columns of depth pictures that are looked at; larger ones are averaged.
+# Cosine between the normals of two points that may be the same: surfaces seen from behind are not.
+ALIKE = 0.85
+LARGEST = 320  # Rows and columns of depth images that are looked at; larger ones are averaged.
 REACH_PX = 2  # Of the window that a normal comes from, to each side.
-REACH = 3.0  # A point may lie so many times farther from its partner along the surface than across it.
+REACH = (
+    3.0  # A point may lie so many times farther from its partner along the surface than across it.
+)
 
 
 @dataclass(frozen=True)
 class Surface:
-    """What a depth picture shows, with normals; all in the camera's frame, metres.
+    """What a depth image shows, with normals; all in the camera's frame, metres.
 
     Attributes:
         points: (H, W, 3).
         normals: (H, W, 3), of length 1, towards the camera; 0 where unknown.
-        valid: (H, W), whether all four neighbours lie on the same surface, which is not seen at a grazing angle.
+        valid: (H, W), whether all four neighbours lie on the same surface, which is not seen at a
+            grazing angle.
         intrinsics: (3, 3) pixels.
     """
 
@@ -48,27 +54,42 @@ class Surface:
             within_m: How far from the surface, across it.
 
         Returns:
-            (N,): in the picture, near what is seen there, and facing the same way.
+            (N,): in the image, near what is seen there, and facing the same way.
         """
         z = points[:, 2]
-        pixels = np.floor((points / np.where(z > 0, z, 1.0)[:, None]) @ self.intrinsics.T).astype(np.int64)
-        columns, rows = pixels[:, 0], pixels[:, 1]
-        inside = (z > 0) & (columns >= 0) & (columns < self.valid.shape[1]) & (rows >= 0) & (rows < self.valid.shape[0])
-        rows, columns = np.where(inside, rows, 0), np.where(inside, columns, 0)
-        away, facing = points - self.points[rows, columns], self.normals[rows, columns]
+        pixels = np.floor((points / np.where(z > 0, z, 1.0)[:, None]) @ self.intrinsics.T).astype(
+            np.int64
+        )
+        columns = pixels[:, 0]
+        rows = pixels[:, 1]
+        inside = (
+            (z > 0)
+            & (columns >= 0)
+            & (columns < self.valid.shape[1])
+            & (rows >= 0)
+            & (rows < self.valid.shape[0])
+        )
+        rows = np.where(inside, rows, 0)
+        columns = np.where(inside, columns, 0)
+        away = points - self.points[rows, columns]
+        facing = self.normals[rows, columns]
         near = np.abs((away * facing).sum(1)) < within_m
         near &= np.linalg.norm(away, axis=1) < REACH * within_m
-        return np.asarray(inside & self.valid[rows, columns] & near & ((normals * facing).sum(1) > ALIKE))
+        return np.asarray(
+            inside & self.valid[rows, columns] & near & ((normals * facing).sum(1) > ALIKE)
+        )
 
 
 def surface_of(view: DepthView) -> Surface:
-    """Finds the normals of a depth picture by a plane through the neighbourhood of each pixel.
+    """Finds the normals of a depth image by a plane through the neighbourhood of each pixel.
 
-    A plane is linear in 1 / z: 1 / z = m (u, v, 1), and its normal is K^T m. So m is fitted by least squares to the pixels of a
-    window that lie on the same surface; differences between neighbours alone would drown in the noise of a real camera.
+    A plane is linear in 1 / z: 1 / z = m (u, v, 1), and its normal is K^T m. So m is fitted by
+    least squares to the pixels of a window that lie on the same surface; differences between
+    neighbours alone would drown in the noise of a real camera.
     """
     depth, K = _at_most(LARGEST, view)
-    points, (height, width) = back_projected(depth, K), depth.shape
+    points = back_projected(depth, K)
+    height, width = depth.shape
     padded = np.pad(depth, REACH_PX)
     sums = np.zeros((height, width, 3, 3))
     right = np.zeros((height, width, 3))
@@ -82,9 +103,13 @@ def surface_of(view: DepthView) -> Surface:
             right += (same / np.where(same, other, 1.0))[..., None] * place
             if abs(place[0]) + abs(place[1]) == 1:
                 same_beside &= same
-    m = np.linalg.solve(np.where(same_beside[..., None, None], sums, np.eye(3)), right[..., None])[..., 0]
+    m = np.linalg.solve(np.where(same_beside[..., None, None], sums, np.eye(3)), right[..., None])[
+        ..., 0
+    ]
     v, u = np.mgrid[:height, :width] + 0.5
-    m[..., 2] -= m[..., 0] * u + m[..., 1] * v  # From the centre of the window to that of the picture's corner.
+    m[..., 2] -= (
+        m[..., 0] * u + m[..., 1] * v
+    )  # From the centre of the window to that of the image's corner.
     away = m @ K
     normals = -away / np.maximum(np.linalg.norm(away, axis=-1, keepdims=True), 1e-12)
     sight = points / np.maximum(np.linalg.norm(points, axis=-1, keepdims=True), 1e-12)
@@ -98,9 +123,15 @@ def _at_most(largest: int, view: DepthView) -> tuple[Floats, Floats]:
     shrink = -(-max(size) // largest)
     if shrink == 1:
         return view.metres, view.intrinsics
-    height, width = size[0] // shrink, size[1] // shrink
-    small = resample_depth(view.depth[None], height, width)[0].astype(np.float64) * view.camera.depth_unit_m
-    return small, np.asarray(resample_intrinsics(view.intrinsics, size, (height, width)), np.float64)
+    height = size[0] // shrink
+    width = size[1] // shrink
+    small = (
+        resample_depth(view.depth[None], height, width)[0].astype(np.float64)
+        * view.camera.depth_unit_m
+    )
+    return small, np.asarray(
+        resample_intrinsics(view.intrinsics, size, (height, width)), np.float64
+    )
 
 
 def rotated(T_ab: Floats, directions: Floats) -> Floats:
@@ -108,7 +139,9 @@ def rotated(T_ab: Floats, directions: Floats) -> Floats:
     return np.asarray(directions @ T_ab[:3, :3].T)
 
 
-def common(a: Surface, b: Surface, T_ab: Floats, within_m: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def common(
+    a: Surface, b: Surface, T_ab: Floats, within_m: float
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Says which of the listed points of each of two surfaces the camera of the other sees too.
 
     Args:
@@ -121,7 +154,8 @@ def common(a: Surface, b: Surface, T_ab: Floats, within_m: float) -> tuple[NDArr
         For each listed point of a, and for each of b.
     """
     T_ba = inverse(T_ab)
-    (points_a, normals_a), (points_b, normals_b) = a.listed, b.listed
+    points_a, normals_a = a.listed
+    points_b, normals_b = b.listed
     return (
         b.sees(transformed(T_ba, points_a), rotated(T_ba, normals_a), within_m),
         a.sees(transformed(T_ab, points_b), rotated(T_ab, normals_b), within_m),

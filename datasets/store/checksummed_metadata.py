@@ -1,7 +1,8 @@
 """The `zarr.json` of a group, sealed: a checksum of the file inside the file, so that not even a space can change unnoticed.
 
-Any zarr reads such a file; the seal is an attribute like others. It stands at a fixed place, and covers all bytes of the file
-with eight zeros in its own place. The metadata of arrays needs no seal: what it must say follows from the group's attributes.
+Any zarr reads such a file; the seal is an attribute like others. It stands at a fixed place, and
+covers all bytes of the file with eight zeros in its own place. The metadata of arrays needs no
+seal: what it must say follows from the group's attributes.
 """
 
 import json
@@ -23,7 +24,9 @@ def sealed_group(attributes: Mapping[str, Any]) -> bytes:
     Raises:
         ValueError: The attributes are no JSON (a NaN, an array).
     """
-    data = group_metadata({SEAL: _EMPTY, **{key: value for key, value in attributes.items() if key != SEAL}})
+    data = group_metadata(
+        {SEAL: _EMPTY, **{key: value for key, value in attributes.items() if key != SEAL}}
+    )
     return b"".join((_BEFORE, _checksum(data), data[_END:]))
 
 

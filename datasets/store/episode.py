@@ -14,7 +14,13 @@ from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.files.checksums import ROWS_FILE, crc32, crc32_of_rows
 from stringline.datasets.store.checksummed_metadata import sealed_group
-from stringline.datasets.store.versions import EPISODE_KEY, FIRST_SEALED, FORMAT_VERSION, DamagedError, read_group
+from stringline.datasets.store.versions import (
+    EPISODE_KEY,
+    FIRST_SEALED,
+    FORMAT_VERSION,
+    DamagedError,
+    read_group,
+)
 from stringline.datasets.store.zarr_layout import ArrayEntry, array_metadata, array_name, map_array
 
 Array = NDArray[Any]
@@ -29,7 +35,8 @@ class EpisodeAttributes:
         task: Name of the task.
         seed: The seed that the episode came from; 0 or more.
         success: Whether the task was achieved; None when nobody judged it.
-        source: Who acted: `expert`, `teleoperation`, `deployment`, `policy`, or the name of an imported set.
+        source: Who acted: `expert`, `teleoperation`, `deployment`, `policy`, or the name of an
+            imported set.
         instruction: What was asked for, in words.
         extra: Anything else that is plain JSON.
     """
@@ -51,9 +58,16 @@ class EpisodeAttributes:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain JSON; `cameras` repeats the names in the contract for readers without Stringline."""
-        fields = {key: getattr(self, key) for key in ("task", "seed", "success", "source", "instruction")}
+        fields = {
+            key: getattr(self, key) for key in ("task", "seed", "success", "source", "instruction")
+        }
         cameras = [camera.name for camera in self.contract.cameras]
-        return {"contract": self.contract.to_dict(), "cameras": cameras, **fields, "extra": dict(self.extra)}
+        return {
+            "contract": self.contract.to_dict(),
+            "cameras": cameras,
+            **fields,
+            "extra": dict(self.extra),
+        }
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
@@ -63,7 +77,10 @@ class EpisodeAttributes:
             ValueError: Something is missing.
         """
         try:
-            fields = {key: plain[key] for key in ("task", "seed", "success", "source", "instruction", "extra")}
+            fields = {
+                key: plain[key]
+                for key in ("task", "seed", "success", "source", "instruction", "extra")
+            }
             return cls(contract=_contract(marshal.dumps(plain["contract"], 2)), **fields)
         except KeyError as error:
             raise ValueError(f"The attributes of the episode lack {error}.") from error
@@ -74,7 +91,8 @@ def _contract(plain: bytes) -> Contract:
     """Returns a contract; the episodes of a store share few, and building one takes longer than all else.
 
     Args:
-        plain: The dictionary as `marshal` writes it, the quickest key that tells any two apart. It never leaves the process.
+        plain: The dictionary as `marshal` writes it, the quickest key that tells any two apart. It
+            never leaves the process.
     """
     return Contract.from_dict(marshal.loads(plain))
 
@@ -84,7 +102,8 @@ class MappedArrays(Mapping[str, Array]):
 
     def __init__(self, path: Path, entries: Mapping[str, ArrayEntry]) -> None:
         """Remembers where the arrays lie."""
-        self._path, self._entries = path, entries
+        self._path = path
+        self._entries = entries
 
     def __getitem__(self, key: str) -> Array:
         """Maps one array.
@@ -126,8 +145,8 @@ class StoredEpisode:
     def entries(self) -> Mapping[str, ArrayEntry]:
         """Shape, type and checksum of each array by key.
 
-        They are read when they are asked for: held for each of ten thousand episodes, they would cost most of the time that
-        opening takes.
+        They are read when they are asked for: held for each of ten thousand episodes, they would
+        cost most of the time that opening takes.
 
         Raises:
             ValueError: The metadata is damaged.
@@ -151,7 +170,11 @@ class StoredEpisode:
 
     def damaged(self) -> list[str]:
         """Reads every array and its metadata, and returns one sentence for each that is not what was written."""
-        return [sentence for key, entry in self.entries.items() for sentence in self._damaged(key, entry)]
+        return [
+            sentence
+            for key, entry in self.entries.items()
+            for sentence in self._damaged(key, entry)
+        ]
 
     def _damaged(self, key: str, entry: ArrayEntry) -> Iterator[str]:
         folder = self.path / array_name(key)
@@ -161,12 +184,19 @@ class StoredEpisode:
             yield str(error)
         else:
             rows = (folder / ROWS_FILE).read_bytes() if (folder / ROWS_FILE).is_file() else None
-            got, intact = crc32(array), rows is None or rows == crc32_of_rows(array)
+            got = crc32(array)
+            intact = rows is None or rows == crc32_of_rows(array)
             if got != entry.crc32:
                 frames = "" if rows is None or intact else _differing(rows, crc32_of_rows(array))
-                yield f"Episode {self.name}: {key} has checksum {got:08x}, {entry.crc32:08x} was written{frames}."
+                yield (
+                    f"Episode {self.name}: {key} has checksum {got:08x}, {entry.crc32:08x} was "
+                    f"written{frames}."
+                )
             elif not intact:
-                yield f"Episode {self.name}: the checksums of the rows of {key} are damaged ({folder / ROWS_FILE})."
+                yield (
+                    f"Episode {self.name}: the checksums of the rows of {key} are damaged "
+                    f"({folder / ROWS_FILE})."
+                )
         metadata = folder / "zarr.json"
         if not metadata.is_file() or metadata.read_bytes() != array_metadata(entry):
             yield f"Episode {self.name}: {key} has another zarr.json than was written ({metadata})."
@@ -200,7 +230,9 @@ def episode_metadata(attributes: EpisodeAttributes, entries: Mapping[str, ArrayE
     return sealed_group({EPISODE_KEY: FORMAT_VERSION, **attributes.to_dict(), "arrays": arrays})
 
 
-def write_metadata(path: Path, attributes: EpisodeAttributes, entries: Mapping[str, ArrayEntry]) -> None:
+def write_metadata(
+    path: Path, attributes: EpisodeAttributes, entries: Mapping[str, ArrayEntry]
+) -> None:
     """Writes the `zarr.json` files of an episode whose chunks are in place."""
     for key, entry in entries.items():
         (path / array_name(key)).mkdir(exist_ok=True)
@@ -243,4 +275,6 @@ def entries_of(plain: Mapping[str, Any], name: str) -> dict[str, ArrayEntry]:
     try:
         return {key: ArrayEntry.from_dict(entry) for key, entry in plain["arrays"].items()}
     except (KeyError, TypeError, AttributeError) as error:
-        raise DamagedError(f"Episode {name} is damaged: its zarr.json lacks something ({error!r}).") from error
+        raise DamagedError(
+            f"Episode {name} is damaged: its zarr.json lacks something ({error!r})."
+        ) from error

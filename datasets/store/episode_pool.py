@@ -6,7 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from tqdm import tqdm
 
 
-def for_each_episode(work: Callable[[str], object], names: Sequence[str], workers: int, title: str) -> None:
+def for_each_episode(
+    work: Callable[[str], object], names: Sequence[str], workers: int, title: str
+) -> None:
     """Does the work for every episode.
 
     Args:
@@ -27,7 +29,16 @@ def for_each_episode(work: Callable[[str], object], names: Sequence[str], worker
             damage.append(str(error))
 
     with ThreadPoolExecutor(max(1, workers)) as pool:
-        for _ in tqdm(pool.map(guarded, names), total=len(names), unit="episode", desc=title, disable=len(names) < 2):
+        for _ in tqdm(
+            pool.map(guarded, names),
+            total=len(names),
+            unit="episode",
+            desc=title,
+            disable=len(names) < 2,
+        ):
             pass
     if damage:
-        raise ValueError(f"{len(damage)} of {len(names)} episodes are damaged, the others are done. {' '.join(sorted(damage))}")
+        raise ValueError(
+            f"{len(damage)} of {len(names)} episodes are damaged, the others are done. "
+            f"{' '.join(sorted(damage))}"
+        )

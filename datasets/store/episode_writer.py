@@ -14,22 +14,42 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stringline.datasets.contract.contract import Contract, Observation
-from stringline.datasets.contract.validation import OPTIONAL_STEP_KEYS, validate_action, validate_episode, validate_observation
-from stringline.datasets.files.atomic import explained_full_disk, require_space, sync, sync_tree, write_all
+from stringline.datasets.contract.validation import (
+    OPTIONAL_STEP_KEYS,
+    validate_action,
+    validate_episode,
+    validate_observation,
+)
+from stringline.datasets.files.atomic import (
+    explained_full_disk,
+    require_space,
+    sync,
+    sync_tree,
+    write_all,
+)
 from stringline.datasets.files.checksums import ROWS_FILE, as_bytes, crc32, crc32_of_rows
-from stringline.datasets.store.episode import EpisodeAttributes, MappedArrays, StoredEpisode, write_metadata
+from stringline.datasets.store.episode import (
+    EpisodeAttributes,
+    MappedArrays,
+    StoredEpisode,
+    write_metadata,
+)
 from stringline.datasets.store.zarr_layout import ArrayEntry, array_name, chunk_file, little_endian
 
 Array = NDArray[Any]
-OPEN_PREFIX, NEW_PREFIX = ".open-", ".new-"
+OPEN_PREFIX = ".open-"
+NEW_PREFIX = ".new-"
 
 
 class _Series:
     """An array that grows along its first axis, in its chunk file."""
 
     def __init__(self, path: Path, row: tuple[int, ...], dtype: str) -> None:
-        self.row, self.dtype = row, dtype
-        self.rows, self.crc, self.row_crcs = 0, 0, bytearray()
+        self.row = row
+        self.dtype = dtype
+        self.rows = 0
+        self.crc = 0
+        self.row_crcs = bytearray()
         path.parent.mkdir(parents=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
 
@@ -46,11 +66,14 @@ class _Series:
 class EpisodeWriter:
     """Writes one episode under a temporary name; `commit` makes it part of the store, anything else leaves no trace.
 
-    Use it in a `with` block: leaving the block without `commit` discards the episode. Memory use does not grow with its length.
-    If the process dies, the temporary folder remains, readers ignore it, and `EpisodeStore.remove_leftovers` clears it away.
+    Use it in a `with` block: leaving the block without `commit` discards the episode. Memory use
+    does not grow with its length. If the process dies, the temporary folder remains, readers ignore
+    it, and `EpisodeStore.remove_leftovers` clears it away.
     """
 
-    def __init__(self, root: Path, name: str, attributes: EpisodeAttributes, *, expected_bytes: int = 0) -> None:
+    def __init__(
+        self, root: Path, name: str, attributes: EpisodeAttributes, *, expected_bytes: int = 0
+    ) -> None:
         """Opens the temporary folder.
 
         Args:
@@ -63,14 +86,17 @@ class EpisodeWriter:
             NoSpaceError: The disk is too full.
         """
         require_space(root, expected_bytes)
-        self.name, self.attributes = name, attributes
-        self._path, self._final = root / f"{OPEN_PREFIX}{name}", root / name
+        self.name = name
+        self.attributes = attributes
+        self._path = root / f"{OPEN_PREFIX}{name}"
+        self._final = root / name
         self._series: dict[str, _Series] = {}
         self._entries: dict[str, ArrayEntry] = {}
         self._last_capture: dict[str, float] = {}
         self._intrinsics: dict[str, Array] = {}
-        # The lock says that the writer lives; it dies with the process, and `EpisodeStore.leftovers` looks at it. The folder
-        # gets its name when it is locked, so that nobody takes it for a leftover in between.
+        # The lock says that the writer lives; it dies with the process, and
+        # `EpisodeStore.leftovers` looks at it. The folder gets its name when it is locked, so that
+        # nobody takes it for a leftover in between.
         starting = root / f"{NEW_PREFIX}{name}"
         with explained_full_disk(self._final):
             starting.mkdir()
@@ -90,10 +116,11 @@ class EpisodeWriter:
         return self.attributes.contract
 
     def step(self, observation: Observation, action: Array) -> None:
-        """Appends one step: the state, the action that answers it, and each picture that was captured since the last step.
+        """Appends one step: the state, the action that answers it, and each image that was captured since the last step.
 
-        A picture counts as new when `time/<camera>` differs from the last one stored; a step may leave pictures out.
-        `reward`, `stage` and `sim/state` are stored where the observation has them.
+        An image counts as new when `time/<camera>` differs from the last one stored; a step may
+        leave images out. `reward`, `stage` and `sim/state` are stored where the observation has
+        them.
 
         Args:
             observation: One observation of the contract.
@@ -104,8 +131,8 @@ class EpisodeWriter:
             NoSpaceError: The disk is full.
         """
         action = np.asarray(action, np.float32)
-        pictures = all(f"rgb/{camera.name}" in observation for camera in self.contract.cameras)
-        validate_observation(observation, self.contract, cameras=pictures)
+        images = all(f"rgb/{camera.name}" in observation for camera in self.contract.cameras)
+        validate_observation(observation, self.contract, cameras=images)
         validate_action(action, self.contract)
         for camera in self.contract.cameras:
             self._capture(camera.name, observation)
@@ -115,18 +142,28 @@ class EpisodeWriter:
                 self.append(key, observation[key])
         self.append("action", action)
         for camera in self.contract.cameras:
-            self.append(f"frame/{camera.name}", np.int32(self._series[f"rgb/{camera.name}"].rows - 1))
+            self.append(
+                f"frame/{camera.name}", np.int32(self._series[f"rgb/{camera.name}"].rows - 1)
+            )
 
     def _capture(self, camera: str, observation: Observation) -> None:
         if f"rgb/{camera}" not in observation:
             if camera not in self._last_capture:
-                raise ValueError(f"The first step of an episode must bring a picture of every camera; {camera!r} has none.")
+                raise ValueError(
+                    f"The first step of an episode must bring an image of every camera; "
+                    f"{camera!r} has none."
+                )
             return
         captured = float(observation[f"time/{camera}"])
         if self._last_capture.get(camera) == captured:
             return
         self._last_capture[camera] = captured
-        for key in (f"rgb/{camera}", f"depth/{camera}", f"time/{camera}", f"T_base_camera/{camera}"):
+        for key in (
+            f"rgb/{camera}",
+            f"depth/{camera}",
+            f"time/{camera}",
+            f"T_base_camera/{camera}",
+        ):
             if key in observation:
                 self.append(key, observation[key])
         if (intrinsics := observation.get(f"intrinsics/{camera}")) is None:
@@ -135,7 +172,10 @@ class EpisodeWriter:
             self._intrinsics[camera] = np.array(intrinsics)
             self.put(f"intrinsics/{camera}", intrinsics)
         if not np.array_equal(self._intrinsics[camera], intrinsics):
-            raise ValueError(f"intrinsics/{camera} changed within the episode; a store keeps one matrix per episode.")
+            raise ValueError(
+                f"intrinsics/{camera} changed within the episode; a store keeps one matrix per "
+                f"episode."
+            )
 
     def append(self, key: str, row: ArrayLike) -> None:
         """Appends one row to the array `key`.
@@ -179,7 +219,9 @@ class EpisodeWriter:
             entry = self._entries[key] = episode.entries[key]
             if not entry.nbytes:
                 continue
-            old, new = (chunk_file(root, key, len(entry.shape)) for root in (episode.path, self._path))
+            old, new = (
+                chunk_file(root, key, len(entry.shape)) for root in (episode.path, self._path)
+            )
             if not old.is_file():
                 raise ValueError(f"Episode {episode.name}: {key} is missing or empty ({old}).")
             new.parent.mkdir(parents=True)
@@ -193,11 +235,15 @@ class EpisodeWriter:
         at = self._series[key].rows if key in self._series else 0
         with explained_full_disk(self._final, f"{key}, frame {at}"):
             if key not in self._series:
-                self._series[key] = _Series(chunk_file(self._path, key, rows.ndim), rows.shape[1:], rows.dtype.name)
+                self._series[key] = _Series(
+                    chunk_file(self._path, key, rows.ndim), rows.shape[1:], rows.dtype.name
+                )
             series = self._series[key]
             if (rows.shape[1:], rows.dtype.name) != (series.row, series.dtype):
                 got = f"{rows.dtype.name} {rows.shape[1:]}"
-                raise ValueError(f"{key}: a row is {got}; the rows before it are {series.dtype} {series.row}.")
+                raise ValueError(
+                    f"{key}: a row is {got}; the rows before it are {series.dtype} {series.row}."
+                )
             series.extend(rows)
 
     def commit(self, success: bool | None = None, extra: Mapping[str, Any] | None = None) -> str:
@@ -211,12 +257,17 @@ class EpisodeWriter:
             The name of the episode.
 
         Raises:
-            ValueError: The episode does not fit its contract; it is discarded by leaving the `with` block.
+            ValueError: The episode does not fit its contract; it is discarded by leaving the `with`
+                block.
             NoSpaceError: The disk is full.
         """
         decided = self.attributes.success if success is None else success
-        self.attributes = replace(self.attributes, success=decided, extra={**self.attributes.extra, **(extra or {})})
-        entries = self._entries | {key: ArrayEntry((s.rows, *s.row), s.dtype, s.crc) for key, s in self._series.items()}
+        self.attributes = replace(
+            self.attributes, success=decided, extra={**self.attributes.extra, **(extra or {})}
+        )
+        entries = self._entries | {
+            key: ArrayEntry((s.rows, *s.row), s.dtype, s.crc) for key, s in self._series.items()
+        }
         validate_episode(MappedArrays(self._path, entries), self.contract)
         with explained_full_disk(self._final):
             write_metadata(self._path, self.attributes, entries)
@@ -246,7 +297,12 @@ class EpisodeWriter:
         """Returns the writer."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Discards the episode unless it was committed."""
         if self._alive >= 0:
             self.discard()

@@ -12,7 +12,8 @@ from stringline.datasets.store.versions import FORMAT_VERSION, ROOT_KEY
 def migrate(store: EpisodeStore) -> list[str]:
     """Brings a store to the present version of the format; stopped at any time, it goes on where it was.
 
-    Every episode is verified first. Its metadata is replaced as a whole, so that a reader sees the old one or the new one.
+    Every episode is verified first. Its metadata is replaced as a whole, so that a reader sees the
+    old one or the new one.
 
     Returns:
         The episodes that were rewritten.

@@ -1,6 +1,7 @@
 """What looks wrong in an episode that is whole: stalls, jumps, clipped grippers, frames at the wrong time.
 
-These are hints for whoever looks at the data, not errors: a robot that waits is a stall, and may be meant.
+These are hints for whoever looks at the data, not errors: a robot that waits is a stall, and may be
+meant.
 """
 
 from collections.abc import Iterator
@@ -14,11 +15,15 @@ from stringline.datasets.store.episode import StoredEpisode
 
 Floats = NDArray[np.float64]
 
-STILL_PER_S, STALL_S = 0.01, 1.0
+STILL_PER_S = 0.01
+STALL_S = 1.0
 # No arm of ours is faster; per second, by unit. A gripper may close at once, but not in one step.
 FASTEST = {"rad": 2 * np.pi, "m": 2.0, "opening": 25.0}
-BEYOND, CLIPPED_SHARE, CLIPPED_BY = 0.02, 0.05, 0.05
-LATE, STALE = 1.5, 2.5
+BEYOND = 0.02
+CLIPPED_SHARE = 0.05
+CLIPPED_BY = 0.05
+LATE = 1.5
+STALE = 2.5
 FUTURE_S = 1e-3
 
 
@@ -77,28 +82,44 @@ def _motion(episode: StoredEpisode) -> Array | None:
     """Returns (T, D) what is measured of the motion, or what is commanded where nothing is measured."""
     if "joints/position" in episode.arrays:
         return episode.arrays["joints/position"]
-    absolute = [place for place, entry in enumerate(episode.attributes.contract.action) if entry.mode == "absolute"]
+    absolute = [
+        place
+        for place, entry in enumerate(episode.attributes.contract.action)
+        if entry.mode == "absolute"
+    ]
     return episode.arrays["action"][:, absolute] if absolute else None
 
 
 def _jumps(episode: StoredEpisode, time: Floats) -> _Found:
-    action, steps_s = episode.arrays["action"], np.diff(time)
+    action = episode.arrays["action"]
+    steps_s = np.diff(time)
     for place, entry in enumerate(episode.attributes.contract.action):
         limit = FASTEST.get(entry.unit)
         if limit is None or entry.mode != "absolute" or entry.kind == "rotation":
             continue
         change = np.abs(np.diff(action[:, place].astype(np.float64)))
         for step in np.flatnonzero(change > limit * steps_s):
-            yield "jump", int(step) + 1, f"action {entry.name} changes by {change[step]:.2f} {entry.unit} within one step"
+            yield (
+                "jump",
+                int(step) + 1,
+                f"action {entry.name} changes by {change[step]:.2f} {entry.unit} within one step",
+            )
 
 
 def _grippers(episode: StoredEpisode, time: Floats) -> _Found:
-    contract, arrays = episode.attributes.contract, episode.arrays
+    contract = episode.attributes.contract
+    arrays = episode.arrays
     commands = {
-        entry.name: arrays["action"][:, place] for place, entry in enumerate(contract.action) if entry.kind == "gripper"
+        entry.name: arrays["action"][:, place]
+        for place, entry in enumerate(contract.action)
+        if entry.kind == "gripper"
     }
     measured = (
-        {name: arrays["joints/position"][:, place] for place, name in enumerate(contract.joints) if name in commands}
+        {
+            name: arrays["joints/position"][:, place]
+            for place, name in enumerate(contract.joints)
+            if name in commands
+        }
         if "joints/position" in arrays
         else {}
     )
@@ -107,7 +128,11 @@ def _grippers(episode: StoredEpisode, time: Floats) -> _Found:
             beyond = (opening < -BEYOND) | (opening > 1 + BEYOND)
             if beyond.any() and _is_absolute(episode, name):
                 worst = opening[np.argmax(np.abs(opening - 0.5))]
-                yield "gripper", int(np.argmax(beyond)), f"{name}: the {what} opening reaches {worst:.2f}; 0 to 1 is possible"
+                yield (
+                    "gripper",
+                    int(np.argmax(beyond)),
+                    f"{name}: the {what} opening reaches {worst:.2f}; 0 to 1 is possible",
+                )
     for name, opening in measured.items():
         if not _is_absolute(episode, name):
             continue
@@ -117,13 +142,19 @@ def _grippers(episode: StoredEpisode, time: Floats) -> _Found:
                 yield (
                     "gripper",
                     int(np.argmax(held)),
-                    f"{name}: measured stays at exactly {end:.3f} in {held.mean():.0%} of the steps, whatever is commanded",
+                    (
+                        f"{name}: measured stays at exactly {end:.3f} in {held.mean():.0%} of the "
+                        f"steps, whatever is commanded"
+                    ),
                 )
 
 
 def _is_absolute(episode: StoredEpisode, name: str) -> bool:
     """Says whether an action dimension is a target, not a change."""
-    return any(entry.name == name and entry.mode == "absolute" for entry in episode.attributes.contract.action)
+    return any(
+        entry.name == name and entry.mode == "absolute"
+        for entry in episode.attributes.contract.action
+    )
 
 
 def _timing(episode: StoredEpisode, time: Floats) -> _Found:
@@ -132,14 +163,19 @@ def _timing(episode: StoredEpisode, time: Floats) -> _Found:
         yield (
             "timing",
             int(step) + 1,
-            f"a step comes after {1e3 * (time[step + 1] - time[step]):.0f} ms; {1e3 * period:.0f} is right",
+            (
+                f"a step comes after {1e3 * (time[step + 1] - time[step]):.0f} ms; "
+                f"{1e3 * period:.0f} "
+                f"is right"
+            ),
         )
     for camera in episode.attributes.contract.cameras:
         yield from _camera_timing(camera.name, episode.arrays, time)
 
 
 def _camera_timing(camera: str, arrays: EpisodeArrays, time: Floats) -> _Found:
-    captured, frame = np.asarray(arrays[f"time/{camera}"], np.float64), arrays[f"frame/{camera}"]
+    captured = np.asarray(arrays[f"time/{camera}"], np.float64)
+    frame = arrays[f"frame/{camera}"]
     gaps = np.diff(captured)
     for place in np.flatnonzero(gaps <= 0):
         yield (
@@ -149,12 +185,19 @@ def _camera_timing(camera: str, arrays: EpisodeArrays, time: Floats) -> _Found:
         )
     usual = float(np.median(gaps)) if len(gaps) else 0.0
     for place in np.flatnonzero(gaps > LATE * usual) if usual > 0 else ():
-        text = f"{camera}: {1e3 * gaps[place]:.0f} ms without a frame before frame {place + 1}; {1e3 * usual:.0f} is usual"
+        text = (
+            f"{camera}: {1e3 * gaps[place]:.0f} ms without a frame before frame {place + 1}; "
+            f"{1e3 * usual:.0f} is usual"
+        )
         yield "timing", _seen(frame, int(place) + 1), text
     age = time - captured[frame]
-    early, old = age < -FUTURE_S, (age > STALE * usual) & (usual > 0)
+    early = age < -FUTURE_S
+    old = (age > STALE * usual) & (usual > 0)
     if early.any():
-        text = f"{camera}: {early.sum()} steps see a frame captured up to {-1e3 * age.min():.0f} ms after them"
+        text = (
+            f"{camera}: {early.sum()} steps see a frame captured up to {-1e3 * age.min():.0f} ms "
+            f"after them"
+        )
         yield "timing", int(np.argmax(early)), text
     if old.any():
         text = f"{camera}: {old.sum()} steps see a frame up to {1e3 * age.max():.0f} ms old"

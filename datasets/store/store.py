@@ -1,9 +1,10 @@
 """The episode store: a zarr 3 group with one group per episode, safe against crashes and parallel writers.
 
-Any zarr reads it (`zarr.open_group(path)[name]["rgb.overhead"][:]`), and `StoredEpisode.arrays` maps the chunk files.
-An episode is written under a name that starts with `.open-`, synced, and renamed when it is complete: a crash loses only the
-open one, and writers in any number of processes need no lock. Names are `<task>.<seed>.<unique id>`, and episodes are ordered
-by task and seed, so their order does not depend on who wrote them when.
+Any zarr reads it (`zarr.open_group(path)[name]["rgb.overhead"][:]`), and `StoredEpisode.arrays`
+maps the chunk files. An episode is written under a name that starts with `.open-`, synced, and
+renamed when it is complete: a crash loses only the open one, and writers in any number of processes
+need no lock. Names are `<task>.<seed>.<unique id>`, and episodes are ordered by task and seed, so
+their order does not depend on who wrote them when.
 """
 
 import fcntl
@@ -47,7 +48,9 @@ class EpisodeStore:
         try:
             data = (path / "zarr.json").read_bytes()
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise ValueError(f"There is no episode store at {path}. Record one with stringline-collect.") from error
+            raise ValueError(
+                f"There is no episode store at {path}. Record one with stringline-collect."
+            ) from error
         _, self.version = read_group(data, f"The store {path}", ROOT_KEY)
 
     @classmethod
@@ -68,8 +71,12 @@ class EpisodeStore:
         """
         path = Path(path)
         if not (path / "zarr.json").exists():
-            if path.exists() and not (path.is_dir() and all(entry.name.startswith(".") for entry in path.iterdir())):
-                raise ValueError(f"{path} exists and is no episode store; choose a new or empty folder.")
+            if path.exists() and not (
+                path.is_dir() and all(entry.name.startswith(".") for entry in path.iterdir())
+            ):
+                raise ValueError(
+                    f"{path} exists and is no episode store; choose a new or empty folder."
+                )
             path.mkdir(parents=True, exist_ok=True)
             write_file(path / "zarr.json", sealed_group({ROOT_KEY: FORMAT_VERSION}))
         return cls(path)
@@ -78,8 +85,15 @@ class EpisodeStore:
         """Returns the complete episodes, ordered by task, seed and id; an edit shows as a whole or not at all."""
         entries = os.listdir(self.path)
         hidden = hidden_by_edits(self.path, entries)
-        found = [match for entry in entries if entry not in hidden and (match := _NAME.fullmatch(entry))]
-        return [match[0] for match in sorted(found, key=lambda match: (match["task"], int(match["seed"]), match["id"]))]
+        found = [
+            match for entry in entries if entry not in hidden and (match := _NAME.fullmatch(entry))
+        ]
+        return [
+            match[0]
+            for match in sorted(
+                found, key=lambda match: (match["task"], int(match["seed"]), match["id"])
+            )
+        ]
 
     def __len__(self) -> int:
         """Returns the number of complete episodes."""
@@ -104,14 +118,19 @@ class EpisodeStore:
             return read_episode(self.path / name)
         except DamagedError as error:
             advice = (
-                f"The other episodes can be used once it is set aside: stringline-data verify store={self.path} set_aside=true"
+                f"The other episodes can be used once it is set aside: stringline-data verify "
+                f"store={self.path} set_aside=true"
             )
             raise DamagedError(f"{error} {advice}") from error
 
     def seeds(self, task: str) -> set[int]:
         """Returns the seeds of a task that have a complete episode, from the names alone."""
         safe = episode_name(task, 0).split(".")[0]
-        return {int(match["seed"]) for name in self.names() if (match := _NAME.fullmatch(name)) and match["task"] == safe}
+        return {
+            int(match["seed"])
+            for name in self.names()
+            if (match := _NAME.fullmatch(name)) and match["task"] == safe
+        }
 
     def writer(self, attributes: EpisodeAttributes, *, expected_bytes: int = 0) -> EpisodeWriter:
         """Begins an episode that is recorded step by step.
@@ -120,7 +139,10 @@ class EpisodeStore:
             NoSpaceError: The disk is too full.
         """
         return EpisodeWriter(
-            self.path, episode_name(attributes.task, attributes.seed), attributes, expected_bytes=expected_bytes
+            self.path,
+            episode_name(attributes.task, attributes.seed),
+            attributes,
+            expected_bytes=expected_bytes,
         )
 
     def write(self, arrays: EpisodeArrays, attributes: EpisodeAttributes) -> str:

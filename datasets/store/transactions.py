@@ -1,8 +1,9 @@
 """How an edit of many episodes happens at one moment, although each is written and removed by itself.
 
-Before anything changes, a file `.edit-<id>.json` says which episodes will come and which will go. Readers show the old ones
-until all new ones are there, and the new ones from then on. Where an editor was killed, the next one finishes what it began, or
-takes it back. What goes is moved into a folder beside the store, `<store>.trash`, and stays there until somebody deletes it.
+Before anything changes, a file `.edit-<id>.json` says which episodes will come and which will go.
+Readers show the old ones until all new ones are there, and the new ones from then on. Where an
+editor was killed, the next one finishes what it began, or takes it back. What goes is moved into a
+folder beside the store, `<store>.trash`, and stays there until somebody deletes it.
 """
 
 import contextlib
@@ -98,7 +99,9 @@ def _settle(path: Path, journal: Path) -> None:
             if (path / name).is_dir():
                 away = path / f"{_REMOVED_PREFIX}{name}"
                 (path / name).rename(away)  # First, so that no reader sees half of it.
-                shutil.rmtree(away, ignore_errors=True)  # Somebody who clears leftovers away may be quicker.
+                shutil.rmtree(
+                    away, ignore_errors=True
+                )  # Somebody who clears leftovers away may be quicker.
     sync(path)
     journal.unlink()
 
@@ -108,11 +111,15 @@ def _move_to_trash(path: Path, name: str) -> None:
     trash.mkdir(exist_ok=True)
     if (path / name).is_dir():  # Else a killed editor came as far as that.
         target = trash / name
-        os.rename(path / name, target if not target.exists() else trash / f"{name}.{uuid.uuid4().hex[:8]}")
+        os.rename(
+            path / name, target if not target.exists() else trash / f"{name}.{uuid.uuid4().hex[:8]}"
+        )
 
 
 def _read(journal: Path) -> Change:
     try:
         return Change(**json.loads(journal.read_bytes()))
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{journal} says what an edit was about to do and cannot be read ({error}).") from error
+        raise ValueError(
+            f"{journal} says what an edit was about to do and cannot be read ({error})."
+        ) from error

@@ -19,7 +19,13 @@ def verify_store(store: EpisodeStore, *, workers: int = 2) -> dict[str, list[str
     names = store.names()
     with ThreadPoolExecutor(max(1, workers)) as pool:
         found = list(
-            tqdm(pool.map(store.verify, names), total=len(names), unit="episode", desc="verify", disable=len(names) < 20)
+            tqdm(
+                pool.map(store.verify, names),
+                total=len(names),
+                unit="episode",
+                desc="verify",
+                disable=len(names) < 20,
+            )
         )
     return {name: sentences for name, sentences in zip(names, found, strict=True) if sentences}
 
@@ -31,9 +37,15 @@ def describe_leftover(folder: Path) -> str:
         folder: One of `EpisodeStore.leftovers`.
     """
     steps = _rows(folder / "time")
-    frames = [f"{_rows(path)} frames of rgb/{path.name.removeprefix('time.')}" for path in sorted(folder.glob("time.*"))]
+    frames = [
+        f"{_rows(path)} frames of rgb/{path.name.removeprefix('time.')}"
+        for path in sorted(folder.glob("time.*"))
+    ]
     came = ", ".join([f"{steps} steps", *frames])
-    return f"Episode {folder.name.removeprefix(OPEN_PREFIX)} was never completed: its writer was killed after {came}."
+    return (
+        f"Episode {folder.name.removeprefix(OPEN_PREFIX)} was never completed: its writer was "
+        f"killed after {came}."
+    )
 
 
 def _rows(array: Path) -> int:

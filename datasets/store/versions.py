@@ -1,6 +1,7 @@
 """Versions of the store's format: which are read, what the older ones lack, and what is answered to a newer one.
 
-Version 1 (until November 2026) had no checksums of metadata. Version 2 seals every group's `zarr.json`.
+Version 1 (until November 2026) had no checksums of metadata. Version 2 seals every group's
+`zarr.json`.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +11,8 @@ from stringline.datasets.store.checksummed_metadata import SEAL, is_sealed, read
 
 FORMAT_VERSION = 2
 FIRST_SEALED = 2
-ROOT_KEY, EPISODE_KEY = "stringline_store", "stringline_episode"
+ROOT_KEY = "stringline_store"
+EPISODE_KEY = "stringline_episode"
 
 Attributes = dict[str, Any]
 
@@ -38,7 +40,8 @@ def check_version(where: str, version: object) -> int:
         raise ValueError(f"{where} was not written by Stringline: it names no format version.")
     if version > FORMAT_VERSION:
         raise ValueError(
-            f"{where} has format version {version}; this Stringline reads up to {FORMAT_VERSION}. Update Stringline."
+            f"{where} has format version {version}; this Stringline reads up to {FORMAT_VERSION}. "
+            f"Update Stringline."
         )
     return version
 
@@ -64,7 +67,9 @@ def read_group(data: bytes, where: str, key: str) -> tuple[Attributes, int]:
         raise DamagedError(f"{where} is damaged: {error}.") from error
     version = check_version(where, attributes.get(key))
     if (version >= FIRST_SEALED or SEAL in attributes) and not is_sealed(data):
-        raise DamagedError(f"{where} is damaged: its zarr.json is not as it was written (checksum).")
+        raise DamagedError(
+            f"{where} is damaged: its zarr.json is not as it was written (checksum)."
+        )
     for step in range(version, FORMAT_VERSION):
         attributes = STEPS[step](attributes)
     return attributes, version

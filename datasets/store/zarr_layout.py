@@ -1,9 +1,9 @@
 """How arrays lie on the disk: zarr 3 groups, each array one uncompressed chunk.
 
-The metadata is written here rather than by zarr, so that writers need neither zarr's start-up time nor its threads, and
-know every file that has to be synced. What is written equals what zarr 3 writes for the same array.
-A zarr array cannot have children, but the contract has both `time` and `time/<camera>`; so the key `time/overhead` is
-stored as the array `time.overhead`, next to `time`.
+The metadata is written here rather than by zarr, so that writers need neither zarr's start-up time
+nor its threads, and know every file that has to be synced. What is written equals what zarr 3
+writes for the same array. A zarr array cannot have children, but the contract has both `time` and
+`time/<camera>`; so the key `time/overhead` is stored as the array `time.overhead`, next to `time`.
 """
 
 import json
@@ -17,7 +17,20 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
+DTYPES = (
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+)
 _DTYPES = frozenset(DTYPES)
 
 
@@ -59,8 +72,17 @@ def array_name(key: str) -> str:
         ValueError: The key cannot be a file name.
     """
     name = key.replace("/", ".")
-    if not name or not name.isprintable() or name.startswith((".", "__")) or "\\" in name or "." in key:
-        raise ValueError(f"{key!r} cannot be an array key; allowed: words joined by '/', without '.' or a leading '__'.")
+    if (
+        not name
+        or not name.isprintable()
+        or name.startswith((".", "__"))
+        or "\\" in name
+        or "." in key
+    ):
+        raise ValueError(
+            f"{key!r} cannot be an array key; allowed: words joined by '/', without '.' or a "
+            f"leading '__'."
+        )
     return name
 
 
@@ -78,7 +100,9 @@ def group_metadata(attributes: dict[str, Any]) -> bytes:
     return _json({"attributes": attributes, "zarr_format": 3, "node_type": "group"})
 
 
-def array_metadata(entry: ArrayEntry, *, zstd_level: int | None = None, rows: int | None = None) -> bytes:
+def array_metadata(
+    entry: ArrayEntry, *, zstd_level: int | None = None, rows: int | None = None
+) -> bytes:
     """Returns the `zarr.json` of an array.
 
     Args:
@@ -87,11 +111,16 @@ def array_metadata(entry: ArrayEntry, *, zstd_level: int | None = None, rows: in
         rows: Length of a chunk along the first axis; None makes it one chunk.
     """
     size = np.dtype(entry.dtype).itemsize
-    codec: dict[str, Any] = {"name": "bytes"} | ({"configuration": {"endian": "little"}} if size > 1 else {})
+    codec: dict[str, Any] = {"name": "bytes"} | (
+        {"configuration": {"endian": "little"}} if size > 1 else {}
+    )
     codecs = [codec]
     if zstd_level is not None:
         codecs.append({"name": "zstd", "configuration": {"level": zstd_level, "checksum": False}})
-    chunk = [max(1, size) for size in (*((rows,) if rows and entry.shape else entry.shape[:1]), *entry.shape[1:])]
+    chunk = [
+        max(1, size)
+        for size in (*((rows,) if rows and entry.shape else entry.shape[:1]), *entry.shape[1:])
+    ]
     fill: object = False if entry.dtype == "bool" else 0.0 if entry.dtype.startswith("float") else 0
     return _json(
         {
@@ -123,7 +152,9 @@ def little_endian(array: Array) -> Array:
         ValueError: Its type has no place in a store.
     """
     if array.dtype.name not in DTYPES:
-        raise ValueError(f"Arrays of type {array.dtype} cannot be stored; allowed: {', '.join(DTYPES)}.")
+        raise ValueError(
+            f"Arrays of type {array.dtype} cannot be stored; allowed: {', '.join(DTYPES)}."
+        )
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
@@ -147,6 +178,7 @@ def map_array(episode: Path, key: str, entry: ArrayEntry) -> Array:
         whole = len(mapped) * rows // entry.nbytes
         frame = f" from frame {whole} of {rows} on" if whole < rows else ""
         raise ValueError(
-            f"Episode {episode.name}: {key} has {len(mapped)} bytes instead of {entry.nbytes}; it is damaged{frame}."
+            f"Episode {episode.name}: {key} has {len(mapped)} bytes instead of {entry.nbytes}; it "
+            f"is damaged{frame}."
         )
     return np.frombuffer(mapped, dtype).reshape(entry.shape)

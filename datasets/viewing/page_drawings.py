@@ -15,7 +15,8 @@ from stringline.datasets.editing.resampling import resample_colour, resample_dep
 from stringline.datasets.store.episode import StoredEpisode
 
 BINS = 40
-_WIDTH, _HEIGHT = 240, 64
+_WIDTH = 240
+_HEIGHT = 64
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Histogram:
         flat = flat[np.isfinite(flat)]
         if not len(flat):
             raise ValueError(f"{name}: there are no values to count.")
-        low, high = float(flat.min()), float(flat.max())
+        low = float(flat.min())
+        high = float(flat.max())
         # A width that float64 can divide; equal values all fall into the middle.
         around = max(abs(low), abs(high), 1.0) * 1e-9
         inner, outer = (low, high) if high - low > around else (low - 0.5, high + 0.5)
@@ -58,16 +60,19 @@ class Histogram:
 
     def svg(self) -> str:
         """Returns the drawing; its title says the numbers."""
-        top, width = max(1, int(self.counts.max())), _WIDTH / len(self.counts)
+        top = max(1, int(self.counts.max()))
+        width = _WIDTH / len(self.counts)
         bars = "".join(
-            f'<rect x="{place * width:.2f}" y="{_HEIGHT - _tall(count, top):.2f}" width="{width - 0.8:.2f}" '
+            f'<rect x="{place * width:.2f}" y="{_HEIGHT - _tall(count, top):.2f}" '
+            f'width="{width - 0.8:.2f}" '
             f'height="{_tall(count, top):.2f}" fill="var(--accent)" fill-opacity="0.75"/>'
             for place, count in enumerate(self.counts.tolist())
             if count
         )
         line = f'<line x1="0" y1="{_HEIGHT}" x2="{_WIDTH}" y2="{_HEIGHT}" stroke="var(--line)"/>'
         title = (
-            f"{self.name}: {self.counts.sum()} values from {self.low:.4g} to {self.high:.4g} {self.unit}, mean {self.mean:.4g}"
+            f"{self.name}: {self.counts.sum()} values from {self.low:.4g} to {self.high:.4g} "
+            f"{self.unit}, mean {self.mean:.4g}"
         )
         return (
             f'<svg role="img" viewBox="0 0 {_WIDTH} {_HEIGHT + 1}" preserveAspectRatio="none">'
@@ -80,10 +85,15 @@ def _tall(count: int, top: int) -> float:
     return max(1.5, _HEIGHT * count / top) if count else 0.0
 
 
-def histograms(names: Sequence[str], units: Sequence[str], rows: Sequence[NDArray[np.float32]]) -> list[Histogram]:
+def histograms(
+    names: Sequence[str], units: Sequence[str], rows: Sequence[NDArray[np.float32]]
+) -> list[Histogram]:
     """Returns a histogram for each dimension of some (T, D) arrays together."""
     together = np.concatenate(rows)
-    return [Histogram.of(name, unit, together[:, place]) for place, (name, unit) in enumerate(zip(names, units, strict=True))]
+    return [
+        Histogram.of(name, unit, together[:, place])
+        for place, (name, unit) in enumerate(zip(names, units, strict=True))
+    ]
 
 
 _LARGEST = 112
@@ -91,22 +101,24 @@ _BETWEEN = 2
 
 
 def colour_strip(episode: StoredEpisode, camera: str) -> str:
-    """Returns the first, the middle and the last picture of a camera side by side."""
-    pictures = episode.arrays[f"rgb/{camera}"]
-    chosen = np.unique(np.linspace(0, len(pictures) - 1, 3).astype(int))
-    size = _fitting(pictures.shape[1:3], _LARGEST)
+    """Returns the first, the middle and the last image of a camera side by side."""
+    images = episode.arrays[f"rgb/{camera}"]
+    chosen = np.unique(np.linspace(0, len(images) - 1, 3).astype(int))
+    size = _fitting(images.shape[1:3], _LARGEST)
     between = np.full((size[0], _BETWEEN, 3), 255, np.uint8)
-    parts = [part for picture in resample_colour(pictures[chosen], *size) for part in (picture, between)]
+    parts = [part for image in resample_colour(images[chosen], *size) for part in (image, between)]
     return _jpeg(np.concatenate(parts[:-1], axis=1))
 
 
-def colour_picture(episode: StoredEpisode, camera: str, largest: int) -> str:
-    """Returns the picture in the middle of an episode, of so many rows and columns at most."""
-    pictures = episode.arrays[f"rgb/{camera}"]
-    return _jpeg(resample_colour(pictures[len(pictures) // 2][None], *_fitting(pictures.shape[1:3], largest))[0])
+def colour_image(episode: StoredEpisode, camera: str, largest: int) -> str:
+    """Returns the image in the middle of an episode, of so many rows and columns at most."""
+    images = episode.arrays[f"rgb/{camera}"]
+    return _jpeg(
+        resample_colour(images[len(images) // 2][None], *_fitting(images.shape[1:3], largest))[0]
+    )
 
 
-def depth_picture(episode: StoredEpisode, camera: str, largest: int) -> str:
+def depth_image(episode: StoredEpisode, camera: str, largest: int) -> str:
     """Returns the depth in the middle of an episode: near is light, far is dark, no return is red."""
     depth = episode.arrays[f"depth/{camera}"]
     middle = depth[len(depth) // 2][None]
@@ -114,9 +126,9 @@ def depth_picture(episode: StoredEpisode, camera: str, largest: int) -> str:
     valid = small > 0
     low, high = np.percentile(small[valid], (2, 98)) if valid.any() else (0.0, 1.0)
     grey = 235 - 195 * np.clip((small - low) / max(high - low, 1e-9), 0, 1)
-    picture = np.repeat(grey[..., None], 3, axis=-1)
-    picture[~valid] = (179, 55, 47)
-    return _jpeg(picture.astype(np.uint8))
+    image = np.repeat(grey[..., None], 3, axis=-1)
+    image[~valid] = (179, 55, 47)
+    return _jpeg(image.astype(np.uint8))
 
 
 def _fitting(size: tuple[int, ...], largest: int) -> tuple[int, int]:
@@ -125,7 +137,7 @@ def _fitting(size: tuple[int, ...], largest: int) -> tuple[int, int]:
     return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
 
 
-def _jpeg(picture: NDArray[Any]) -> str:
+def _jpeg(image: NDArray[Any]) -> str:
     file = io.BytesIO()
-    imsave(file, np.ascontiguousarray(picture), format="jpeg", pil_kwargs={"quality": 82})
+    imsave(file, np.ascontiguousarray(image), format="jpeg", pil_kwargs={"quality": 82})
     return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"

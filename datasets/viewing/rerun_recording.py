@@ -1,9 +1,9 @@
-"""An episode as a recording of rerun: pictures, depth, the fused cloud, cameras, grippers, state and actions over its time.
+"""An episode as a recording of rerun: images, depth, the fused cloud, cameras, grippers, state and actions over its time.
 
     world/cloud                         the fused cloud, base frame, a few times per second
     world/cameras/<camera>              frustum: pose and intrinsics; below it /rgb
     world/grippers/<arm>                pose, drawn as three axes
-    depth/<camera>                      depth pictures
+    depth/<camera>                      depth images
     action/<dimension>, joints/position/<joint>     plots
     instruction                         what was asked for, in words
 
@@ -39,7 +39,7 @@ class Recorder:
         cameras: Which cameras; None takes all.
         cloud_hz: Clouds per second.
         cloud_points: Of a cloud, at most; more are thinned out evenly.
-        jpeg_quality: 1 to 100; None keeps pictures as they are, which takes ten times the room.
+        jpeg_quality: 1 to 100; None keeps images as they are, which takes ten times the room.
     """
 
     episode: StoredEpisode
@@ -47,7 +47,9 @@ class Recorder:
     cloud_hz: float = 4.0
     cloud_points: int = 60_000
     jpeg_quality: int | None = 90
-    rerun: ModuleType = field(default_factory=lambda: optional_library("rerun", package="rerun-sdk", extra="view"))
+    rerun: ModuleType = field(
+        default_factory=lambda: optional_library("rerun", package="rerun-sdk", extra="view")
+    )
 
     def __post_init__(self) -> None:
         """Refuses what cannot be drawn.
@@ -56,7 +58,10 @@ class Recorder:
             ValueError: A camera does not exist, or a number is out of range.
         """
         if not self.cloud_hz > 0 or self.cloud_points < 1:
-            raise ValueError(f"Got cloud_hz={self.cloud_hz}, cloud_points={self.cloud_points}; both must be positive.")
+            raise ValueError(
+                f"Got cloud_hz={self.cloud_hz}, cloud_points={self.cloud_points}; both must be "
+                f"positive."
+            )
         if self.jpeg_quality is not None and not 1 <= self.jpeg_quality <= 100:
             raise ValueError(f"jpeg_quality is {self.jpeg_quality}; allowed: 1 to 100, or null.")
         _ = self.chosen
@@ -65,7 +70,11 @@ class Recorder:
     def chosen(self) -> list[Camera]:
         """The cameras that are drawn."""
         contract = self.episode.attributes.contract
-        return list(contract.cameras) if self.cameras is None else [contract.camera(name) for name in self.cameras]
+        return (
+            list(contract.cameras)
+            if self.cameras is None
+            else [contract.camera(name) for name in self.cameras]
+        )
 
     def stream(self) -> Any:
         """Returns a new, empty recording; it goes where `save` or `spawn` send it."""
@@ -95,13 +104,21 @@ class Recorder:
 
     def log(self, stream: Any) -> None:
         """Sends everything to a recording."""
-        rerun, arrays, contract = self.rerun, self.episode.arrays, self.episode.attributes.contract
+        rerun = self.rerun
+        arrays = self.episode.arrays
+        contract = self.episode.attributes.contract
         stream.log("world", rerun.ViewCoordinates.RIGHT_HAND_Z_UP, static=True)
-        stream.log("instruction", rerun.TextDocument(self.episode.attributes.instruction or "none"), static=True)
+        stream.log(
+            "instruction",
+            rerun.TextDocument(self.episode.attributes.instruction or "none"),
+            static=True,
+        )
         for camera in self.chosen:
             self._camera(stream, camera)
         for arm in contract.arms:
-            self._poses(stream, f"world/grippers/{arm}", arrays[f"T_base_gripper/{arm}"], self._steps())
+            self._poses(
+                stream, f"world/grippers/{arm}", arrays[f"T_base_gripper/{arm}"], self._steps()
+            )
             stream.log(f"world/grippers/{arm}", rerun.TransformAxes3D(AXES_M), static=True)
         self._plots(stream, "action", [dimension.name for dimension in contract.action])
         if "joints/position" in arrays:
@@ -109,9 +126,12 @@ class Recorder:
         self._clouds(stream)
 
     def blueprint(self) -> Any:
-        """Returns how the viewer arranges it: the world left, pictures and plots right."""
+        """Returns how the viewer arranges it: the world left, images and plots right."""
         rrb = self.rerun.blueprint
-        pictures = [rrb.Spatial2DView(origin=f"world/cameras/{camera.name}", name=camera.name) for camera in self.chosen]
+        images = [
+            rrb.Spatial2DView(origin=f"world/cameras/{camera.name}", name=camera.name)
+            for camera in self.chosen
+        ]
         depth = [
             rrb.Spatial2DView(origin=f"depth/{camera.name}", name=f"{camera.name}, depth")
             for camera in self.chosen
@@ -120,15 +140,23 @@ class Recorder:
         legend = rrb.PlotLegend(
             visible=False
         )  # With many dimensions it would hide the plot; rerun names a line under the mouse.
-        plots = [rrb.TimeSeriesView(origin=key, name=key, plot_legend=legend) for key in ("action", "joints")]
-        right = [rrb.Grid(*pictures, *depth, grid_columns=4), rrb.Horizontal(*plots)]
+        plots = [
+            rrb.TimeSeriesView(origin=key, name=key, plot_legend=legend)
+            for key in ("action", "joints")
+        ]
+        right = [rrb.Grid(*images, *depth, grid_columns=4), rrb.Horizontal(*plots)]
         world = rrb.Spatial3DView(origin="world", name="world, base frame")
-        return rrb.Blueprint(rrb.Horizontal(world, rrb.Vertical(*right), column_shares=[3, 2]), collapse_panels=True)
+        return rrb.Blueprint(
+            rrb.Horizontal(world, rrb.Vertical(*right), column_shares=[3, 2]), collapse_panels=True
+        )
 
     def _steps(self) -> list[Any]:
         time = self.episode.arrays["time"]
         step = np.arange(len(time))
-        return [self.rerun.TimeColumn("time", duration=time - time[0]), self.rerun.TimeColumn("step", sequence=step)]
+        return [
+            self.rerun.TimeColumn("time", duration=time - time[0]),
+            self.rerun.TimeColumn("step", sequence=step),
+        ]
 
     def _frames(self, camera: str) -> Iterator[tuple[int, dict[str, float | int]]]:
         """Yields each frame that a step saw, with the first step that saw it."""
@@ -138,17 +166,27 @@ class Recorder:
             yield frame, {"step": step, "time": float(arrays["time"][step] - arrays["time"][0])}
 
     def _camera(self, stream: Any, camera: Camera) -> None:
-        rerun, arrays, path = self.rerun, self.episode.arrays, f"world/cameras/{camera.name}"
+        rerun = self.rerun
+        arrays = self.episode.arrays
+        path = f"world/cameras/{camera.name}"
         poses = self._frustum(stream, camera, path) if camera.has_geometry else None
         for frame, at in self._frames(camera.name):
             self._set(stream, at)
             if poses is not None and poses.ndim == 3:
-                stream.log(path, rerun.Transform3D(translation=poses[frame, :3, 3], mat3x3=poses[frame, :3, :3]))
-            picture = rerun.Image(arrays[f"rgb/{camera.name}"][frame])
-            stream.log(f"{path}/rgb", picture if self.jpeg_quality is None else picture.compress(self.jpeg_quality))
+                stream.log(
+                    path,
+                    rerun.Transform3D(translation=poses[frame, :3, 3], mat3x3=poses[frame, :3, :3]),
+                )
+            image = rerun.Image(arrays[f"rgb/{camera.name}"][frame])
+            stream.log(
+                f"{path}/rgb",
+                image if self.jpeg_quality is None else image.compress(self.jpeg_quality),
+            )
             if camera.depth is not None:
                 depth = arrays[f"depth/{camera.name}"][frame]
-                stream.log(f"depth/{camera.name}", rerun.DepthImage(depth, meter=1 / camera.depth_unit_m))
+                stream.log(
+                    f"depth/{camera.name}", rerun.DepthImage(depth, meter=1 / camera.depth_unit_m)
+                )
         stream.reset_time()
 
     def _frustum(self, stream: Any, camera: Camera, path: str) -> Array:
@@ -162,7 +200,11 @@ class Recorder:
         stream.log(path, pinhole, static=True)
         poses = self.episode.arrays[f"T_base_camera/{camera.name}"]
         if poses.ndim == 2:
-            stream.log(path, self.rerun.Transform3D(translation=poses[:3, 3], mat3x3=poses[:3, :3]), static=True)
+            stream.log(
+                path,
+                self.rerun.Transform3D(translation=poses[:3, 3], mat3x3=poses[:3, :3]),
+                static=True,
+            )
         return poses
 
     def _clouds(self, stream: Any) -> None:
@@ -172,16 +214,22 @@ class Recorder:
             return
         names = cloud_cameras(self.episode.attributes.contract, names)
         time = self.episode.arrays["time"] - self.episode.arrays["time"][0]
-        for step in np.unique(np.searchsorted(time, np.arange(0, time[-1] + 1e-9, 1 / self.cloud_hz) - 1e-9)).tolist():
+        for step in np.unique(
+            np.searchsorted(time, np.arange(0, time[-1] + 1e-9, 1 / self.cloud_hz) - 1e-9)
+        ).tolist():
             cloud = fused_cloud(self.episode, step, names)
             every = -(-len(cloud) // self.cloud_points) or 1
             self._set(stream, {"step": step, "time": float(time[step])})
-            points = self.rerun.Points3D(cloud.points[::every], colors=cloud.colours[::every], radii=POINT_RADIUS_M)
+            points = self.rerun.Points3D(
+                cloud.points[::every], colors=cloud.colours[::every], radii=POINT_RADIUS_M
+            )
             stream.log("world/cloud", points)
         stream.reset_time()
 
     def _poses(self, stream: Any, path: str, T: NDArray[np.float32], times: list[Any]) -> None:
-        columns = self.rerun.Transform3D.columns(translation=T[:, :3, 3], mat3x3=T[:, :3, :3].reshape(-1, 9))
+        columns = self.rerun.Transform3D.columns(
+            translation=T[:, :3, 3], mat3x3=T[:, :3, :3].reshape(-1, 9)
+        )
         stream.send_columns(path, indexes=times, columns=columns)
 
     def _plots(self, stream: Any, key: str, names: Sequence[str]) -> None:

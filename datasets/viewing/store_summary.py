@@ -16,9 +16,16 @@ from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.quality import Finding, findings
 from stringline.datasets.store.sizes import mebibytes
 from stringline.datasets.store.store import EpisodeStore
-from stringline.datasets.viewing.page_drawings import Histogram, colour_picture, colour_strip, depth_picture, histograms
+from stringline.datasets.viewing.page_drawings import (
+    Histogram,
+    colour_image,
+    colour_strip,
+    depth_image,
+    histograms,
+)
 
-LOOKED_AT, SHOWN = 200, 12
+LOOKED_AT = 200
+SHOWN = 12
 KINDS = {
     "stall": "Stalls",
     "jump": "Jumps",
@@ -49,11 +56,12 @@ class CameraRow:
     Attributes:
         name: Its name.
         size: Height and width.
-        rate_hz: Median rate of its pictures.
+        rate_hz: Median rate of its images.
         depth: Where its depth comes from.
-        coverage: Share of pixels with a return: the mean, and the least of any episode; None without depth.
-        colour: A picture, as a data address.
-        depth_picture: Its depth, the same.
+        coverage: Share of pixels with a return: the mean, and the least of any episode; None
+            without depth.
+        colour: An image, as a data address.
+        depth_image: Its depth, the same.
     """
 
     name: str
@@ -62,7 +70,7 @@ class CameraRow:
     depth: str
     coverage: tuple[float, float] | None
     colour: str
-    depth_picture: str
+    depth_image: str
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,7 @@ class Summary:
         action: A histogram per dimension.
         state: The same.
         cameras: A row per camera.
-        strips: Name and pictures of some episodes.
+        strips: Name and images of some episodes.
         findings: What looks wrong.
         damaged: Sentences about episodes that cannot be read.
         looked_at: How many episodes everything but counts and durations comes from.
@@ -108,11 +116,13 @@ class Summary:
 
     def by_kind(self) -> dict[str, list[Finding]]:
         """Returns the findings of each kind, those first that are many."""
-        return {kind: [finding for finding in self.findings if finding.kind == kind] for kind in KINDS}
+        return {
+            kind: [finding for finding in self.findings if finding.kind == kind] for kind in KINDS
+        }
 
 
 def summarise(store: EpisodeStore, *, looked_at: int = LOOKED_AT) -> Summary:
-    """Looks at a store; pictures and numbers come from some episodes, evenly chosen, where there are many.
+    """Looks at a store; images and numbers come from some episodes, evenly chosen, where there are many.
 
     Args:
         store: The data.
@@ -123,18 +133,24 @@ def summarise(store: EpisodeStore, *, looked_at: int = LOOKED_AT) -> Summary:
     """
     readable, damaged = _readable(store)
     if not readable:
-        raise ValueError(f"There is no episode to look at in {store.path}. {' '.join(damaged[:3])}".strip())
+        raise ValueError(
+            f"There is no episode to look at in {store.path}. {' '.join(damaged[:3])}".strip()
+        )
     # Sets of several robots have no common dimensions; the most frequent contract is looked at.
     contract = Counter(episode.attributes.contract for episode in readable).most_common(1)[0][0]
     same = [episode for episode in readable if episode.attributes.contract == contract]
-    chosen = [same[place] for place in np.unique(np.linspace(0, len(same) - 1, looked_at).astype(int))]
+    chosen = [
+        same[place] for place in np.unique(np.linspace(0, len(same) - 1, looked_at).astype(int))
+    ]
     return Summary(
         title=store.path.absolute().name,
         bytes=sum(episode.nbytes for episode in readable),
         tasks=_tasks(readable),
         sources=dict(Counter(episode.attributes.source for episode in readable).most_common()),
         contract=contract,
-        durations=Histogram.of("duration", "s", [duration_s(episode) for episode in readable], bins=30),
+        durations=Histogram.of(
+            "duration", "s", [duration_s(episode) for episode in readable], bins=30
+        ),
         action=histograms(
             [entry.name for entry in contract.action],
             [entry.unit for entry in contract.action],
@@ -163,13 +179,16 @@ def write_summary(path: Path, summary: Summary) -> None:
         lstrip_blocks=True,
     )
     environment.filters["size"] = mebibytes
-    page = environment.get_template("summary.html.jinja").render(summary=summary, kinds=KINDS, listed=_LISTED)
+    page = environment.get_template("summary.html.jinja").render(
+        summary=summary, kinds=KINDS, listed=_LISTED
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, page.encode())
 
 
 def _readable(store: EpisodeStore) -> tuple[list[StoredEpisode], list[str]]:
-    readable, damaged = [], []
+    readable = []
+    damaged = []
     for name in store.names():
         try:
             episode = store.episode(name)
@@ -192,13 +211,18 @@ def _tasks(episodes: Sequence[StoredEpisode]) -> list[TaskRow]:
 
 
 def _state(contract: Contract, chosen: Sequence[StoredEpisode]) -> list[Histogram]:
-    rows = [episode.arrays["joints/position"] for episode in chosen if "joints/position" in episode.arrays]
+    rows = [
+        episode.arrays["joints/position"]
+        for episode in chosen
+        if "joints/position" in episode.arrays
+    ]
     units = ["opening" if name.endswith("gripper") else "rad" for name in contract.joints]
     return histograms(contract.joints, units, rows) if rows and contract.joints else []
 
 
 def _camera(place: int, contract: Contract, chosen: Sequence[StoredEpisode]) -> CameraRow:
-    camera, middle = contract.cameras[place], chosen[len(chosen) // 2]
+    camera = contract.cameras[place]
+    middle = chosen[len(chosen) // 2]
     gaps = np.concatenate([np.diff(episode.arrays[f"time/{camera.name}"]) for episode in chosen])
     has_depth = all(f"depth/{camera.name}" in episode.arrays for episode in chosen)
     shares = [_coverage(episode, camera.name) for episode in chosen] if has_depth else []
@@ -208,19 +232,23 @@ def _camera(place: int, contract: Contract, chosen: Sequence[StoredEpisode]) -> 
         rate_hz=float(1 / np.median(gaps)) if len(gaps) and np.median(gaps) > 0 else 0.0,
         depth=camera.depth or "none",
         coverage=(float(np.mean(shares)), float(np.min(shares))) if shares else None,
-        colour=colour_picture(middle, camera.name, _LARGE),
-        depth_picture=depth_picture(middle, camera.name, _LARGE) if has_depth else "",
+        colour=colour_image(middle, camera.name, _LARGE),
+        depth_image=depth_image(middle, camera.name, _LARGE) if has_depth else "",
     )
 
 
 def _coverage(episode: StoredEpisode, camera: str) -> float:
     """Returns the share of pixels with a return, in a few frames."""
     depth = episode.arrays[f"depth/{camera}"]
-    return float(np.mean(depth[np.unique(np.linspace(0, len(depth) - 1, _DEPTH_FRAMES).astype(int))] > 0))
+    return float(
+        np.mean(depth[np.unique(np.linspace(0, len(depth) - 1, _DEPTH_FRAMES).astype(int))] > 0)
+    )
 
 
 def _strips(contract: Contract, chosen: Sequence[StoredEpisode]) -> list[tuple[str, str]]:
     if not contract.cameras:
         return []
-    shown = [chosen[place] for place in np.unique(np.linspace(0, len(chosen) - 1, SHOWN).astype(int))]
+    shown = [
+        chosen[place] for place in np.unique(np.linspace(0, len(chosen) - 1, SHOWN).astype(int))
+    ]
     return [(episode.name, colour_strip(episode, contract.cameras[0].name)) for episode in shown]

@@ -1,14 +1,16 @@
 """Places in canonical coordinates: turning the scene about an axis shifts them, as moving it shifts Cartesian ones.
 
-Canonical coordinates of an Abelian group turn each of its transformations into a translation (Schenck et al., STRING, 2025,
-arXiv 2502.02562, section 3.3, extension 2), so every encoding that sees differences only becomes invariant under that group. In
-return it is no longer invariant under translations, other than those of the group.
+Canonical coordinates of an Abelian group turn each of its transformations into a translation
+(Schenck et al., STRING, 2025, arXiv 2502.02562, section 3.3, extension 2), so every encoding that
+sees differences only becomes invariant under that group. In return it is no longer invariant under
+translations, other than those of the group.
 
-An azimuth lives on a circle. It is given between -pi and pi, 0 towards `forward`, with a cut on the opposite side. Two tokens
-on either side of the cut are neighbours, but only frequencies that are whole numbers per radian see them so: `WholeOnCircle` in
-`circle.py` makes them. Without it choose `forward` and `origin` such that nothing of the scene lies beyond the cut; the
-invariance then holds for every turn that carries no token across it. Tokens without a place stand at the mean of the others'
-azimuths, which is right under the same condition only.
+An azimuth lives on a circle. It is given between -pi and pi, 0 towards `forward`, with a cut on the
+opposite side. Two tokens on either side of the cut are neighbours, but only frequencies that are
+whole numbers per radian see them so: `WholeOnCircle` in `circle.py` makes them. Without it choose
+`forward` and `origin` such that nothing of the scene lies beyond the cut; the invariance then holds
+for every turn that carries no token across it. Tokens without a place stand at the mean of the
+others' azimuths, which is right under the same condition only.
 
 On the axis itself (nearer than 1 micrometre) there is no azimuth, so what lies there has no place.
 """
@@ -47,20 +49,26 @@ class CanonicalPlaces(nn.Module, ABC):
 
         Args:
             origin: A point on the axis, metres in the base frame.
-            axis: Direction about which turns are shifts of the azimuth, in the base frame; its length has no effect.
-            forward: Direction in which the azimuth is 0; only its part perpendicular to the axis counts.
+            axis: Direction about which turns are shifts of the azimuth, in the base frame; its
+                length has no effect.
+            forward: Direction in which the azimuth is 0; only its part perpendicular to the axis
+                counts.
             perturbation: See `PatchCentres`.
 
         Raises:
-            ValueError: A vector has not three finite numbers, or `axis` and `forward` lie on one line.
+            ValueError: A vector has not three finite numbers, or `axis` and `forward` lie on one
+                line.
         """
         super().__init__()
         self.metric = MetricPlaces(perturbation=perturbation)
         self.origin = _vector("origin", origin)
-        # Plain numbers, not buffers: they are exact in every type, and a checkpoint has them in its configuration.
+        # Plain numbers, not buffers: they are exact in every type, and a checkpoint has them in its
+        # configuration.
         self.frame = _frame(_vector("axis", axis), _vector("forward", forward))
 
-    def patches(self, view: View, patch: int, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    def patches(
+        self, view: View, patch: int, batch: int, device: torch.device
+    ) -> tuple[Tensor, Tensor]:
         """Returns the places of the back-projected patches; none has one that `MetricPlaces` gives none, or on the axis."""
         return self._canonical(*self.metric.patches(view, patch, batch, device))
 
@@ -74,21 +82,26 @@ class CanonicalPlaces(nn.Module, ABC):
 
     def _canonical(self, points: Tensor, placed: Tensor) -> tuple[Tensor, Tensor]:
         relative = points - points.new_tensor(self.origin)
-        x, y, z = ((relative * relative.new_tensor(direction)).sum(dim=-1) for direction in self.frame)
+        x, y, z = (
+            (relative * relative.new_tensor(direction)).sum(dim=-1) for direction in self.frame
+        )
         placed = placed & (x.square() + y.square() > ON_AXIS_M**2)
         # Somewhere off the axis in their stead, where all derivatives are finite.
-        x, y, z = (torch.where(placed, value, other) for value, other in ((x, 1.0), (y, 0.0), (z, 0.0)))
+        x, y, z = (
+            torch.where(placed, value, other) for value, other in ((x, 1.0), (y, 0.0), (z, 0.0))
+        )
         return self.chart(x, y, z), placed
 
 
 class SphericalPlaces(CanonicalPlaces):
     """Polar angle, azimuth (radians) and the logarithm of the distance to the origin (in metres).
 
-    sin(theta) = sqrt(x^2 + y^2) / |r| and tan(phi) = y / x, as in the paper; theta runs from 0 on the axis over pi / 2 in the
-    plane of the origin to pi, which the sine alone would not tell. The third coordinate completes the map to an injective one:
-    turns leave it alone and growing the scene about the origin shifts it. All three mean the same length near theta = pi / 2.
-    A shift of theta takes every point along its meridian; it is a transformation of space only as long as no point reaches the
-    axis.
+    sin(theta) = sqrt(x^2 + y^2) / |r| and tan(phi) = y / x, as in the paper; theta runs from 0 on
+    the axis over pi / 2 in the plane of the origin to pi, which the sine alone would not tell. The
+    third coordinate completes the map to an injective one: turns leave it alone and growing the
+    scene about the origin shifts it. All three mean the same length near theta = pi / 2. A shift of
+    theta takes every point along its meridian; it is a transformation of space only as long as no
+    point reaches the axis.
     """
 
     def chart(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
@@ -99,7 +112,10 @@ class SphericalPlaces(CanonicalPlaces):
 
 
 class DirectionPlaces(SphericalPlaces):
-    """Polar angle and azimuth alone: the two coordinates that the paper names. What lies on one ray has one place."""
+    """Polar angle and azimuth alone: the two coordinates that the paper names.
+
+    What lies on one ray has one place.
+    """
 
     axes = 2
 
@@ -111,8 +127,9 @@ class DirectionPlaces(SphericalPlaces):
 class CylindricalPlaces(CanonicalPlaces):
     """Azimuth (radians), distance from the axis and height along it, both in units of `radius`.
 
-    Turning the scene about the axis shifts the first and raising it shifts the last. For an arm with an upright first joint on
-    that axis, the former is what its own body does. All three mean the same length at a distance of one radius from the axis.
+    Turning the scene about the axis shifts the first and raising it shifts the last. For an arm
+    with an upright first joint on that axis, the former is what its own body does. All three mean
+    the same length at a distance of one radius from the axis.
     """
 
     def __init__(
@@ -160,7 +177,12 @@ def _frame(axis: Vector, forward: Vector) -> tuple[Vector, Vector, Vector]:
     ahead = np.asarray(forward) - (upright @ np.asarray(forward)) * upright
     length = float(np.linalg.norm(ahead))
     if not np.linalg.norm(upright) > 0.5 or not length > 1e-6 * float(np.linalg.norm(forward)):
-        raise ValueError(f"axis is {axis} and forward is {forward}; allowed: two vectors that do not lie on one line.")
+        raise ValueError(
+            f"axis is {axis} and forward is {forward}; allowed: two vectors that do not lie on "
+            f"one line."
+        )
     ahead = ahead / length
-    x, y, z = (_vector("axis", direction) for direction in (ahead, np.cross(upright, ahead), upright))
+    x, y, z = (
+        _vector("axis", direction) for direction in (ahead, np.cross(upright, ahead), upright)
+    )
     return x, y, z

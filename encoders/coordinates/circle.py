@@ -5,19 +5,25 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from stringline.encoders.positions.frequencies import Frequencies, FrequencyRecipe
+from stringline.encoders.positions.frequencies import Frequencies, FrequencyFactory
 
 
 class WholeOnCircle(Frequencies):
     """Other frequencies whose entries along some axes are rounded to whole numbers per radian.
 
-    exp(i w phi) is one function of a direction only if w (phi + 2 pi) and w phi differ by whole turns. Gradients pass through
-    the rounding as if it were not there (Bengio et al., 2013, arXiv 1308.3432), so the frequencies underneath learn on and jump
-    from one whole number to the next.
+    exp(i w phi) is one function of a direction only if w (phi + 2 pi) and w phi differ by whole
+    turns. Gradients pass through the rounding as if it were not there (Bengio et al., 2013, arXiv
+    1308.3432), so the frequencies underneath learn on and jump from one whole number to the next.
     """
 
     def __init__(
-        self, sets: int, axes: int, planes: int, *, frequencies: FrequencyRecipe, angles: Sequence[int] = (0,)
+        self,
+        sets: int,
+        axes: int,
+        planes: int,
+        *,
+        frequencies: FrequencyFactory,
+        angles: Sequence[int] = (0,),
     ) -> None:
         """Makes the frequencies underneath.
 
@@ -26,14 +32,17 @@ class WholeOnCircle(Frequencies):
             axes: Coordinates per place.
             planes: Planes per set.
             frequencies: Those that are rounded.
-            angles: Axes that are angles in radians: 0 in `CylindricalPlaces`, 1 in `SphericalPlaces`.
+            angles: Axes that are angles in radians: 0 in `CylindricalPlaces`, 1 in
+                `SphericalPlaces`.
 
         Raises:
             ValueError: An angle is no axis.
         """
         super().__init__(sets, axes, planes)
         if not angles or not all(0 <= angle < axes for angle in angles):
-            raise ValueError(f"angles are {tuple(angles)}; allowed: at least one of the axes 0 to {axes - 1}.")
+            raise ValueError(
+                f"angles are {tuple(angles)}; allowed: at least one of the axes 0 to {axes - 1}."
+            )
         self.angles = tuple(angles)
         self.frequencies: Frequencies = frequencies(sets=sets, axes=axes, planes=planes)
 
@@ -41,7 +50,9 @@ class WholeOnCircle(Frequencies):
         """Returns Omega."""
         omega: Tensor = self.frequencies()
         whole = omega + (omega.round() - omega).detach()
-        on_circle = torch.tensor([axis in self.angles for axis in range(self.axes)], device=omega.device)
+        on_circle = torch.tensor(
+            [axis in self.angles for axis in range(self.axes)], device=omega.device
+        )
         return torch.where(on_circle[:, None], whole, omega)
 
     def reset_parameters(self, seed: int) -> None:

@@ -13,18 +13,20 @@ from stringline.encoders.positions.precision import values_are_hidden
 
 
 class Coordinates(Protocol):
-    """A choice of coordinates for patches of pictures and for points of the robot, such as its grippers.
+    """A choice of coordinates for patches of images and for points of the robot, such as its grippers.
 
     Attributes:
         axes: Coordinates per place.
-        reads: Kinds of keys of the contract that the places of patches are computed from, of `depth`, `intrinsics` and
-            `T_base_camera`.
+        reads: Kinds of keys of the contract that the places of patches are computed from, of
+            `depth`, `intrinsics` and `T_base_camera`.
     """
 
     axes: int
     reads: frozenset[str]
 
-    def patches(self, view: View, patch: int, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    def patches(
+        self, view: View, patch: int, batch: int, device: torch.device
+    ) -> tuple[Tensor, Tensor]:
         """Returns the places (batch, N, axes) of a view's patches, row by row, and which of them have one (batch, N) bool."""
         ...
 
@@ -34,10 +36,11 @@ class Coordinates(Protocol):
 
 
 class GridPlaces(nn.Module):
-    """Two axes: column u and row v of the patch, in each camera's own picture; points stand at the picture's centre.
+    """Two axes: column u and row v of the patch, in each camera's own image; points stand at the image's centre.
 
-    The unit is the patch of a picture with `grid` patches a side, so pictures of another resolution keep their meaning. With
-    `grid=1` these are ComRoPE's coordinates, (i + 1/2) / n between 0 and 1 (Yu et al., 2025, arXiv 2506.03737, section 3.4.1).
+    The unit is the patch of an image with `grid` patches a side, so images of another resolution
+    keep their meaning. With `grid=1` these are ComRoPE's coordinates, (i + 1/2) / n between 0 and 1
+    (Yu et al., 2025, arXiv 2506.03737, section 3.4.1).
     """
 
     axes = 2
@@ -57,29 +60,39 @@ class GridPlaces(nn.Module):
         self.grid = _grid_size(grid)
         self.centres = PatchCentres(perturbation)
 
-    def patches(self, view: View, patch: int, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    def patches(
+        self, view: View, patch: int, batch: int, device: torch.device
+    ) -> tuple[Tensor, Tensor]:
         """Returns (u, v) of the patch centres; all have a place."""
         uv = _in_cells(self.centres(view, patch, batch, device), view, self.grid)
         return uv, torch.ones(uv.shape[:2], dtype=torch.bool, device=device)
 
     def points(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the centre of the picture for every point."""
+        """Returns the centre of the image for every point."""
         check_points(points)
         rows, columns = self.grid
-        return points.new_tensor((columns / 2, rows / 2)).expand(*points.shape[:2], 2), _all_placed(points)
+        return points.new_tensor((columns / 2, rows / 2)).expand(*points.shape[:2], 2), _all_placed(
+            points
+        )
 
 
 class PatchDepthPlaces(nn.Module):
     """Three axes: u and v as in `GridPlaces`, and a learned affine function of the patch's mean depth (STRING, section 4.4.2).
 
-    The paper averages over all pixels; here pixels without depth are left out, and a patch without any has no place.
-    Points of the robot belong to no picture and have no place.
+    The paper averages over all pixels; here pixels without depth are left out, and a patch without
+    any has no place. Points of the robot belong to no image and have no place.
     """
 
     axes = 3
     reads = frozenset({"depth"})
 
-    def __init__(self, grid: int | Sequence[int] = 8, units_per_metre: float = 8.0, *, perturbation: float = 0.0) -> None:
+    def __init__(
+        self,
+        grid: int | Sequence[int] = 8,
+        units_per_metre: float = 8.0,
+        *,
+        perturbation: float = 0.0,
+    ) -> None:
         """Starts the affine function.
 
         Args:
@@ -97,13 +110,19 @@ class PatchDepthPlaces(nn.Module):
         self.slope = nn.Parameter(torch.tensor(units_per_metre))
         self.offset = nn.Parameter(torch.tensor(0.0))
 
-    def patches(self, view: View, patch: int, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    def patches(
+        self, view: View, patch: int, batch: int, device: torch.device
+    ) -> tuple[Tensor, Tensor]:
         """Returns (u, v, slope depth + offset); patches without depth have no place."""
         uv = _in_cells(self.centres(view, patch, batch, device), view, self.grid)
         if view.depth is None:
-            return nn.functional.pad(uv, (0, 1)), torch.zeros(uv.shape[:2], dtype=torch.bool, device=device)
+            return nn.functional.pad(uv, (0, 1)), torch.zeros(
+                uv.shape[:2], dtype=torch.bool, device=device
+            )
         depth, known = patch_depth(view.depth, view.depth_unit_m, patch)
-        return torch.cat((uv.to(depth.dtype), (self.slope * depth + self.offset).unsqueeze(-1)), dim=-1), known
+        return torch.cat(
+            (uv.to(depth.dtype), (self.slope * depth + self.offset).unsqueeze(-1)), dim=-1
+        ), known
 
     def points(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Returns no places."""
@@ -125,7 +144,8 @@ class MetricPlaces(nn.Module):
         """Keeps the perturbation.
 
         Args:
-            perturbation: See `PatchCentres`; a moved patch stands on its new pixel's ray, at the mean depth of the patch.
+            perturbation: See `PatchCentres`; a moved patch stands on its new pixel's ray, at the
+                mean depth of the patch.
 
         Raises:
             ValueError: The perturbation is out of range.
@@ -133,13 +153,22 @@ class MetricPlaces(nn.Module):
         super().__init__()
         self.centres = PatchCentres(perturbation)
 
-    def patches(self, view: View, patch: int, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    def patches(
+        self, view: View, patch: int, batch: int, device: torch.device
+    ) -> tuple[Tensor, Tensor]:
         """Returns the back-projected patches; those without depth, and cameras without geometry, have no place."""
         centres: Tensor = self.centres(view, patch, batch, device)
         if view.depth is None or view.intrinsics is None or view.T_base_camera is None:
             nowhere = torch.zeros(*centres.shape[:2], 3, device=device)
             return nowhere, torch.zeros(centres.shape[:2], dtype=torch.bool, device=device)
-        return patch_places(view.depth, view.depth_unit_m, view.intrinsics, view.T_base_camera, patch, centres=centres)
+        return patch_places(
+            view.depth,
+            view.depth_unit_m,
+            view.intrinsics,
+            view.T_base_camera,
+            patch,
+            centres=centres,
+        )
 
     def points(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the points themselves."""
@@ -151,25 +180,33 @@ def check_points(points: Tensor) -> None:
     """Refuses what is no set of points.
 
     Raises:
-        ValueError: The shape is not (B, M, 3), the type is no floating point, or a coordinate is not finite.
+        ValueError: The shape is not (B, M, 3), the type is no floating point, or a coordinate is
+            not finite.
     """
     if points.ndim != 3 or points.shape[-1] != 3 or not points.is_floating_point():
         got = f"{tuple(points.shape)} {points.dtype}"
-        raise ValueError(f"Points are {got}; allowed: (B, M, 3) floating point, metres in the base frame.")
+        raise ValueError(
+            f"Points are {got}; allowed: (B, M, 3) floating point, metres in the base frame."
+        )
     if not values_are_hidden(points) and not bool(points.isfinite().all()):
-        raise ValueError(f"Points hold {points[~points.isfinite()][0].item()}; allowed: finite metres in the base frame.")
+        raise ValueError(
+            f"Points hold {points[~points.isfinite()][0].item()}; allowed: finite metres in the "
+            f"base frame."
+        )
 
 
 def _grid_size(grid: int | Sequence[int]) -> tuple[int, int]:
     """Returns (rows, columns)."""
     sides = (grid, grid) if isinstance(grid, int) else tuple(grid)
     if len(sides) != 2 or not all(isinstance(side, int) and side >= 1 for side in sides):
-        raise ValueError(f"grid is {grid}; allowed: a number of patches from 1, or (rows, columns) of them.")
+        raise ValueError(
+            f"grid is {grid}; allowed: a number of patches from 1, or (rows, columns) of them."
+        )
     return sides[0], sides[1]
 
 
 def _in_cells(centres: Tensor, view: View, grid: tuple[int, int]) -> Tensor:
-    """Returns (B, N, 2): pixels (u, v) in units of the cells of a picture with `grid` (rows, columns) of them."""
+    """Returns (B, N, 2): pixels (u, v) in units of the cells of an image with `grid` (rows, columns) of them."""
     rows, columns = grid
     return centres * centres.new_tensor((columns / view.width, rows / view.height))
 

@@ -1,4 +1,4 @@
-"""From depth to places: where, in the robot's base frame, each patch of a picture stands."""
+"""From depth to places: where, in the robot's base frame, each patch of an image stands."""
 
 import math
 from dataclasses import dataclass
@@ -13,14 +13,17 @@ from stringline.encoders.positions.precision import values_are_hidden
 class View:
     """What one camera knows about space, for a batch of B examples; None for what is unknown.
 
-    Values are checked, but not inside `torch.compile` or the capture of a CUDA graph, which cannot look at them.
+    Values are checked, but not inside `torch.compile` or the capture of a CUDA graph, which cannot
+    look at them.
 
     Attributes:
-        height: Rows of the pictures.
-        width: Columns of the pictures.
-        depth: (B, height, width), along the optical axis in units of `depth_unit_m`; 0 or NaN = no return.
+        height: Rows of the images.
+        width: Columns of the images.
+        depth: (B, height, width), along the optical axis in units of `depth_unit_m`; 0 or NaN = no
+            return.
         depth_unit_m: Metres per count of `depth`.
-        intrinsics: (B, 3, 3), pixels, of undistorted pictures; pixel (0, 0) has its centre at (0.5, 0.5).
+        intrinsics: (B, 3, 3), pixels, of undistorted images; pixel (0, 0) has its centre at (0.5,
+            0.5).
         T_base_camera: (B, 4, 4), camera (x right, y down, z forward) to base, metres.
     """
 
@@ -35,20 +38,27 @@ class View:
         """Refuses what has no meaning.
 
         Raises:
-            ValueError: A shape does not fit, depth is negative or infinite, intrinsics cannot be inverted, or a pose is not
-                finite.
+            ValueError: A shape does not fit, depth is negative or infinite, intrinsics cannot be
+                inverted, or a pose is not finite.
         """
-        expected = {"depth": (self.height, self.width), "intrinsics": (3, 3), "T_base_camera": (4, 4)}
+        expected = {
+            "depth": (self.height, self.width),
+            "intrinsics": (3, 3),
+            "T_base_camera": (4, 4),
+        }
         given = {name: x for name in expected if (x := getattr(self, name)) is not None}
         batch = {len(x) for x in given.values() if x.ndim == 3}
         for name, x in given.items():
             if x.ndim != 3 or tuple(x.shape[1:]) != expected[name] or len(batch) > 1:
                 allowed = ", ".join(str(size) for size in expected[name])
                 raise ValueError(
-                    f"{name} has shape {tuple(x.shape)} beside pictures of {self.height}x{self.width} pixels; "
+                    f"{name} has shape {tuple(x.shape)} beside images of "
+                    f"{self.height}x{self.width} pixels; "
                     f"allowed: (B, {allowed}), the same B for all (got {sorted(batch)})."
                 )
-        if not 0 < self.depth_unit_m < math.inf:  # In simple words, which `torch.compile` can follow.
+        if (
+            not 0 < self.depth_unit_m < math.inf
+        ):  # In simple words, which `torch.compile` can follow.
             raise ValueError(f"depth_unit_m is {self.depth_unit_m}; allowed: above 0.")
         if given and not values_are_hidden(next(iter(given.values()))):
             self._check_values()
@@ -68,7 +78,9 @@ class View:
         wrong = getattr(self, name)[faults[name]]
         allowed = {
             "depth": "0 or NaN where nothing returned, else positive and finite",
-            "intrinsics": "finite [[fx, s, cx], [0, fy, cy], [0, 0, 1]] in pixels with fx and fy other than 0",
+            "intrinsics": (
+                "finite [[fx, s, cx], [0, fy, cy], [0, 0, 1]] in pixels with fx and fy other than 0"
+            ),
             "T_base_camera": "finite numbers",
         }
         raise ValueError(f"{name} holds {wrong[0].tolist()}; allowed: {allowed[name]}.")
@@ -77,33 +89,48 @@ class View:
 def _invertible(intrinsics: Tensor) -> Tensor:
     """Returns (B,), whether each matrix (3, 3) is one that a pixel can be traced back through."""
     focal = intrinsics.diagonal(dim1=-2, dim2=-1)[:, :2]
-    below = torch.stack((intrinsics[:, 1, 0], intrinsics[:, 2, 0], intrinsics[:, 2, 1], intrinsics[:, 2, 2] - 1), dim=-1)
-    return intrinsics.isfinite().flatten(1).all(dim=-1) & (focal != 0).all(dim=-1) & (below == 0).all(dim=-1)
+    below = torch.stack(
+        (intrinsics[:, 1, 0], intrinsics[:, 2, 0], intrinsics[:, 2, 1], intrinsics[:, 2, 2] - 1),
+        dim=-1,
+    )
+    return (
+        intrinsics.isfinite().flatten(1).all(dim=-1)
+        & (focal != 0).all(dim=-1)
+        & (below == 0).all(dim=-1)
+    )
 
 
 def returned(depth: Tensor) -> Tensor:
     """Returns the counts of depth of any type and shape as float32, or float64 for float64; zero where nothing returned."""
     counts = depth.to(torch.float64 if depth.dtype == torch.float64 else torch.float32)
-    return torch.where(counts.isfinite() & (counts > 0), counts, 0.0) if depth.dtype.is_signed else counts
+    return (
+        torch.where(counts.isfinite() & (counts > 0), counts, 0.0)
+        if depth.dtype.is_signed
+        else counts
+    )
 
 
 def patch_depth(depth: Tensor, depth_unit_m: float, patch: int) -> tuple[Tensor, Tensor]:
     """Averages the depth of each patch over its pixels that have one.
 
     Args:
-        depth: (B, H, W) of any type; 0 and anything not finite = no return. H and W are multiples of `patch`.
+        depth: (B, H, W) of any type; 0 and anything not finite = no return. H and W are multiples
+            of `patch`.
         depth_unit_m: Metres per count.
         patch: Side of a patch, pixels.
 
     Returns:
-        (B, N) metres, zero where nothing is known, and (B, N) bool, whether anything is; N = H W / patch^2, row by row. The
-        type is float32, or float64 for float64 depth.
+        (B, N) metres, zero where nothing is known, and (B, N) bool, whether anything is; N = H W /
+        patch^2, row by row. The type is float32, or float64 for float64 depth.
 
     Raises:
-        ValueError: The patches do not tile the picture.
+        ValueError: The patches do not tile the image.
     """
     if depth.ndim != 3 or depth.shape[1] % patch or depth.shape[2] % patch:
-        raise ValueError(f"depth has shape {tuple(depth.shape)}; allowed: (B, H, W) with H and W multiples of {patch}.")
+        raise ValueError(
+            f"depth has shape {tuple(depth.shape)}; allowed: (B, H, W) with H and W multiples of "
+            f"{patch}."
+        )
     counts = returned(depth)
     batch, height, width = counts.shape
     patches = counts.reshape(batch, height // patch, patch, width // patch, patch)
@@ -111,7 +138,9 @@ def patch_depth(depth: Tensor, depth_unit_m: float, patch: int) -> tuple[Tensor,
     return patches.sum(dim=(2, 4)).flatten(1) * depth_unit_m / known.clamp(min=1), known > 0
 
 
-def patch_centres(height: int, width: int, patch: int, device: torch.device | None = None) -> Tensor:
+def patch_centres(
+    height: int, width: int, patch: int, device: torch.device | None = None
+) -> Tensor:
     """Returns the centres (u, v) of all patches, (N, 2) float32 in pixels, row by row; u to the right, v down."""
     v = torch.arange(height // patch, dtype=torch.float32, device=device) * patch + patch / 2
     u = torch.arange(width // patch, dtype=torch.float32, device=device) * patch + patch / 2
@@ -148,17 +177,24 @@ def patch_places(
         intrinsics: (B, 3, 3), pixels, without distortion.
         T_base_camera: (B, 4, 4), camera (x right, y down, z forward) to base, metres.
         patch: Side of a patch, pixels.
-        centres: (N, 2) or (B | 1, N, 2), pixels (u, v) whose rays are taken; None: those of `patch_centres`.
+        centres: (N, 2) or (B | 1, N, 2), pixels (u, v) whose rays are taken; None: those of
+            `patch_centres`.
 
     Returns:
-        (B, N, 3) metres in the base frame, row by row, float64 where depth or `T_base_camera` is, and (B, N) bool, False for
-        patches without any depth.
+        (B, N, 3) metres in the base frame, row by row, float64 where depth or `T_base_camera` is,
+        and (B, N) bool, False for patches without any depth.
     """
     z, known = patch_depth(depth, depth_unit_m, patch)
     z = z.to(torch.promote_types(z.dtype, T_base_camera.dtype))
     T = T_base_camera.to(z.dtype)
-    pixels = patch_centres(depth.shape[1], depth.shape[2], patch, depth.device) if centres is None else centres
+    pixels = (
+        patch_centres(depth.shape[1], depth.shape[2], patch, depth.device)
+        if centres is None
+        else centres
+    )
     x, y = rays(pixels, intrinsics.to(z.dtype))
-    axes = T[:, None, :3, :3]  # Products and sums instead of a matmul, which TF32 or autocast would round.
+    axes = T[
+        :, None, :3, :3
+    ]  # Products and sums instead of a matmul, which TF32 or autocast would round.
     points = x[..., None] * axes[..., 0] + y[..., None] * axes[..., 1] + axes[..., 2]
     return points * z.unsqueeze(-1) + T[:, None, :3, 3], known

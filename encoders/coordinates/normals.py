@@ -1,4 +1,4 @@
-"""Surface normals of depth pictures."""
+"""Surface normals of depth images."""
 
 import math
 
@@ -19,43 +19,53 @@ def surface_normals(
 ) -> Tensor:
     """Returns the unit normal of the surface that each pixel shows, towards the camera.
 
-    The normal is perpendicular to the differences of back-projected neighbours, left to right and upper to lower, so it is
-    exact on planes. A neighbour without depth is replaced by the pixel itself. Nothing is averaged over an edge: beside one
-    there is no normal.
+    The normal is perpendicular to the differences of back-projected neighbours, left to right and
+    upper to lower, so it is exact on planes. A neighbour without depth is replaced by the pixel
+    itself. Nothing is averaged over an edge: beside one there is no normal.
 
     Args:
-        depth: (B, H, W), along the optical axis; 0 and anything not finite = no return. Differentiable where it is float.
+        depth: (B, H, W), along the optical axis; 0 and anything not finite = no return.
+            Differentiable where it is float.
         depth_unit_m: Metres per count of `depth`.
         intrinsics: (B, 3, 3), pixels, without distortion.
-        T_base_camera: (B, 4, 4) turns the normals into the base frame; None leaves them in the camera frame (x right, y down,
-            z forward). Its translation has no effect.
+        T_base_camera: (B, 4, 4) turns the normals into the base frame; None leaves them in the
+            camera frame (x right, y down, z forward). Its translation has no effect.
         reach: Pixels to the neighbours; more of them see less of the noise and less of the shape.
-        steepest_deg: A step of depth between neighbours is an edge when a surface between them would lean this much, or more,
-            against a plane that faces the camera. Away from the middle of the picture that includes surfaces which lean less
-            but are seen at a grazing angle, where depth is worth little.
+        steepest_deg: A step of depth between neighbours is an edge when a surface between them
+            would lean this much, or more, against a plane that faces the camera. Away from the
+            middle of the image that includes surfaces which lean less but are seen at a grazing
+            angle, where depth is worth little.
 
     Returns:
-        (B, H, W, 3), float32 or float64 as `patch_places` does; zero vectors at pixels without depth, at edges, and where no
-        neighbour in a row or column has depth.
+        (B, H, W, 3), float32 or float64 as `patch_places` does; zero vectors at pixels without
+        depth, at edges, and where no neighbour in a row or column has depth.
 
     Raises:
         ValueError: An argument is out of range.
     """
     if depth.ndim != 3 or reach < 1 or not 0 < steepest_deg < 90:
-        got = f"depth has shape {tuple(depth.shape)}, reach is {reach}, steepest_deg is {steepest_deg}"
+        got = (
+            f"depth has shape {tuple(depth.shape)}, reach is {reach}, steepest_deg is "
+            f"{steepest_deg}"
+        )
         raise ValueError(f"{got}; allowed: (B, H, W), reach from 1, steepest_deg between 0 and 90.")
     z = returned(depth) * depth_unit_m
     z = z if T_base_camera is None else z.to(torch.promote_types(z.dtype, T_base_camera.dtype))
     K = intrinsics.to(z.dtype)
-    x, y = (ray.reshape(z.shape) for ray in rays(patch_centres(z.shape[1], z.shape[2], 1, z.device), K))
-    points = torch.stack((x * z, y * z, z))  # Components first, since a CPU is faster on whole planes.
+    x, y = (
+        ray.reshape(z.shape) for ray in rays(patch_centres(z.shape[1], z.shape[2], 1, z.device), K)
+    )
+    points = torch.stack(
+        (x * z, y * z, z)
+    )  # Components first, since a CPU is faster on whole planes.
     slope = math.tan(math.radians(steepest_deg)) * reach
     along_row, row_is_smooth = _difference(points, 3, reach, slope / K[:, 0, 0].abs())
     along_column, column_is_smooth = _difference(points, 2, reach, slope / K[:, 1, 1].abs())
     across = _cross(along_column, along_row)
     square = across.square().sum(dim=0)
     found = (z > 0) & row_is_smooth & column_is_smooth & (square > 0)
-    # Where nothing was found, the gradient of a root of 1 is finite. The sign turns the normals towards the camera.
+    # Where nothing was found, the gradient of a root of 1 is finite. The sign turns the normals
+    # towards the camera.
     towards = torch.where((across * points).sum(dim=0) > 0, -1.0, 1.0).to(z.dtype)
     normals = across * torch.where(found, towards / torch.where(found, square, 1.0).sqrt(), 0.0)
     if T_base_camera is not None:
@@ -63,15 +73,19 @@ def surface_normals(
     return normals.movedim(0, -1).contiguous()
 
 
-def _difference(points: Tensor, axis: int, reach: int, relative_step: Tensor) -> tuple[Tensor, Tensor]:
+def _difference(
+    points: Tensor, axis: int, reach: int, relative_step: Tensor
+) -> tuple[Tensor, Tensor]:
     """Returns the difference of the neighbours along an axis, (3, B, H, W), and whether no edge lies between, (B, H, W)."""
-    z, relative_step = points[2], relative_step[:, None, None]
+    z = points[2]
+    relative_step = relative_step[:, None, None]
     smooth = torch.ones_like(z, dtype=torch.bool)
     ends = []
     for offset in (-reach, reach):
         neighbour = _moved(points, axis, offset)
         known = neighbour[2] > 0
-        step, nearer = (neighbour[2] - z).abs(), torch.minimum(neighbour[2], z)
+        step = (neighbour[2] - z).abs()
+        nearer = torch.minimum(neighbour[2], z)
         smooth = smooth & ~(known & (step > relative_step * nearer))
         ends.append(torch.where(known, neighbour, points))
     return ends[1] - ends[0], smooth
@@ -89,7 +103,9 @@ def _moved(x: Tensor, axis: int, offset: int) -> Tensor:
 
 def _cross(a: Tensor, b: Tensor) -> Tensor:
     """Returns the cross products (3, ...), plane by plane, which is faster on a CPU than `torch.linalg.cross`."""
-    return torch.stack((a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]))
+    return torch.stack(
+        (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
+    )
 
 
 def _turned(vectors: Tensor, T: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from stringline.encoders.positions.precision import phases
 
 
 class SinusoidalEncoding(PositionEncoding):
-    """Cosines and sines of each coordinate, constant (Vaswani et al., 2017; for pictures Chen et al., MoCo v3, 2021)."""
+    """Cosines and sines of each coordinate, constant (Vaswani et al., 2017; for images Chen et al., MoCo v3, 2021)."""
 
     relative = False
     in_every_layer = False
@@ -36,10 +36,13 @@ class SinusoidalEncoding(PositionEncoding):
             head_dim: Channels per head; tokens have heads head_dim.
             axes: Coordinates per place.
             theta: Base of the geometric series, 10000 in the papers.
-            wavelengths: In its stead, the shortest and longest wavelength in the unit of the coordinates.
+            wavelengths: In its stead, the shortest and longest wavelength in the unit of the
+                coordinates.
         """
         super().__init__(heads, head_dim, axes)
-        self.frequency_model = AxialFrequencies(1, axes, heads * head_dim // 2, theta=theta, wavelengths=wavelengths)
+        self.frequency_model = AxialFrequencies(
+            1, axes, heads * head_dim // 2, theta=theta, wavelengths=wavelengths
+        )
 
     def rotation(self, coordinates: Tensor) -> Tensor:
         """Returns identities: nothing is rotated."""
@@ -56,7 +59,8 @@ class SinusoidalEncoding(PositionEncoding):
 class LearnedEncoding(PositionEncoding):
     """A learned table over a grid of cells (Dosovitskiy et al., ViT, 2021), read by linear interpolation between their centres.
 
-    So it serves places between the cells, and pictures of another resolution, as ViT's interpolated tables do.
+    So it serves places between the cells, and images of another resolution, as ViT's interpolated
+    tables do.
     """
 
     relative = False
@@ -91,13 +95,19 @@ class LearnedEncoding(PositionEncoding):
         cells = [cells] * axes if isinstance(cells, int) else cells
         low, high = ([end] * axes if isinstance(end, int | float) else end for end in (low, high))
         sane = len(cells) == len(low) == len(high) == axes and min(cells) > 0
-        if not sane or any(a not in FINITE or b not in FINITE or not a < b for a, b in zip(low, high, strict=True)):
+        if not sane or any(
+            a not in FINITE or b not in FINITE or not a < b for a, b in zip(low, high, strict=True)
+        ):
             got = f"cells {list(cells)}, low {list(low)}, high {list(high)}"
-            raise ValueError(f"{got}; allowed: {axes} entries each, cells above 0, low below high, both finite.")
+            raise ValueError(
+                f"{got}; allowed: {axes} entries each, cells above 0, low below high, both finite."
+            )
         self.cells = tuple(cells)
         self.register_buffer("low", torch.tensor(low, dtype=torch.float64), persistent=False)
         self.register_buffer(
-            "cell", (torch.tensor(high, dtype=torch.float64) - self.low) / torch.tensor(cells), persistent=False
+            "cell",
+            (torch.tensor(high, dtype=torch.float64) - self.low) / torch.tensor(cells),
+            persistent=False,
         )
         self.table = nn.Parameter(torch.empty(*self.cells, heads * head_dim))
         self.reset_parameters(seed)
@@ -112,7 +122,9 @@ class LearnedEncoding(PositionEncoding):
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:
         """Draws the table anew, with ViT's standard deviation of 0.02."""
-        drawn = torch.randn(self.table.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        drawn = torch.randn(
+            self.table.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+        )
         self.table.copy_(0.02 * drawn)
 
     @torch.no_grad()
@@ -123,10 +135,13 @@ class LearnedEncoding(PositionEncoding):
 
     def _places(self, coordinates: Tensor) -> Places:
         highest = torch.tensor(self.cells, device=coordinates.device) - 1
-        where = ((coordinates - self.low.to(coordinates.dtype)) / self.cell.to(coordinates.dtype) - 0.5).clamp(min=0)
+        where = (
+            (coordinates - self.low.to(coordinates.dtype)) / self.cell.to(coordinates.dtype) - 0.5
+        ).clamp(min=0)
         where = torch.minimum(where, highest.to(where.dtype))
         lower = where.detach().floor()
-        share, first = where - lower, lower.long()
+        share = where - lower
+        first = lower.long()
         corners = []
         for corner in product((0, 1), repeat=self.axes):
             step = torch.tensor(corner, device=coordinates.device)

@@ -26,7 +26,8 @@ class Basis(nn.Module, ABC):
     def __init__(self, sets: int, size: int) -> None:
         """Remembers the sizes."""
         super().__init__()
-        self.sets, self.size = sets, size
+        self.sets = sets
+        self.size = size
 
     @abstractmethod
     def blocks(self) -> Tensor:
@@ -43,7 +44,7 @@ class Basis(nn.Module, ABC):
             parameter.zero_()
 
 
-class BasisRecipe(Protocol):
+class BasisFactory(Protocol):
     """Makes a basis for given sizes, as `functools.partial(Cayley, block=8)` does."""
 
     def __call__(self, *, sets: int, size: int) -> Basis:
@@ -54,21 +55,31 @@ class BasisRecipe(Protocol):
 class AntisymmetricBasis(Basis):
     """A map from antisymmetric matrices S to orthogonal ones, of whole heads or of blocks of channels.
 
-    P = start map(S): `start` is a constant (sets, blocks, block, block) that S = 0 stands for, the identity if it is None.
+    P = start map(S): `start` is a constant (sets, blocks, block, block) that S = 0 stands for, the
+    identity if it is None.
     """
 
     start: Tensor | None
     rows: Tensor
     columns: Tensor
 
-    def __init__(self, sets: int, size: int, *, block: int | None = None, bandwidth: int | None = None, seed: int = 0) -> None:
+    def __init__(
+        self,
+        sets: int,
+        size: int,
+        *,
+        block: int | None = None,
+        bandwidth: int | None = None,
+        seed: int = 0,
+    ) -> None:
         """Starts at the identity.
 
         Args:
             sets: Independent bases.
             size: Rows of P.
             block: P consists of blocks of so many neighbouring channels; None: one block.
-            bandwidth: Sparse S, with entries only within so many places of the diagonal; None: dense.
+            bandwidth: Sparse S, with entries only within so many places of the diagonal; None:
+                dense.
             seed: Has no effect: nothing is drawn.
 
         Raises:
@@ -105,7 +116,9 @@ class CayleyBasis(AntisymmetricBasis):
 
     def _map(self, skew: Tensor) -> Tensor:
         identity = torch.eye(self.block, dtype=skew.dtype, device=skew.device)
-        basis: Tensor = torch.linalg.solve(identity + skew, identity - skew)  # Functions of S, so their order is free.
+        basis: Tensor = torch.linalg.solve(
+            identity + skew, identity - skew
+        )  # Functions of S, so their order is free.
         return basis
 
 
@@ -120,8 +133,8 @@ class ExponentialBasis(AntisymmetricBasis):
 class GivensBasis(Basis):
     """A product of plane rotations, one for each pair of channels (Liu & Zhou, Rethinking RoPE, 2025, section 5).
 
-    The pairs come in rounds of disjoint ones, as in a tournament, so that size - 1 steps do what size (size - 1) / 2 would.
-    Angles start at zero.
+    The pairs come in rounds of disjoint ones, as in a tournament, so that size - 1 steps do what
+    size (size - 1) / 2 would. Angles start at zero.
     """
 
     partner: Tensor
@@ -138,9 +151,13 @@ class GivensBasis(Basis):
         """
         super().__init__(sets, size)
         rounds = self._rounds()
-        where = rounds.flatten(1).argsort(dim=1)  # For each channel, its place among the firsts and then the seconds.
+        where = rounds.flatten(1).argsort(
+            dim=1
+        )  # For each channel, its place among the firsts and then the seconds.
         self.register_buffer("pair", where.remainder(size // 2), persistent=False)
-        self.register_buffer("partner", rounds.flip(1).flatten(1).gather(1, where), persistent=False)
+        self.register_buffer(
+            "partner", rounds.flip(1).flatten(1).gather(1, where), persistent=False
+        )
         self.register_buffer("sign", torch.where(where < size // 2, -1, 1), persistent=False)
         self.angles = nn.Parameter(torch.zeros(sets, len(rounds), size // 2))
 
@@ -148,15 +165,23 @@ class GivensBasis(Basis):
         """Returns (rounds, 2, size / 2): first and second channel of each pair, round by round."""
         players = torch.arange(self.size)
         tables = [torch.cat((players[:1], players[1:].roll(turn))) for turn in range(self.size - 1)]
-        return torch.stack([torch.stack((table[: self.size // 2], table[self.size // 2 :].flip(0))) for table in tables])
+        return torch.stack(
+            [
+                torch.stack((table[: self.size // 2], table[self.size // 2 :].flip(0)))
+                for table in tables
+            ]
+        )
 
     def blocks(self) -> Tensor:
         """Returns P as a single block."""
         with without_autocast(self.angles):
             angles = at_least_float32(self.angles)
             of_channel = angles.gather(2, self.pair.expand(self.sets, -1, -1))
-            cos, sin = of_channel.cos().unsqueeze(-1), (of_channel.sin() * self.sign).unsqueeze(-1)
-            rows = torch.eye(self.size, dtype=angles.dtype, device=angles.device).expand(self.sets, -1, -1)
+            cos = of_channel.cos().unsqueeze(-1)
+            sin = (of_channel.sin() * self.sign).unsqueeze(-1)
+            rows = torch.eye(self.size, dtype=angles.dtype, device=angles.device).expand(
+                self.sets, -1, -1
+            )
             for turn in range(len(self.partner)):
                 rows = rows * cos[:, turn] + rows[:, self.partner[turn]] * sin[:, turn]
             return rows.unsqueeze(1)
@@ -178,13 +203,19 @@ class ButterflyGivens(GivensBasis):
     def _rounds(self) -> Tensor:
         channels = torch.arange(self.size)
         strides = [1 << step for step in range(int(math.log2(self.size)))]
-        return torch.stack([torch.stack((low := channels[channels & stride == 0], low + stride)) for stride in strides])
+        return torch.stack(
+            [
+                torch.stack((low := channels[channels & stride == 0], low + stride))
+                for stride in strides
+            ]
+        )
 
 
 class HouseholderBasis(Basis):
     """A product of reflections I - 2 v v^T / v^T v, an even number of them.
 
-    They come in pairs that are equal at the start, so P starts as the identity: v = v_0 + w, v_0 constant and w = 0.
+    They come in pairs that are equal at the start, so P starts as the identity: v = v_0 + w, v_0
+    constant and w = 0.
     """
 
     start: Tensor
@@ -211,7 +242,9 @@ class HouseholderBasis(Basis):
     def blocks(self) -> Tensor:
         """Returns P as a single block."""
         with without_autocast(self.offsets):
-            v = (self.start + self.offsets).to(torch.promote_types(self.offsets.dtype, torch.float32))
+            v = (self.start + self.offsets).to(
+                torch.promote_types(self.offsets.dtype, torch.float32)
+            )
             v = v / v.norm(dim=-1, keepdim=True)
             basis = torch.eye(self.size, dtype=v.dtype, device=v.device).expand(self.sets, -1, -1)
             for reflection in range(v.shape[1]):
@@ -247,7 +280,9 @@ class FourierBasis(Basis):
         """
         super().__init__(1, size)
         self.block = _checked_block(block, size)
-        self.register_buffer("constant", self._computed(torch.get_default_dtype()), persistent=False)
+        self.register_buffer(
+            "constant", self._computed(torch.get_default_dtype()), persistent=False
+        )
 
     def blocks(self) -> Tensor:
         """Returns the blocks of P, all the same."""
@@ -265,7 +300,9 @@ class FourierBasis(Basis):
 
 def antisymmetric(entries: Tensor, size: int, rows: Tensor, columns: Tensor) -> Tensor:
     """Returns S (..., size, size), S^T = -S, from its entries (..., K) at `rows` and `columns` above the diagonal."""
-    upper = entries.new_zeros(*entries.shape[:-1], size * size).index_copy(-1, rows * size + columns, entries)
+    upper = entries.new_zeros(*entries.shape[:-1], size * size).index_copy(
+        -1, rows * size + columns, entries
+    )
     upper = upper.reshape(*entries.shape[:-1], size, size)
     return upper - upper.mT
 

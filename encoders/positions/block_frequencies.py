@@ -13,9 +13,10 @@ from stringline.encoders.positions.initialisation import Start, isotropic, store
 class CirculantFrequencies(Frequencies):
     """Frequencies of antisymmetric circulant blocks L_k = C_k - C_k^T (Schenck et al., STRING, 2025, theorem 3.5).
 
-    w_kj = 2 sum_n c_kn sin(2 pi j n / b), j = 1 ... b / 2 - 1, in each block of size b; plane 0, of the constant and the
-    alternating vector, never turns. Together with the basis `RealFourier` this is Circulant-STRING.
-    The paper leaves the start of c open; here c = W^T w_0 / 2b, so the turning planes start as those of `Mixed`.
+    w_kj = 2 sum_n c_kn sin(2 pi j n / b), j = 1 ... b / 2 - 1, in each block of size b; plane 0, of
+    the constant and the alternating vector, never turns. Together with the basis `RealFourier` this
+    is Circulant-STRING. The paper leaves the start of c open; here c = W^T w_0 / 2b, so the turning
+    planes start as those of `Mixed`.
     """
 
     def __init__(
@@ -38,19 +39,23 @@ class CirculantFrequencies(Frequencies):
             sets: Independent sets.
             axes: Coordinates per place.
             planes: Planes per set, a multiple of `block` / 2.
-            block: Size b of the blocks, even, 4 at least. The paper's best: 16 on ImageNet, 32 on WebLI-3D.
+            block: Size b of the blocks, even, 4 at least. The paper's best: 16 on ImageNet, 32 on
+                WebLI-3D.
             wavelengths: Of the turning planes.
             theta: Of the turning planes.
             uniform: Of the turning planes.
             omega: Of the turning planes, (1 | sets, axes, planes (b - 2) / b).
-            scale: Coefficients are stored in units of scale / sqrt(2 b), in which frequencies are an orthonormal map of them.
+            scale: Coefficients are stored in units of scale / sqrt(2 b), in which frequencies are
+                an orthonormal map of them.
             seed: Of the start.
 
         Raises:
             ValueError: `block` does not fit, or as `Start`.
         """
         if block < 4 or block % 2 or (2 * planes) % block:
-            raise ValueError(f"block is {block}; allowed: even divisors of head_dim {2 * planes} from 4.")
+            raise ValueError(
+                f"block is {block}; allowed: even divisors of head_dim {2 * planes} from 4."
+            )
         super().__init__(sets, axes, planes)
         self.block = block
         self.start = Start(wavelengths=wavelengths, theta=theta, uniform=uniform, omega=omega)
@@ -66,22 +71,27 @@ class CirculantFrequencies(Frequencies):
         """Returns W c, zero for the first plane of each block."""
         c = self.coefficients()
         sine = sine_transform(self.block, c.device).to(c.dtype)
-        return (c.unsqueeze(-2) * sine).sum(dim=-1).flatten(-2)  # No matmul, which TF32 or autocast would round.
+        return (
+            (c.unsqueeze(-2) * sine).sum(dim=-1).flatten(-2)
+        )  # No matmul, which TF32 or autocast would round.
 
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:
         """Draws directions anew."""
-        blocks, turning = 2 * self.planes // self.block, self.block // 2 - 1
+        blocks = 2 * self.planes // self.block
+        turning = self.block // 2 - 1
         omega = self.start.draw(self.sets, self.axes, blocks * turning, seed)
         omega = omega.reshape(self.sets, self.axes, blocks, turning)
-        self.scaled.copy_(omega @ sine_transform(self.block)[1:] / math.sqrt(2 * self.block) / self.scale)
+        self.scaled.copy_(
+            omega @ sine_transform(self.block)[1:] / math.sqrt(2 * self.block) / self.scale
+        )
 
 
 class LinearlyDependentFrequencies(Frequencies):
     """All planes of a block turn along one learned direction (ComRoPE-LD: Yu et al., 2025, arXiv 2506.03737, theorem 2).
 
-    Omega = theta_j lambda_p with one direction theta_j for block j and one magnitude lambda_p for each of its planes. With
-    blocks of two channels it is `Mixed`.
+    Omega = theta_j lambda_p with one direction theta_j for block j and one magnitude lambda_p for
+    each of its planes. With blocks of two channels it is `Mixed`.
     """
 
     def __init__(
@@ -103,7 +113,8 @@ class LinearlyDependentFrequencies(Frequencies):
             axes: Coordinates per place.
             planes: Planes per set.
             block: Channels per block, twice its planes.
-            wavelengths: Shortest and longest, in the unit of the coordinates; the blocks take them in turn.
+            wavelengths: Shortest and longest, in the unit of the coordinates; the blocks take them
+                in turn.
             theta: In their stead, the base of RoPE's series.
             scale: As for `Mixed`.
             seed: Of the start.
@@ -122,7 +133,9 @@ class LinearlyDependentFrequencies(Frequencies):
 
     def forward(self) -> Tensor:
         """Returns Omega."""
-        return self.directions.repeat_interleave(self.block // 2, dim=-1) * (self.scaled * self.scale).unsqueeze(1)
+        return self.directions.repeat_interleave(self.block // 2, dim=-1) * (
+            self.scaled * self.scale
+        ).unsqueeze(1)
 
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:

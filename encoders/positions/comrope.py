@@ -1,12 +1,14 @@
 """ComRoPE: trainable commuting angle matrices in blocks (Yu et al., 2025, arXiv 2506.03737).
 
-R(r) = exp(sum_k r_k A_k) with antisymmetric blocks A_k that commute, either because a block belongs to one axis (axial
-partition, AP) or because all axes share one matrix up to a factor (linearly dependent, LD).
+R(r) = exp(sum_k r_k A_k) with antisymmetric blocks A_k that commute, either because a block belongs
+to one axis (axial partition, AP) or because all axes share one matrix up to a factor (linearly
+dependent, LD).
 
-Departure: what is learned is not the entries of a block but its planes and how fast they turn. Both describe exactly
-the same functions. So the exponential of a matrix per token becomes one rotation, the basis folds away, and the gradient
-stays finite where two planes turn equally fast, where that of an eigendecomposition does not. `init_std` draws the
-angle matrices as the published code does and takes them apart.
+Departure: what is learned is not the entries of a block but its planes and how fast they turn. Both
+describe exactly the same functions. So the exponential of a matrix per token becomes one rotation,
+the basis folds away, and the gradient stays finite where two planes turn equally fast, where that
+of an eigendecomposition does not. `init_std` draws the angle matrices as the published code does
+and takes them apart.
 """
 
 import math
@@ -42,7 +44,8 @@ class _ComRope(RotaryEncoding):
         seed: int,
     ) -> None:
         NOT_NEGATIVE.check(init_std=init_std)
-        self.init_std, self.block = init_std, block
+        self.init_std = init_std
+        self.block = block
         super().__init__(
             heads,
             head_dim,
@@ -73,7 +76,8 @@ class _ComRope(RotaryEncoding):
         """Takes over published angle matrices; the factors of ComRoPE-LD (`frequency_model.directions`) stay as they are.
 
         Args:
-            matrices: Antisymmetric, (heads | 1, blocks, block, block), in radians per unit of the coordinates.
+            matrices: Antisymmetric, (heads | 1, blocks, block, block), in radians per unit of the
+                coordinates.
 
         Raises:
             ValueError: Another shape, or not antisymmetric.
@@ -81,7 +85,9 @@ class _ComRope(RotaryEncoding):
         shape = (self.sets, self.head_dim // self.block, self.block, self.block)
         if matrices.shape != shape or not torch.allclose(matrices, -matrices.mT):
             got = tuple(matrices.shape)
-            raise ValueError(f"Angle matrices have shape {got}; allowed: antisymmetric ones of shape {shape}.")
+            raise ValueError(
+                f"Angle matrices have shape {got}; allowed: antisymmetric ones of shape {shape}."
+            )
         magnitudes, planes = planes_of(matrices.double())
         scaled = magnitudes.flatten(1) / self.frequency_model.scale
         self.frequency_model.scaled.copy_(scaled)
@@ -93,7 +99,8 @@ class _ComRope(RotaryEncoding):
 class ComRopeAp(_ComRope):
     """ComRoPE-AP: blocks of channels take the axes in turn.
 
-    Departs from the published code in that the number of blocks need not be a multiple of the number of axes.
+    Departs from the published code in that the number of blocks need not be a multiple of the
+    number of axes.
     """
 
     def __init__(
@@ -114,11 +121,21 @@ class ComRopeAp(_ComRope):
             head_dim: Channels per head, a multiple of `block`.
             axes: Coordinates per place, meant to be from 0 to 1 (`GridPlaces(grid=1)`).
             block: Channels per angle matrix; the paper's best is 8.
-            init_std: Of the entries of the angle matrices; 1 in the published code, the paper is silent.
-            share_heads: One set of angle matrices for all heads; the published code has one for each.
+            init_std: Of the entries of the angle matrices; 1 in the published code, the paper is
+                silent.
+            share_heads: One set of angle matrices for all heads; the published code has one for
+                each.
             seed: Of the start.
         """
-        super().__init__(heads, head_dim, axes, block=block, init_std=init_std, share_heads=share_heads, seed=seed)
+        super().__init__(
+            heads,
+            head_dim,
+            axes,
+            block=block,
+            init_std=init_std,
+            share_heads=share_heads,
+            seed=seed,
+        )
 
     @staticmethod
     def _recipe(block: int) -> "partial[Axial]":
@@ -130,8 +147,8 @@ class ComRopeAp(_ComRope):
 class ComRopeLd(_ComRope):
     """ComRoPE-LD: all axes share a block's angle matrix up to a learned factor, theta ~ N(0, 1) at the start.
 
-    Departs from the published code in that factors are shared over the heads only if the matrices are; the paper's
-    table 7 counts them so.
+    Departs from the published code in that factors are shared over the heads only if the matrices
+    are; the paper's table 7 counts them so.
     """
 
     def __init__(
@@ -146,7 +163,15 @@ class ComRopeLd(_ComRope):
         seed: int = 0,
     ) -> None:
         """Draws the start; arguments as for `ComRopeAp`."""
-        super().__init__(heads, head_dim, axes, block=block, init_std=init_std, share_heads=share_heads, seed=seed)
+        super().__init__(
+            heads,
+            head_dim,
+            axes,
+            block=block,
+            init_std=init_std,
+            share_heads=share_heads,
+            seed=seed,
+        )
 
     @staticmethod
     def _recipe(block: int) -> "partial[LinearlyDependent]":
@@ -165,19 +190,26 @@ def planes_of(matrices: Tensor) -> tuple[Tensor, Tensor]:
         matrices: (..., b, b), b even.
 
     Returns:
-        The magnitudes, diag D, (..., b / 2), none negative, and the orthogonal U (..., b, b), whose columns n and
-        n + b / 2 span plane n.
+        The magnitudes, diag D, (..., b / 2), none negative, and the orthogonal U (..., b, b), whose
+        columns n and n + b / 2 span plane n.
     """
     half = matrices.shape[-1] // 2
-    # i A is Hermitian, its eigenvalues are pairs +-d, and the vector x + i y of +d spans a plane with A x = d y, A y = -d x.
-    # Where d = 0, x and y would be arbitrary; a disturbance below rounding, of the standard planes, chooses those.
+    # i A is Hermitian, its eigenvalues are pairs +-d, and the vector x + i y of +d spans a plane
+    # with A x = d y, A y = -d x. Where d = 0, x and y would be arbitrary; a disturbance below
+    # rounding, of the standard planes, chooses those.
     standard = torch.arange(1, half + 1, dtype=matrices.dtype, device=matrices.device).diag_embed()
     zero = torch.zeros_like(standard)
-    disturbance = torch.cat((torch.cat((zero, -standard), dim=1), torch.cat((standard, zero), dim=1)))
+    disturbance = torch.cat(
+        (torch.cat((zero, -standard), dim=1), torch.cat((standard, zero), dim=1))
+    )
     size = matrices.abs().amax(dim=(-1, -2), keepdim=True)
-    _, vectors = torch.linalg.eigh(1j * (matrices + 1e-14 * torch.where(size > 0, size, 1.0) * disturbance))
+    _, vectors = torch.linalg.eigh(
+        1j * (matrices + 1e-14 * torch.where(size > 0, size, 1.0) * disturbance)
+    )
     positive = math.sqrt(2) * vectors[..., half:]
     left, _, right = torch.linalg.svd(torch.cat((positive.real, positive.imag), dim=-1))
-    basis = left @ right  # The nearest orthogonal matrix: planes that hardly turn come out a little mixed.
+    basis = (
+        left @ right
+    )  # The nearest orthogonal matrix: planes that hardly turn come out a little mixed.
     turned = basis.mT @ matrices @ basis
     return turned[..., half:, :half].diagonal(dim1=-2, dim2=-1), basis

@@ -10,7 +10,11 @@ from torch import Tensor, nn
 
 from stringline.encoders.positions.folding import into_input, into_output, require_foldable
 from stringline.encoders.positions.places import Places, complete
-from stringline.encoders.positions.precision import at_least_float32, values_are_hidden, without_autocast
+from stringline.encoders.positions.precision import (
+    at_least_float32,
+    values_are_hidden,
+    without_autocast,
+)
 
 
 class PositionEncoding(nn.Module, ABC):
@@ -21,7 +25,8 @@ class PositionEncoding(nn.Module, ABC):
         head_dim: Channels per head, even; plane n is made of the channels n and n + head_dim / 2.
         axes: Coordinates per place.
         sets: Independent parameter sets: `heads`, or 1 when the heads share theirs.
-        relative: Whether attention sees places only by their difference, so that a common shift of all changes nothing.
+        relative: Whether attention sees places only by their difference, so that a common shift of
+            all changes nothing.
         in_every_layer: Whether places act in every layer, not only before the first.
     """
 
@@ -36,8 +41,13 @@ class PositionEncoding(nn.Module, ABC):
         """
         super().__init__()
         if min(heads, head_dim, axes) < 1 or head_dim % 2:
-            raise ValueError(f"heads {heads}, head_dim {head_dim}, axes {axes}; allowed: positive, and head_dim even.")
-        self.heads, self.head_dim, self.axes = heads, head_dim, axes
+            raise ValueError(
+                f"heads {heads}, head_dim {head_dim}, axes {axes}; allowed: positive, and "
+                f"head_dim even."
+            )
+        self.heads = heads
+        self.head_dim = head_dim
+        self.axes = axes
         self.sets = 1 if share_heads else heads
 
     @abstractmethod
@@ -74,36 +84,47 @@ class PositionEncoding(nn.Module, ABC):
         """Returns the names of the parameters that weight decay would falsify: all, since zero is no neutral frequency."""
         return {name for name, _ in self.named_parameters()}
 
-    def prepare(self, coordinates: Tensor, placed: Tensor | None = None, nowhere: Tensor | None = None) -> Places:
+    def prepare(
+        self, coordinates: Tensor, placed: Tensor | None = None, nowhere: Tensor | None = None
+    ) -> Places:
         """Computes what all layers with this encoding need, once per forward.
 
         Nothing is kept between calls, so places are never older than the parameters.
 
         Args:
-            coordinates: (B, N, axes) floating point, in the unit that the wavelengths were given in; differentiable.
-            placed: (B, N) bool; tokens without a place stand at the centroid of the placed ones. None: all have one.
-            nowhere: (B, axes), where they stand in an example that has no placed one; None: at zero. In cross-attention it
-                is to be the `centroid` of the other tokens, or a common shift would matter there.
+            coordinates: (B, N, axes) floating point, in the unit that the wavelengths were given
+                in; differentiable.
+            placed: (B, N) bool; tokens without a place stand at the centroid of the placed ones.
+                None: all have one.
+            nowhere: (B, axes), where they stand in an example that has no placed one; None: at
+                zero. In cross-attention it is to be the `centroid` of the other tokens, or a common
+                shift would matter there.
 
         Raises:
-            ValueError: The shapes do not fit, or a placed token has a coordinate that is not finite (not looked for while
-                compiling, exporting or capturing a graph).
+            ValueError: The shapes do not fit, or a placed token has a coordinate that is not finite
+                (not looked for while compiling, exporting or capturing a graph).
         """
         self._check(coordinates, placed)
         with without_autocast(coordinates):
             complete_coordinates = complete(at_least_float32(coordinates), placed, nowhere)
             if not values_are_hidden(coordinates) and not complete_coordinates.isfinite().all():
-                raise ValueError("A placed token has a coordinate that is NaN or infinite; say placed=False for such tokens.")
+                raise ValueError(
+                    "A placed token has a coordinate that is NaN or infinite; say placed=False "
+                    "for such tokens."
+                )
             return self._places(complete_coordinates)
 
     @overload
     def apply(self, fn: Callable[[nn.Module], None]) -> Self: ...
     @overload
     def apply(self, x: Tensor, /, places: Places) -> Tensor: ...
-    def apply(self, fn: Tensor | Callable[[nn.Module], None], places: Places | None = None) -> Tensor | Self:
+    def apply(
+        self, fn: Tensor | Callable[[nn.Module], None], places: Places | None = None
+    ) -> Tensor | Self:
         """Returns queries, keys or values x (B, heads, N, head_dim) turned to their places, in the basis.
 
-        With a function alone it is `torch.nn.Module.apply`, which would otherwise break for every network that holds one.
+        With a function alone it is `torch.nn.Module.apply`, which would otherwise break for every
+        network that holds one.
         """
         if places is None and not isinstance(fn, Tensor):
             return super().apply(fn)
@@ -135,8 +156,10 @@ class PositionEncoding(nn.Module, ABC):
             w_q: (heads head_dim, C), or its bias (heads head_dim,).
             w_k: The same for keys.
             w_v: The same for values, where they are turned too.
-            w_o: Output projection (C, heads head_dim), where values are turned; its bias stays as it is.
-            norm: What normalises queries and keys between projection and rotation, if anything does.
+            w_o: Output projection (C, heads head_dim), where values are turned; its bias stays as
+                it is.
+            norm: What normalises queries and keys between projection and rotation, if anything
+                does.
 
         Raises:
             ValueError: The basis does not commute with `norm`.
@@ -164,17 +187,28 @@ class PositionEncoding(nn.Module, ABC):
         return self
 
     def _check(self, coordinates: Tensor, placed: Tensor | None) -> None:
-        if coordinates.ndim != 3 or coordinates.shape[-1] != self.axes or not coordinates.is_floating_point():
+        if (
+            coordinates.ndim != 3
+            or coordinates.shape[-1] != self.axes
+            or not coordinates.is_floating_point()
+        ):
             got = f"{tuple(coordinates.shape)} {coordinates.dtype}"
             raise ValueError(f"Coordinates are {got}; allowed: (B, N, {self.axes}) floating point.")
-        if placed is not None and (placed.shape != coordinates.shape[:2] or placed.dtype != torch.bool):
+        if placed is not None and (
+            placed.shape != coordinates.shape[:2] or placed.dtype != torch.bool
+        ):
             got = f"{tuple(placed.shape)} {placed.dtype}"
-            raise ValueError(f"placed is {got}; allowed: {tuple(coordinates.shape[:2])} torch.bool.")
+            raise ValueError(
+                f"placed is {got}; allowed: {tuple(coordinates.shape[:2])} torch.bool."
+            )
 
     def _of_heads(self, x: Tensor) -> Tensor:
         if x.ndim < 4 or x.shape[-1] != self.head_dim or x.shape[-3] != self.heads:
             got = tuple(x.shape)
-            raise ValueError(f"Tokens have shape {got}; allowed: (B, {self.heads} heads, N, {self.head_dim} channels).")
+            raise ValueError(
+                f"Tokens have shape {got}; allowed: (B, {self.heads} heads, N, {self.head_dim} "
+                f"channels)."
+            )
         return x
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -193,7 +227,7 @@ class PositionEncoding(nn.Module, ABC):
         return identity.expand(coordinates.shape[0], 1, coordinates.shape[1], -1, -1)
 
 
-class EncodingRecipe(Protocol):
+class EncodingFactory(Protocol):
     """Makes an encoding for given sizes, as `functools.partial(CayleyString, wavelengths=(0.04, 2.0))` does."""
 
     def __call__(self, *, heads: int, head_dim: int, axes: int) -> PositionEncoding:

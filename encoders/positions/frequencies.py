@@ -21,7 +21,9 @@ class Frequencies(nn.Module, ABC):
     def __init__(self, sets: int, axes: int, planes: int) -> None:
         """Remembers the sizes."""
         super().__init__()
-        self.sets, self.axes, self.planes = sets, axes, planes
+        self.sets = sets
+        self.axes = axes
+        self.planes = planes
 
     scale: Tensor  # Kept with the parameters: what they mean depends on it.
 
@@ -41,12 +43,14 @@ class Frequencies(nn.Module, ABC):
             ValueError: The frequencies are fixed, so they would stay zero.
         """
         if not any(parameter.requires_grad for parameter in self.parameters()):
-            raise ValueError(f"{type(self).__name__} frequencies that are not learned cannot start at zero.")
+            raise ValueError(
+                f"{type(self).__name__} frequencies that are not learned cannot start at zero."
+            )
         for parameter in self.parameters():
             parameter.zero_()
 
 
-class FrequencyRecipe(Protocol):
+class FrequencyFactory(Protocol):
     """Makes frequencies for given sizes, as `functools.partial(Mixed, wavelengths=(0.04, 2.0))` does."""
 
     def __call__(self, *, sets: int, axes: int, planes: int) -> Frequencies:
@@ -57,8 +61,8 @@ class FrequencyRecipe(Protocol):
 class MixedFrequencies(Frequencies):
     """Every plane turns along a learned direction (Heo et al., RoPE-Mixed, 2024, arXiv 2403.13298), for any number of axes.
 
-    Departs from the paper in that directions may start isotropically and wavelengths are given in the unit of the coordinates;
-    `theta` restores its start on grids.
+    Departs from the paper in that directions may start isotropically and wavelengths are given in
+    the unit of the coordinates; `theta` restores its start on grids.
     """
 
     def __init__(
@@ -84,7 +88,8 @@ class MixedFrequencies(Frequencies):
             theta: See `Start`.
             uniform: See `Start`.
             omega: See `Start`.
-            scale: Frequency that the stored parameter 1 means, in radians per unit. Default: `Start.unit`.
+            scale: Frequency that the stored parameter 1 means, in radians per unit. Default:
+                `Start.unit`.
             seed: Of the start.
 
         Raises:
@@ -109,9 +114,10 @@ class MixedFrequencies(Frequencies):
 class AxialFrequencies(Frequencies):
     """Every plane turns along one axis, the axes in turn having as equal a share of the planes as it goes.
 
-    RoPE on grids (Su et al., 2021; Heo et al., 2024) gives each axis one run of planes, the first axes the longer ones: 32
-    planes over three axes are 11, 11 and 10. With `block`, blocks of planes take the axes in turn, as in ComRoPE-AP (Yu et al.,
-    2025, arXiv 2506.03737, axial partition).
+    RoPE on grids (Su et al., 2021; Heo et al., 2024) gives each axis one run of planes, the first
+    axes the longer ones: 32 planes over three axes are 11, 11 and 10. With `block`, blocks of
+    planes take the axes in turn, as in ComRoPE-AP (Yu et al., 2025, arXiv 2506.03737, axial
+    partition).
     """
 
     axis: Tensor
@@ -139,7 +145,8 @@ class AxialFrequencies(Frequencies):
             wavelengths: Shortest and longest along each axis, in the unit of the coordinates.
             theta: In their stead, the base of RoPE's series.
             learned: Whether magnitudes are learned; axes never are.
-            block: Channels per block (twice its planes), which belongs to one axis; None: one run of planes for each axis.
+            block: Channels per block (twice its planes), which belongs to one axis; None: one run
+                of planes for each axis.
             scale: As for `MixedFrequencies`.
             seed: Has no effect: nothing is drawn.
 
@@ -148,10 +155,15 @@ class AxialFrequencies(Frequencies):
         """
         super().__init__(sets, axes, planes)
         if axes > planes:
-            raise ValueError(f"{axes} axes with {planes} planes; allowed: at least one plane for each axis.")
+            raise ValueError(
+                f"{axes} axes with {planes} planes; allowed: at least one plane for each axis."
+            )
         check_block(block, planes)
         if block is not None and 2 * planes // block < axes:
-            raise ValueError(f"{axes} axes with {2 * planes // block} blocks; allowed: at least one block for each axis.")
+            raise ValueError(
+                f"{axes} axes with {2 * planes // block} blocks; allowed: at least one block for "
+                f"each axis."
+            )
         self.start = Start(wavelengths=wavelengths, theta=theta)
         self.register_buffer("scale", stored_unit(scale, self.start))
         axis = _runs(axes, planes) if block is None else _turns(axes, planes, block)
@@ -188,7 +200,10 @@ def check_block(block: int | None, planes: int) -> None:
 
 def _runs(axes: int, planes: int) -> Tensor:
     """Returns the axis of each plane (planes,): one run for each axis, the first ones longer by one if need be."""
-    return torch.tensor([axis for axis in range(axes) for _ in range(planes // axes + (axis < planes % axes))], device="cpu")
+    return torch.tensor(
+        [axis for axis in range(axes) for _ in range(planes // axes + (axis < planes % axes))],
+        device="cpu",
+    )
 
 
 def _turns(axes: int, planes: int, block: int) -> Tensor:

@@ -16,8 +16,9 @@ from stringline.encoders.positions.precision import values_are_hidden
 class LieRE(PositionEncoding):
     """R(r) = exp(sum_k r_k A_k) with learned antisymmetric A_k in blocks of channels (Ostmeier et al., 2024, arXiv 2406.10322).
 
-    With blocks above two and more than one axis the A_k do not commute, and attention sees more of places than their
-    difference: R(a)^T R(b) is not R(b - a), and a common shift changes the outputs. Coordinates are meant to be from 0 to 1.
+    With blocks above two and more than one axis the A_k do not commute, and attention sees more of
+    places than their difference: R(a)^T R(b) is not R(b - a), and a common shift changes the
+    outputs. Coordinates are meant to be from 0 to 1.
     """
 
     relative = False
@@ -40,7 +41,8 @@ class LieRE(PositionEncoding):
             head_dim: Channels per head, a multiple of `block`.
             axes: Coordinates per place.
             block: Size of the blocks; `head_dim` for the paper's full form, 8 for its cheap one.
-            uniform: Entries above the diagonal are drawn from 0 to this: 2 pi in the paper, which makes for very fast planes.
+            uniform: Entries above the diagonal are drawn from 0 to this: 2 pi in the paper, which
+                makes for very fast planes.
             share_heads: One set of generators for all heads, as in the paper.
             seed: Of the start.
 
@@ -51,13 +53,18 @@ class LieRE(PositionEncoding):
         if block < 2 or head_dim % block:
             raise ValueError(f"block is {block}; allowed: divisors of head_dim {head_dim} from 2.")
         POSITIVE.check(uniform=uniform)
-        self.block, self.uniform = block, uniform
-        self.entries = nn.Parameter(torch.empty(self.sets, axes, head_dim // block, block * (block - 1) // 2))
+        self.block = block
+        self.uniform = uniform
+        self.entries = nn.Parameter(
+            torch.empty(self.sets, axes, head_dim // block, block * (block - 1) // 2)
+        )
         self.reset_parameters(seed)
 
     def generators(self) -> Tensor:
         """Returns A_k in blocks, (heads | 1, axes, blocks, block, block)."""
-        rows, columns = torch.triu_indices(self.block, self.block, offset=1, device=self.entries.device)
+        rows, columns = torch.triu_indices(
+            self.block, self.block, offset=1, device=self.entries.device
+        )
         return antisymmetric(self.entries, self.block, rows, columns)
 
     def rotation(self, coordinates: Tensor) -> Tensor:
@@ -71,7 +78,9 @@ class LieRE(PositionEncoding):
     def reset_parameters(self, seed: int) -> None:
         """Draws the generators anew."""
         generator = torch.Generator().manual_seed(seed)
-        self.entries.copy_(self.uniform * torch.rand(self.entries.shape, dtype=torch.float64, generator=generator))
+        self.entries.copy_(
+            self.uniform * torch.rand(self.entries.shape, dtype=torch.float64, generator=generator)
+        )
 
     @torch.no_grad()
     def zero_(self) -> Self:

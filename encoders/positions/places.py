@@ -15,8 +15,9 @@ class Places:
     """Places that turn nothing, and the face of all others.
 
     Attributes:
-        basis_blocks: Blocks (heads | 1, head_dim / b, b, b) of the orthogonal P that `turn` expects to be applied to its input
-            already; None for the identity. Attention folds it into its projections, which costs nothing per token.
+        basis_blocks: Blocks (heads | 1, head_dim / b, b, b) of the orthogonal P that `turn` expects
+            to be applied to its input already; None for the identity. Attention folds it into its
+            projections, which costs nothing per token.
         embedding: What an absolute encoding adds to the tokens, (B, N, heads head_dim), or None.
     """
 
@@ -58,7 +59,8 @@ class RotaryPlaces(Places):
     """Places as rotation angles of the planes (n, n + head_dim / 2), n = 0 ... head_dim / 2 - 1.
 
     Attributes:
-        cos: (B, heads | 1, N, head_dim / 2), float32 whatever autocast says, float64 for float64 coordinates.
+        cos: (B, heads | 1, N, head_dim / 2), float32 whatever autocast says, float64 for float64
+            coordinates.
         sin: The same shape and type.
     """
 
@@ -114,7 +116,10 @@ class FactorPlaces(Places):
             ValueError: The keys were prepared by another encoding.
         """
         if not isinstance(keys, FactorPlaces):
-            raise ValueError(f"Keys have {type(keys).__name__}; allowed: FactorPlaces, prepared by the queries' encoding.")
+            raise ValueError(
+                f"Keys have {type(keys).__name__}; allowed: FactorPlaces, prepared by the "
+                f"queries' encoding."
+            )
         with without_autocast(self.features):
             return self.features @ keys.features.mT
 
@@ -122,10 +127,14 @@ class FactorPlaces(Places):
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Returns x with its planes rotated, rounded to its type only at the end."""
     if x.shape[-2] != cos.shape[-2]:
-        raise ValueError(f"Tokens {tuple(x.shape)} at {cos.shape[-2]} places; allowed: a place for each.")
+        raise ValueError(
+            f"Tokens {tuple(x.shape)} at {cos.shape[-2]} places; allowed: a place for each."
+        )
     between = (slice(None), *(None,) * (x.ndim - cos.ndim))
-    kind, x = x.dtype, at_least_float32(x)
-    cos, sin = cos.to(x.dtype)[between], sin.to(x.dtype)[between]
+    kind = x.dtype
+    x = at_least_float32(x)
+    cos = cos.to(x.dtype)[between]
+    sin = sin.to(x.dtype)[between]
     if not torch.compiler.is_compiling():
         x = x.contiguous()  # A copy, but uncompiled the rotation runs twice as fast on it.
     first, second = x.chunk(2, dim=-1)
@@ -137,14 +146,25 @@ def _multiply(rotations: Tensor, x: Tensor) -> Tensor:
 
     Like `_rotate` it rounds to the type of x only at the end.
     """
-    kind, x = x.dtype, at_least_float32(x)
-    batch, heads, tokens = x.shape[0], x.shape[-3], x.shape[-2]
-    sets, blocks, block = rotations.shape[1], rotations.shape[-3], rotations.shape[-1]
-    # All vectors that share a matrix become columns of one product: those of every head, where heads share.
-    more, alike = math.prod(x.shape[1:-3]), heads // sets
-    columns = x.reshape(batch, more, sets, alike, tokens, blocks, block).permute(0, 2, 4, 5, 6, 1, 3)
+    kind = x.dtype
+    x = at_least_float32(x)
+    batch = x.shape[0]
+    heads = x.shape[-3]
+    tokens = x.shape[-2]
+    sets = rotations.shape[1]
+    blocks = rotations.shape[-3]
+    block = rotations.shape[-1]
+    # All vectors that share a matrix become columns of one product: those of every head, where
+    # heads share.
+    more = math.prod(x.shape[1:-3])
+    alike = heads // sets
+    columns = x.reshape(batch, more, sets, alike, tokens, blocks, block).permute(
+        0, 2, 4, 5, 6, 1, 3
+    )
     with without_autocast(x):
-        turned = rotations.to(x.dtype) @ columns.reshape(batch, sets, tokens, blocks, block, more * alike)
+        turned = rotations.to(x.dtype) @ columns.reshape(
+            batch, sets, tokens, blocks, block, more * alike
+        )
     turned = turned.reshape(batch, sets, tokens, blocks, block, more, alike)
     return turned.permute(0, 5, 1, 6, 2, 3, 4).reshape(x.shape).to(kind)
 
@@ -162,14 +182,16 @@ def complete(coordinates: Tensor, placed: Tensor | None, nowhere: Tensor | None 
     """Gives every token a place that moves with the others, whatever shift is common to all.
 
     Args:
-        coordinates: (B, N, axes); entries of tokens without a place may hold anything, NaN included.
-        placed: (B, N) bool, False for tokens without a place (CLS, registers, holes in depth, cameras without geometry);
-            None when all have one.
-        nowhere: (B, axes), where the tokens of an example stand of which none has a place; None: at zero.
+        coordinates: (B, N, axes); entries of tokens without a place may hold anything, NaN
+            included.
+        placed: (B, N) bool, False for tokens without a place (CLS, registers, holes in depth,
+            cameras without geometry); None when all have one.
+        nowhere: (B, axes), where the tokens of an example stand of which none has a place; None: at
+            zero.
 
     Returns:
-        (B, N, axes) in which tokens without a place stand at the centroid of the example's placed tokens. At the origin
-        instead they would break translation invariance.
+        (B, N, axes) in which tokens without a place stand at the centroid of the example's placed
+        tokens. At the origin instead they would break translation invariance.
     """
     if placed is None:
         return coordinates

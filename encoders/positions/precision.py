@@ -12,7 +12,11 @@ def without_autocast(like: Tensor) -> AbstractContextManager[object]:
     Where autocast is off already it does nothing: so an exported graph is not taken apart for it.
     """
     kind = like.device.type
-    return torch.autocast(kind, enabled=False) if kind != "meta" and torch.is_autocast_enabled(kind) else nullcontext()
+    return (
+        torch.autocast(kind, enabled=False)
+        if kind != "meta" and torch.is_autocast_enabled(kind)
+        else nullcontext()
+    )
 
 
 @library.custom_op("stringline::computed", mutates_args=())
@@ -27,8 +31,8 @@ _computed.register_autograd(lambda context, gradient: gradient)
 def computed_once(x: Tensor) -> Tensor:
     """Returns x; where it is compiled, as a tensor in memory.
 
-    A compiler fuses what is cheap to compute into whatever reads it. It takes sines and cosines for cheap, and computes those
-    that all heads share anew for each head.
+    A compiler fuses what is cheap to compute into whatever reads it. It takes sines and cosines for
+    cheap, and computes those that all heads share anew for each head.
     """
     compiling = torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting()
     return _computed(x) if compiling else x
@@ -36,7 +40,11 @@ def computed_once(x: Tensor) -> Tensor:
 
 def values_are_hidden(x: Tensor) -> bool:
     """Returns whether values cannot be checked: inside `torch.compile` and the capture of a CUDA graph, on no device at all."""
-    return x.is_meta or torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
+    return (
+        x.is_meta
+        or torch.compiler.is_compiling()
+        or (x.is_cuda and torch.cuda.is_current_stream_capturing())
+    )
 
 
 def phases(coordinates: Tensor, omega: Tensor) -> Tensor:

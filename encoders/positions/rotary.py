@@ -1,7 +1,7 @@
 """Encodings whose generators commute: each is frequencies and a basis.
 
-Theorem 3.4 of STRING (Schenck et al., 2025, arXiv 2502.02562): every translation-invariant encoding by matrices is
-R(r) = P RoPE(Omega r) P^T with an orthogonal P.
+Theorem 3.4 of STRING (Schenck et al., 2025, arXiv 2502.02562): every translation-invariant encoding
+by matrices is R(r) = P RoPE(Omega r) P^T with an orthogonal P.
 """
 
 import copy
@@ -11,10 +11,10 @@ from typing import Self, final
 import torch
 from torch import Tensor
 
-from stringline.encoders.positions.bases import BasisRecipe
+from stringline.encoders.positions.bases import BasisFactory
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.folding import spread
-from stringline.encoders.positions.frequencies import FrequencyRecipe
+from stringline.encoders.positions.frequencies import FrequencyFactory
 from stringline.encoders.positions.places import Places, RotaryPlaces
 from stringline.encoders.positions.precision import computed_once, phases
 
@@ -61,7 +61,8 @@ class Rotary(PositionEncoding):
     def rotation(self, coordinates: Tensor) -> Tensor:
         """Returns R(r) = P RoPE(Omega r) P^T as matrices (B, heads | 1, N, head_dim, head_dim): a reference for tests."""
         phase = phases(coordinates, self.frequencies())
-        cos, sin = phase.cos().diag_embed(), phase.sin().diag_embed()
+        cos = phase.cos().diag_embed()
+        sin = phase.sin().diag_embed()
         turn = torch.cat((torch.cat((cos, -sin), dim=-1), torch.cat((sin, cos), dim=-1)), dim=-2)
         basis = self.basis()
         if basis is None:
@@ -73,7 +74,9 @@ class Rotary(PositionEncoding):
         """Returns L with R(r) = exp(sum_k r_k L_k), (heads | 1, axes, head_dim, head_dim), antisymmetric."""
         omega = self.frequencies().diag_embed()
         zero = torch.zeros_like(omega)
-        turn = torch.cat((torch.cat((zero, -omega), dim=-1), torch.cat((omega, zero), dim=-1)), dim=-2)
+        turn = torch.cat(
+            (torch.cat((zero, -omega), dim=-1), torch.cat((omega, zero), dim=-1)), dim=-2
+        )
         basis = self.basis()
         if basis is None:
             return turn
@@ -94,7 +97,11 @@ class Rotary(PositionEncoding):
 
     def _places(self, coordinates: Tensor) -> RotaryPlaces:
         phase = phases(coordinates, self.frequencies())
-        return RotaryPlaces(cos=computed_once(phase.cos()), sin=computed_once(phase.sin()), basis_blocks=self.basis_blocks())
+        return RotaryPlaces(
+            cos=computed_once(phase.cos()),
+            sin=computed_once(phase.sin()),
+            basis_blocks=self.basis_blocks(),
+        )
 
 
 class FixedRotary(Rotary):
@@ -132,8 +139,8 @@ class RotaryEncoding(Rotary):
         head_dim: int,
         axes: int,
         *,
-        frequencies: FrequencyRecipe,
-        basis: BasisRecipe | None = None,
+        frequencies: FrequencyFactory,
+        basis: BasisFactory | None = None,
         share_heads: bool = True,
         share_basis: bool | None = None,
         seed: int = 0,
@@ -156,7 +163,9 @@ class RotaryEncoding(Rotary):
         super().__init__(heads, head_dim, axes, share_heads=share_heads)
         self.frequency_model = frequencies(sets=self.sets, axes=axes, planes=head_dim // 2)
         alike = share_heads if share_basis is None else share_basis
-        self.basis_model = None if basis is None else basis(sets=1 if alike else heads, size=head_dim)
+        self.basis_model = (
+            None if basis is None else basis(sets=1 if alike else heads, size=head_dim)
+        )
         self.reset_parameters(seed)
 
     def frequencies(self) -> Tensor:

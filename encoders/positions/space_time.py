@@ -1,7 +1,8 @@
 """Places in space and time: a last axis of seconds beside the axes of any coordinates, with wavelengths of its own.
 
-Theorem 3.4 of STRING (Schenck et al., 2025, arXiv 2502.02562) asks nothing of an axis but that it is one more row of the
-frequencies: R(r, t) = P RoPE(Omega r + omega t) P^T sees differences of places and of times, in the same basis.
+Theorem 3.4 of STRING (Schenck et al., 2025, arXiv 2502.02562) asks nothing of an axis but that it
+is one more row of the frequencies: R(r, t) = P RoPE(Omega r + omega t) P^T sees differences of
+places and of times, in the same basis.
 """
 
 import copy
@@ -20,10 +21,12 @@ from stringline.encoders.positions.rotary import NoEncoding, Rotary
 class SpaceTime(Rotary):
     """An encoding by frequencies, with time as one more axis, the last one.
 
-    A token without a place stands at the centroid of the others in space, as everywhere; its time is known, and is its own.
+    A token without a place stands at the centroid of the others in space, as everywhere; its time
+    is known, and is its own.
 
-    The planes that turn fastest in space start as the slowest in time and the other way round: some then compare places
-    whenever something was there, others compare times wherever it was. With both in the same order no plane could do either.
+    The planes that turn fastest in space start as the slowest in time and the other way round: some
+    then compare places whenever something was there, others compare times wherever it was. With
+    both in the same order no plane could do either.
     """
 
     scale: Tensor
@@ -61,8 +64,13 @@ class SpaceTime(Rotary):
         """Returns the basis of space."""
         return self.space.basis_blocks()
 
-    def prepare(self, coordinates: Tensor, placed: Tensor | None = None, nowhere: Tensor | None = None) -> Places:
-        """Computes what all layers need; see `PositionEncoding.prepare`. Times (the last axis) are always taken as they are."""
+    def prepare(
+        self, coordinates: Tensor, placed: Tensor | None = None, nowhere: Tensor | None = None
+    ) -> Places:
+        """Computes what all layers need; see `PositionEncoding.prepare`.
+
+        Times (the last axis) are always taken as they are.
+        """
         self._check(coordinates, placed)
         if placed is not None:
             known = at_least_float32(coordinates)
@@ -81,7 +89,9 @@ class SpaceTime(Rotary):
         bare = self.space.without_constant_basis()
         if bare is self.space:
             return self
-        other = copy.copy(self)  # Shares its modules and parameters, but not the table that names them.
+        other = copy.copy(
+            self
+        )  # Shares its modules and parameters, but not the table that names them.
         other._modules = dict(self._modules) | {"space": bare}
         return other
 
@@ -101,7 +111,9 @@ class SpaceTime(Rotary):
     def _start_time(self) -> None:
         slowest_first = self.space.frequencies().detach().norm(dim=1).argsort(dim=-1, stable=True)
         magnitudes = self.start.magnitudes(self.scaled.shape[-1]) / self.start.unit
-        self.scaled.scatter_(1, slowest_first, magnitudes.to(self.scaled).expand_as(self.scaled).contiguous())
+        self.scaled.scatter_(
+            1, slowest_first, magnitudes.to(self.scaled).expand_as(self.scaled).contiguous()
+        )
 
 
 def with_time(encoding: PositionEncoding, wavelengths: tuple[float, float]) -> PositionEncoding:
@@ -112,13 +124,15 @@ def with_time(encoding: PositionEncoding, wavelengths: tuple[float, float]) -> P
         wavelengths: Shortest and longest in time, s.
 
     Raises:
-        ValueError: The encoding is of another kind, so there is no telling what an axis of its own would be.
+        ValueError: The encoding is of another kind, so there is no telling what an axis of its own
+            would be.
     """
     if isinstance(encoding, NoEncoding):
         return NoEncoding(encoding.heads, encoding.head_dim, encoding.axes + 1)
     if not isinstance(encoding, Rotary):
         raise ValueError(
-            f"Time cannot be added to {type(encoding).__name__}; allowed: encodings by frequencies, such as CayleyString, "
+            f"Time cannot be added to {type(encoding).__name__}; allowed: encodings by "
+            f"frequencies, such as CayleyString, "
             "CirculantString, RopeMixed or Rope, and NoEncoding."
         )
     return SpaceTime(encoding, wavelengths)

@@ -14,8 +14,9 @@ from stringline.encoders.positions.precision import phases
 class TensorProductString(PositionEncoding):
     """Tokens become vec(f(r) z^T) with Fourier features f of the place (Schenck et al., STRING, 2025, extension 1).
 
-    The product of two such tokens is q^T k times (1 / m) sum_n cos(w_n (r_i - r_j)), so softmax attention multiplies its
-    logits and never forms the long tokens; linear attention does (`Places.expand`). Values cannot be relative with it.
+    The product of two such tokens is q^T k times (1 / m) sum_n cos(w_n (r_i - r_j)), so softmax
+    attention multiplies its logits and never forms the long tokens; linear attention does
+    (`Places.expand`). Values cannot be relative with it.
     """
 
     def __init__(
@@ -43,7 +44,9 @@ class TensorProductString(PositionEncoding):
             seed: Of the start.
         """
         super().__init__(heads, head_dim, axes, share_heads=share_heads)
-        self.frequency_model = MixedFrequencies(self.sets, axes, features, wavelengths=wavelengths, theta=theta, seed=seed)
+        self.frequency_model = MixedFrequencies(
+            self.sets, axes, features, wavelengths=wavelengths, theta=theta, seed=seed
+        )
 
     def frequencies(self) -> Tensor:
         """Returns w, (heads | 1, axes, features), in radians per unit of the coordinates."""

@@ -44,7 +44,8 @@ class PretrainedBlock(nn.Module):
         """Takes the modules of a block over.
 
         Args:
-            block: `timm.models.vision_transformer.Block` or `timm.models.eva.EvaBlock`; not to be used afterwards.
+            block: `timm.models.vision_transformer.Block` or `timm.models.eva.EvaBlock`; not to be
+                used afterwards.
             values: Relative values, see `PositionalAttention`.
 
         Raises:
@@ -53,14 +54,20 @@ class PretrainedBlock(nn.Module):
         super().__init__()
         _check_kind(block, "Block", "EvaBlock")
         part = block.get_submodule
-        self.attention_norm, self.mlp_norm, self.mlp = part("norm1"), part("norm2"), part("mlp")
+        self.attention_norm = part("norm1")
+        self.mlp_norm = part("norm2")
+        self.mlp = part("mlp")
         self.attention = adopted(cast(TimmAttention, block.attn), values=values)
-        self.attention_scale, self.mlp_scale = _scale(block, 1), _scale(block, 2)
-        self.attention_drop, self.mlp_drop = part("drop_path1"), part("drop_path2")
+        self.attention_scale = _scale(block, 1)
+        self.mlp_scale = _scale(block, 2)
+        self.attention_drop = part("drop_path1")
+        self.mlp_drop = part("drop_path2")
 
     def forward(self, x: Tensor, places: Places) -> Tensor:
         """Returns tokens (B, N, dim) of the same places."""
-        x = x + self.attention_drop(self.attention_scale(self.attention(self.attention_norm(x), places)))
+        x = x + self.attention_drop(
+            self.attention_scale(self.attention(self.attention_norm(x), places))
+        )
         y: Tensor = x + self.mlp_drop(self.mlp_scale(self.mlp(self.mlp_norm(x))))
         return y
 
@@ -76,9 +83,14 @@ def adopted(attention: TimmAttention, *, values: bool = False) -> PositionalAtte
     _check(attention)
     norms = iter((attention.q_norm, attention.k_norm))
     made = PositionalAttention(
-        attention.proj.in_features, attention.num_heads, values=values, qkv_bias=False, qk_norm=lambda _: next(norms)
+        attention.proj.in_features,
+        attention.num_heads,
+        values=values,
+        qkv_bias=False,
+        qk_norm=lambda _: next(norms),
     )
-    made.qkv, made.out = _stacked(attention), attention.proj
+    made.qkv = _stacked(attention)
+    made.out = attention.proj
     return made
 
 
@@ -88,17 +100,23 @@ def _stacked(attention: TimmAttention) -> nn.Linear:
         return attention.qkv
     biases: Sequence[Tensor | None]
     if attention.qkv is not None:
-        weight, biases = attention.qkv.weight, [getattr(attention, f"{kind}_bias") for kind in "qkv"]
+        weight = attention.qkv.weight
+        biases = [getattr(attention, f"{kind}_bias") for kind in "qkv"]
     else:
         apart: list[nn.Linear] = [getattr(attention, f"{kind}_proj") for kind in "qkv"]
-        weight, biases = torch.cat([each.weight for each in apart]), [each.bias for each in apart]
+        weight = torch.cat([each.weight for each in apart])
+        biases = [each.bias for each in apart]
     rows, width = weight.shape
     known = any(bias is not None for bias in biases)
     made = nn.Linear(width, rows, bias=known, device=weight.device, dtype=weight.dtype)
     with torch.no_grad():
         made.weight.copy_(weight)
         if known:
-            made.bias.copy_(torch.cat([weight.new_zeros(rows // 3) if bias is None else bias for bias in biases]))
+            made.bias.copy_(
+                torch.cat(
+                    [weight.new_zeros(rows // 3) if bias is None else bias for bias in biases]
+                )
+            )
     return made
 
 
@@ -107,7 +125,8 @@ def _check_kind(module: object, *allowed: str) -> None:
     kind = type(module)
     if kind.__name__ not in allowed or not kind.__module__.startswith("timm."):
         raise ValueError(
-            f"The model has a {kind.__name__}, which cannot be given places; allowed: {', '.join(allowed)} of timm."
+            f"The model has a {kind.__name__}, which cannot be given places; allowed: "
+            f"{', '.join(allowed)} of timm."
         )
 
 
@@ -115,17 +134,21 @@ def _check(attention: TimmAttention) -> None:
     _check_kind(attention, "Attention", "AttentionRope", "EvaAttention")
     width = attention.proj.in_features
     reasons = {
-        "its heads do not share out its width": attention.num_heads * attention.head_dim != attention.proj.out_features,
+        "its heads do not share out its width": attention.num_heads * attention.head_dim
+        != attention.proj.out_features,
         "heads share keys": getattr(attention, "num_kv_groups", 1) != 1,
         "its output has a gate": getattr(attention, "gate", None) is not None,
         "its output is normalised": not isinstance(attention.norm, nn.Identity),
         "it has dropout": attention.attn_drop.p > 0 or attention.proj_drop.p > 0,
-        f"{attention.num_heads} heads of {width // attention.num_heads} channels": width % (2 * attention.num_heads) != 0,
+        f"{attention.num_heads} heads of {width // attention.num_heads} channels": width
+        % (2 * attention.num_heads)
+        != 0,
     }
     found = [reason for reason, holds in reasons.items() if holds]
     if found:
         raise ValueError(
-            f"{type(attention).__name__} cannot be given places: {'; '.join(found)}. Allowed: plain attention to all tokens."
+            f"{type(attention).__name__} cannot be given places: {'; '.join(found)}. Allowed: "
+            f"plain attention to all tokens."
         )
 
 

@@ -23,14 +23,21 @@ StartingWeights = Path | str | ToFollow | None
 def without_files(configuration: object) -> Any:
     """Returns a plain configuration in which the file of every `weights` is replaced by the promise of a checkpoint.
 
-    What a checkpoint is built from must neither need nor read the files that its training started from.
+    What a checkpoint is built from must neither need nor read the files that its training started
+    from.
     """
     if isinstance(configuration, Mapping):
         return {
-            key: ToFollow.CHECKPOINT if key == "weights" and isinstance(value, str) else without_files(value)
+            key: ToFollow.CHECKPOINT
+            if key == "weights" and isinstance(value, str)
+            else without_files(value)
             for key, value in configuration.items()
         }
-    return [without_files(entry) for entry in configuration] if isinstance(configuration, list) else configuration
+    return (
+        [without_files(entry) for entry in configuration]
+        if isinstance(configuration, list)
+        else configuration
+    )
 
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:
@@ -45,7 +52,9 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
         raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
 
 
-def fill(model: nn.Module, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path: Path | str) -> None:
+def fill(
+    model: nn.Module, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path: Path | str
+) -> None:
     """Gives a model the tensors that were found.
 
     Args:

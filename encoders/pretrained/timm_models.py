@@ -11,7 +11,11 @@ from torch import Tensor, nn
 from stringline.encoders.pretrained.starting_weights import fill, read_weights
 from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
 
-POOLED_HEAD = ("head.", "fc_norm.", "attn_pool.")  # What makes one vector of all tokens; it is not needed for tokens.
+POOLED_HEAD = (
+    "head.",
+    "fc_norm.",
+    "attn_pool.",
+)  # What makes one vector of all tokens; it is not needed for tokens.
 
 
 class TimmPatches(Protocol):
@@ -23,8 +27,8 @@ class TimmPatches(Protocol):
         """Returns pixels per patch, rows and columns if not as a scalar."""
         ...
 
-    def __call__(self, pictures: Tensor) -> Tensor:
-        """Returns patches of pictures (B, 3, H, W)."""
+    def __call__(self, images: Tensor) -> Tensor:
+        """Returns patches of images (B, 3, H, W)."""
         ...
 
 
@@ -50,29 +54,41 @@ class TimmModel(Protocol):
 
 
 def timm_model(
-    name: str, *, weights: Path | str | None = None, pretrained: bool = True, options: Mapping[str, object] | None = None
+    name: str,
+    *,
+    weights: Path | str | None = None,
+    pretrained: bool = True,
+    options: Mapping[str, object] | None = None,
 ) -> TimmModel:
-    """Makes a vision transformer of timm, for pictures of any size that its patches tile.
+    """Makes a vision transformer of timm, for images of any size that its patches tile.
 
     Args:
-        name: As timm calls it, such as `vit_small_patch16_dinov3` or, with a tag, `vit_base_patch16_siglip_256.webli`.
+        name: As timm calls it, such as `vit_small_patch16_dinov3` or, with a tag,
+            `vit_base_patch16_siglip_256.webli`.
         weights: A safetensors file to take the weights from; they must fit.
-        pretrained: Without a file, whether timm fetches the published weights from the hub (or its cache); else they are drawn.
-        options: Arguments of `timm.create_model` in the place of the architecture's own, such as `img_size` or `depth`.
+        pretrained: Without a file, whether timm fetches the published weights from the hub (or its
+            cache); else they are drawn.
+        options: Arguments of `timm.create_model` in the place of the architecture's own, such as
+            `img_size` or `depth`.
 
     Raises:
-        ValueError: timm is not installed, there is no such model or file, the hub cannot be reached, the options do not fit, or
-            it is no vision transformer of a plain kind.
+        ValueError: timm is not installed, there is no such model or file, the hub cannot be
+            reached, the options do not fit, or it is no vision transformer of a plain kind.
     """
     timm = import_timm()
     known = [*timm.list_models("vit_*"), *timm.list_pretrained("vit_*")]
     if name not in known:
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
         hint = f" Did you mean {' or '.join(repr(each) for each in near)}?" if near else ""
-        raise ValueError(f"timm has no vision transformer {name!r}.{hint} Allowed: what timm.list_models('vit_*') lists.")
+        raise ValueError(
+            f"timm has no vision transformer {name!r}.{hint} Allowed: what "
+            f"timm.list_models('vit_*') lists."
+        )
     try:
         model = timm.create_model(
-            name, pretrained=pretrained and weights is None, **{"dynamic_img_size": True} | dict(options or {})
+            name,
+            pretrained=pretrained and weights is None,
+            **{"dynamic_img_size": True} | dict(options or {}),
         )
     except (OSError, RuntimeError, TypeError, AssertionError) as error:
         raise _refusal(name, error, fetched=pretrained and weights is None) from error
@@ -85,10 +101,12 @@ def timm_model(
 def load_weights(model: nn.Module, path: Path | str) -> None:
     """Fills a model from a safetensors file, in timm's form or one that timm converts (its hub's files, OpenAI's, Meta's).
 
-    Tables of positions and patches of another size are resampled as timm does. Weights of a pooled head are passed over.
+    Tables of positions and patches of another size are resampled as timm does. Weights of a pooled
+    head are passed over.
 
     Raises:
-        ValueError: The file cannot be read, or a tensor is missing, has another shape, or belongs to nothing.
+        ValueError: The file cannot be read, or a tensor is missing, has another shape, or belongs
+            to nothing.
     """
     found = _in_timms_form(read_weights(path), model)
     fill(model, _without_head(found), _without_head(model.state_dict()), path)
@@ -104,14 +122,17 @@ def import_timm() -> ModuleType:
     try:
         import timm
     except ModuleNotFoundError as error:
-        raise ValueError('This needs timm, which is not installed. Run: pip install "stringline[pretrained]"') from error
+        raise ValueError(
+            'This needs timm, which is not installed. Run: pip install "stringline[pretrained]"'
+        ) from error
     return timm
 
 
 def _refusal(name: str, error: Exception, *, fetched: bool) -> ValueError:
     if isinstance(error, OSError) and fetched:
         return ValueError(
-            f"The weights of {name!r} could not be fetched: {error} Fetch their model.safetensors where there is a network, "
+            f"The weights of {name!r} could not be fetched: {error} Fetch their model.safetensors "
+            f"where there is a network, "
             "and name it here: weights=Path('model.safetensors')."
         )
     return ValueError(f"timm cannot make {name!r}: {error}")
@@ -122,7 +143,10 @@ def _check_kind(name: str, model: object) -> None:
     from timm.models.vision_transformer import VisionTransformer
 
     if not isinstance(model, Eva | VisionTransformer):
-        allowed = "vision transformers of timm's classes VisionTransformer (SigLIP, DINOv2, CLIP) and Eva (DINOv3)"
+        allowed = (
+            "vision transformers of timm's classes VisionTransformer (SigLIP, DINOv2, CLIP) and "
+            "Eva (DINOv3)"
+        )
         raise ValueError(f"{name!r} is a {type(model).__name__}; allowed: {allowed}.")
 
 
@@ -130,7 +154,9 @@ def _in_timms_form(tensors: dict[str, Tensor], model: nn.Module) -> dict[str, Te
     """Returns tensors as timm converts them, or as they are if it cannot: then they do not fit, and it is said where."""
     from timm.models import eva, vision_transformer
 
-    assert isinstance(model, eva.Eva | vision_transformer.VisionTransformer)  # `timm_model` makes no others.
+    assert isinstance(
+        model, eva.Eva | vision_transformer.VisionTransformer
+    )  # `timm_model` makes no others.
     try:
         if isinstance(model, eva.Eva):
             return eva.checkpoint_filter_fn(tensors, model)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from stringline.encoders.coordinates.coordinates import Coordinates
 from stringline.encoders.coordinates.geometry import View
-from stringline.encoders.positions.encoding import EncodingRecipe, PositionEncoding
+from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
 from stringline.encoders.positions.folding import require_foldable
 from stringline.encoders.pretrained.blocks import PretrainedBlock
 from stringline.encoders.pretrained.pretrained_rotary import continued, in_cells, own_frequencies
@@ -21,14 +21,16 @@ from stringline.encoders.vision.rgbd import Tokens
 class PretrainedVisionTransformer(nn.Module):
     """A vision transformer of timm with an encoding of places in its attention.
 
-    The encoding starts at zero frequency, so the first outputs are timm's own. Of a model that turns queries and keys itself
-    (DINOv3), the encoding takes over these frequencies, and only its further axes start at zero. The model's table of positions
-    in the picture stays, and is resampled to other resolutions as timm does.
+    The encoding starts at zero frequency, so the first outputs are timm's own. Of a model that
+    turns queries and keys itself (DINOv3), the encoding takes over these frequencies, and only its
+    further axes start at zero. The model's table of positions in the image stays, and is resampled
+    to other resolutions as timm does.
 
     Attributes:
         dim: Channels of the tokens.
         patch: Side of a patch, pixels.
-        prefix: Tokens that come before those of the patches: CLS and registers, which have no place.
+        prefix: Tokens that come before those of the patches: CLS and registers, which have no
+            place.
         mean: Of each colour, 0 ... 1, in what the model was trained on.
         deviation: Their standard deviation.
     """
@@ -37,7 +39,7 @@ class PretrainedVisionTransformer(nn.Module):
         self,
         model: TimmModel,
         coordinates: Coordinates,
-        encoding: EncodingRecipe | None = None,
+        encoding: EncodingFactory | None = None,
         *,
         values: bool = False,
         share_layers: bool = True,
@@ -45,19 +47,27 @@ class PretrainedVisionTransformer(nn.Module):
         """Takes a model over.
 
         Args:
-            model: Of timm, as `timm_model` makes it; not to be used afterwards. Its pooled head is dropped.
+            model: Of timm, as `timm_model` makes it; not to be used afterwards. Its pooled head is
+                dropped.
             coordinates: What a place is.
-            encoding: How places enter attention, such as `functools.partial(CayleyString, wavelengths=(0.04, 2.0))`. May be
-                None for a model with a rotary encoding of its own, which then goes on without a basis.
-            values: Relative values, see `PositionalAttention`; not for models that turn queries and keys themselves.
-            share_layers: One encoding for all blocks, whose places are computed once; else each block has its own.
+            encoding: How places enter attention, such as `functools.partial(CayleyString,
+                wavelengths=(0.04, 2.0))`. May be None for a model with a rotary encoding of its
+                own, which then goes on without a basis.
+            values: Relative values, see `PositionalAttention`; not for models that turn queries and
+                keys themselves.
+            share_layers: One encoding for all blocks, whose places are computed once; else each
+                block has its own.
 
         Raises:
-            ValueError: The model is of a kind that cannot be given places, or does not go with the other arguments.
+            ValueError: The model is of a kind that cannot be given places, or does not go with the
+                other arguments.
         """
         super().__init__()
         if not isinstance(getattr(model, "patch_drop", None) or nn.Identity(), nn.Identity):
-            raise ValueError("The model drops patches, so tokens would lose their places; make it without patch_drop_rate.")
+            raise ValueError(
+                "The model drops patches, so tokens would lose their places; make it without "
+                "patch_drop_rate."
+            )
         self.blocks = nn.ModuleList(PretrainedBlock(block, values=values) for block in model.blocks)
         heads = cast(PretrainedBlock, self.blocks[0]).attention.heads
         made = _started_encoding(model, heads, coordinates, encoding, values=values)
@@ -65,8 +75,11 @@ class PretrainedVisionTransformer(nn.Module):
         self.encodings: Sequence[PositionEncoding] = nn.ModuleList(  # type: ignore[assignment]
             [made, *(copy.deepcopy(made) for _ in range(others))]
         )
-        self.coordinates, self.rest = coordinates, _without_blocks(model)
-        self.dim, self.patch, self.prefix = model.embed_dim, _patch(model), model.num_prefix_tokens
+        self.coordinates = coordinates
+        self.rest = _without_blocks(model)
+        self.dim = model.embed_dim
+        self.patch = _patch(model)
+        self.prefix = model.num_prefix_tokens
         self.unplaced_mark = nn.Parameter(torch.zeros(self.dim))
         self.mean, self.deviation = (tuple(model.pretrained_cfg[key]) for key in ("mean", "std"))
 
@@ -75,7 +88,7 @@ class PretrainedVisionTransformer(nn.Module):
         cls,
         name: str,
         coordinates: Coordinates,
-        encoding: EncodingRecipe | None = None,
+        encoding: EncodingFactory | None = None,
         *,
         weights: Path | str | None = None,
         pretrained: bool = True,
@@ -91,25 +104,27 @@ class PretrainedVisionTransformer(nn.Module):
         model = timm_model(name, weights=weights, pretrained=pretrained, options=options)
         return cls(model, coordinates, encoding, values=values, share_layers=share_layers)
 
-    def forward(self, pictures: Tensor, view: View | None = None) -> Tokens:
-        """Encodes pictures, each by itself.
+    def forward(self, images: Tensor, view: View | None = None) -> Tokens:
+        """Encodes images, each by itself.
 
         Args:
-            pictures: (B, H, W, 3), 0 ... 255, H and W multiples of the patch; they are normalised as the model was trained.
+            images: (B, H, W, 3), 0 ... 255, H and W multiples of the patch; they are normalised as
+                the model was trained.
             view: What is known of where they look; None: nothing.
 
         Returns:
-            CLS and registers, then the patches row by row, as timm's `forward_features` gives them, and their places.
+            CLS and registers, then the patches row by row, as timm's `forward_features` gives them,
+            and their places.
 
         Raises:
-            ValueError: The pictures have another shape than the view, the patches or the model allow.
+            ValueError: The images have another shape than the view, the patches or the model allow.
         """
-        view = View(height=pictures.shape[1], width=pictures.shape[2]) if view is None else view
-        self._check(pictures, view)
-        coordinates, placed = self.coordinates.patches(view, self.patch, len(pictures), pictures.device)
+        view = View(height=images.shape[1], width=images.shape[2]) if view is None else view
+        self._check(images, view)
+        coordinates, placed = self.coordinates.patches(view, self.patch, len(images), images.device)
         coordinates = nn.functional.pad(coordinates, (0, 0, self.prefix, 0))
         placed = nn.functional.pad(placed, (self.prefix, 0), value=False)
-        x = self._embedded(pictures)
+        x = self._embedded(images)
         x = x + torch.where(placed.unsqueeze(-1), 0.0, self.unplaced_mark).to(x.dtype)
         places = [encoding.prepare(coordinates, placed) for encoding in self.encodings]
         x = places[0].embed(x)
@@ -119,7 +134,11 @@ class PretrainedVisionTransformer(nn.Module):
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay would falsify, those of the encodings included."""
-        inside = {f"encodings.{i}.{name}" for i, encoding in enumerate(self.encodings) for name in encoding.no_weight_decay()}
+        inside = {
+            f"encodings.{i}.{name}"
+            for i, encoding in enumerate(self.encodings)
+            for name in encoding.no_weight_decay()
+        }
         return inside | {"unplaced_mark"}
 
     @torch.no_grad()
@@ -137,41 +156,61 @@ class PretrainedVisionTransformer(nn.Module):
             block.attention.fold_(self.encodings[layer % len(self.encodings)].basis())
         self.encodings = nn.ModuleList([encoding.folded() for encoding in self.encodings])  # type: ignore[assignment]
 
-    def _embedded(self, pictures: Tensor) -> Tensor:
+    def _embedded(self, images: Tensor) -> Tensor:
         """Returns what enters the first block, (B, prefix + N, dim)."""
         kind = self.unplaced_mark.dtype
-        colours = pictures.to(torch.promote_types(kind, torch.float32)) / 255
+        colours = images.to(torch.promote_types(kind, torch.float32)) / 255
         normalised = (colours - colours.new_tensor(self.mean)) / colours.new_tensor(self.deviation)
         patches = self.rest.patch_embed(normalised.to(kind).permute(0, 3, 1, 2))
         embedded = self.rest._pos_embed(patches)  # Eva returns its rotations too, here None.
         x: Tensor = self.rest.norm_pre(embedded[0] if isinstance(embedded, tuple) else embedded)
         return x
 
-    def _check(self, pictures: Tensor, view: View) -> None:
-        tiled = pictures.ndim == 4 and pictures.shape[1] % self.patch == 0 and pictures.shape[2] % self.patch == 0
-        if not tiled or pictures.shape[3] != len(self.mean):
+    def _check(self, images: Tensor, view: View) -> None:
+        tiled = (
+            images.ndim == 4
+            and images.shape[1] % self.patch == 0
+            and images.shape[2] % self.patch == 0
+        )
+        if not tiled or images.shape[3] != len(self.mean):
             allowed = f"(B, H, W, {len(self.mean)}) with H and W multiples of {self.patch}"
-            raise ValueError(f"Pictures have shape {tuple(pictures.shape)}; allowed: {allowed}.")
-        size, native = tuple(pictures.shape[1:3]), self.rest.patch_embed.img_size
+            raise ValueError(f"Images have shape {tuple(images.shape)}; allowed: {allowed}.")
+        size = tuple(images.shape[1:3])
+        native = self.rest.patch_embed.img_size
         if size != (view.height, view.width):
-            raise ValueError(f"Pictures are {size[0]}x{size[1]} and the view {view.height}x{view.width}; allowed: the same.")
+            raise ValueError(
+                f"Images are {size[0]}x{size[1]} and the view {view.height}x{view.width}; "
+                f"allowed: the same."
+            )
         if not self.rest.dynamic_img_size and size != native:
             raise ValueError(
-                f"Pictures are {size[0]}x{size[1]}; allowed: {native}, or make the model with dynamic_img_size=True."
+                f"Images are {size[0]}x{size[1]}; allowed: {native}, or make the model with "
+                f"dynamic_img_size=True."
             )
 
 
 def _started_encoding(
-    model: TimmModel, heads: int, coordinates: Coordinates, encoding: EncodingRecipe | None, *, values: bool
+    model: TimmModel,
+    heads: int,
+    coordinates: Coordinates,
+    encoding: EncodingFactory | None,
+    *,
+    values: bool,
 ) -> PositionEncoding:
     """Returns the encoding at the start from which the model's outputs are timm's."""
     omega = own_frequencies(model)
     if omega is not None:
         if values:
-            raise ValueError("The model turns queries and keys, not values; with values=True its outputs would not be its own.")
+            raise ValueError(
+                "The model turns queries and keys, not values; with values=True its outputs would "
+                "not be its own."
+            )
         return continued(in_cells(omega, coordinates), encoding, heads)
     if encoding is None:
-        raise ValueError("The model has no rotary encoding of its own; name the one to insert, such as CayleyString.")
+        raise ValueError(
+            "The model has no rotary encoding of its own; name the one to insert, such as "
+            "CayleyString."
+        )
     return encoding(heads=heads, head_dim=model.embed_dim // heads, axes=coordinates.axes).zero_()
 
 
@@ -185,7 +224,8 @@ def _patch(model: TimmModel) -> int:
 def _without_blocks(model: TimmModel) -> TimmModel:
     """Returns the model without what is taken over or not used: blocks, rotations, the pooled head."""
     model.reset_classifier(0, "")
-    model.blocks, model.fc_norm = nn.ModuleList(), nn.Identity()
+    model.blocks = nn.ModuleList()
+    model.fc_norm = nn.Identity()
     if hasattr(model, "rope"):
         model.rope = None
     return model

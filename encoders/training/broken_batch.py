@@ -16,7 +16,13 @@ class BrokenLossError(ValueError):
 
 
 def check_finite(
-    loss: float, gradient_norm: float, *, step: int, batch: Batch, names: Callable[[], Sequence[str]], file: Path
+    loss: float,
+    gradient_norm: float,
+    *,
+    step: int,
+    batch: Batch,
+    names: Callable[[], Sequence[str]],
+    file: Path,
 ) -> None:
     """Refuses to learn from a loss that is not finite.
 
@@ -29,22 +35,36 @@ def check_finite(
         file: Where all examples are named.
 
     Raises:
-        BrokenLossError: The loss or the norm is not finite. It names the step, its examples and what of them is not finite.
+        BrokenLossError: The loss or the norm is not finite. It names the step, its examples and
+            what of them is not finite.
     """
     if math.isfinite(loss) and math.isfinite(gradient_norm):
         return
-    what = f"loss is {loss}" if not math.isfinite(loss) else f"gradient norm is {gradient_norm} and the loss {loss}"
-    examples, broken = list(names()), broken_examples(batch)
+    what = (
+        f"loss is {loss}"
+        if not math.isfinite(loss)
+        else f"gradient norm is {gradient_norm} and the loss {loss}"
+    )
+    examples = list(names())
+    broken = broken_examples(batch)
     if examples:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(f"{name}\n" for name in [f"The {what} at step {step}.", *examples]))
     inputs = [f"{key} of {_listed(rows, examples)}" for key, rows in broken.items()]
     raise BrokenLossError(
         f"The {what} at step {step}. "
-        + (f"It saw {_listed(range(len(examples)), examples)}; all are in {file}. " if examples else "")
+        + (
+            f"It saw {_listed(range(len(examples)), examples)}; all are in {file}. "
+            if examples
+            else ""
+        )
         + (f"Not finite: {'; '.join(inputs)}. " if broken else "All that it saw is finite. ")
         + "Nothing was learned from it, and what is kept of earlier steps is as it was. "
-        + ("Repair or leave out those examples." if broken else "Lower trainer.learning_rate or set trainer.precision=no.")
+        + (
+            "Repair or leave out those examples."
+            if broken
+            else "Lower trainer.learning_rate or set trainer.precision=no."
+        )
     )
 
 
@@ -55,7 +75,9 @@ def broken_examples(batch: Batch) -> dict[str, list[int]]:
 
 
 def _rows(value: Tensor) -> list[int]:
-    rows: list[int] = (~value.isfinite()).reshape(len(value), -1).any(dim=1).nonzero()[:, 0].tolist()
+    rows: list[int] = (
+        (~value.isfinite()).reshape(len(value), -1).any(dim=1).nonzero()[:, 0].tolist()
+    )
     return rows
 
 

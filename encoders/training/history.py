@@ -51,8 +51,10 @@ class History:
             gradient_norm: Of the step, before clipping.
             probe: What a probe found after it.
             validation: Mean loss of the averaged weights on examples that are not trained on.
-            evaluation: What came of trials with the averaged weights; `success` is what models are compared by.
-            speed: How fast the run was and what it waited for; the only figures, besides `seconds`, that depend on the machine.
+            evaluation: What came of trials with the averaged weights; `success` is what models are
+                compared by.
+            speed: How fast the run was and what it waited for; the only figures, besides `seconds`,
+                that depend on the machine.
         """
         given: dict[str, Any] = {
             "step": step,
@@ -100,11 +102,15 @@ class History:
     def best_step(self) -> int | None:
         """Returns the step after which the model was best, None where nothing says so.
 
-        That is the one with the most success, where success was measured, and otherwise the one with the smallest validation
-        loss. Of equal success the one with the smaller validation loss is better; what is still equal goes to the earlier one.
+        That is the one with the most success, where success was measured, and otherwise the one
+        with the smallest validation loss. Of equal success the one with the smaller validation loss
+        is better; what is still equal goes to the earlier one.
         """
         losses = {step: loss for step, loss in self.validations() if math.isfinite(loss)}
-        scores = [(step, (-figures["success"], losses.get(step, math.inf))) for step, figures in self.evaluations()]
+        scores = [
+            (step, (-figures["success"], losses.get(step, math.inf)))
+            for step, figures in self.evaluations()
+        ]
         scores = scores or [(step, (0.0, loss)) for step, loss in losses.items()]
         return min(scores, key=lambda entry: entry[1])[0] if scores else None
 

@@ -21,7 +21,7 @@ class RunLogger(Protocol):
         ...
 
 
-class LoggerRecipe(Protocol):
+class LoggerFactory(Protocol):
     """Makes a logger for a run."""
 
     def __call__(self, *, directory: Path, first_step: int) -> RunLogger:
@@ -29,7 +29,8 @@ class LoggerRecipe(Protocol):
 
         Args:
             directory: Of the run.
-            first_step: The first one that is still to do: what was logged from there on is replaced.
+            first_step: The first one that is still to do: what was logged from there on is
+                replaced.
         """
         ...
 
@@ -45,7 +46,9 @@ Weigh = Callable[[Batch], Tensor]
 class Batches(Protocol):
     """Gives the batches of a run; what a process sees in step n depends on both alone, so a continued run sees the same."""
 
-    def stream(self, first_step: int, last_step: int, process: int = 0, processes: int = 1) -> Iterator[Batch]:
+    def stream(
+        self, first_step: int, last_step: int, process: int = 0, processes: int = 1
+    ) -> Iterator[Batch]:
         """Yields the batches of steps first_step (included) to last_step (excluded) for one of several processes."""
         ...
 
@@ -55,18 +58,24 @@ class Asides:
     """What a run does besides training; everything may be left away.
 
     Attributes:
-        probe: Called with the averaged model every `probe_every` steps; what it returns goes into the history.
-        validate: The same for the mean loss on examples that are not trained on; the smaller, the better the model.
-        evaluate: Called with the number of steps done every `evaluate_every` steps, when `keep` has just kept the latest model.
-            What it returns goes into the history; `success` is what models are compared by from then on.
-        keep: Keeps a copy of the averaged model: `latest` with every resumable state, `best` when it is better than all before,
-            once there is a resumable state of it. It is called with the model, that name, and the number of steps done; when a
-            run goes on it is called again, since nobody knows whether it was killed before.
-        prepare: Changes each batch on the device before the loss, such as augmentation; its generator is on the device too and
-            depends on seed, step and process only.
-        weigh: Says how much the loss of a batch counts against that of others, a scalar, such as the number of things that it
-            is a mean of; None: as many as there are examples. It makes parts of a batch, and processes, equal the whole.
-        describe: Names each example of a step, for messages; called with the step, the process and their number.
+        probe: Called with the averaged model every `probe_every` steps; what it returns goes into
+            the history.
+        validate: The same for the mean loss on examples that are not trained on; the smaller, the
+            better the model.
+        evaluate: Called with the number of steps done every `evaluate_every` steps, when `keep` has
+            just kept the latest model. What it returns goes into the history; `success` is what
+            models are compared by from then on.
+        keep: Keeps a copy of the averaged model: `latest` with every resumable state, `best` when
+            it is better than all before, once there is a resumable state of it. It is called with
+            the model, that name, and the number of steps done; when a run goes on it is called
+            again, since nobody knows whether it was killed before.
+        prepare: Changes each batch on the device before the loss, such as augmentation; its
+            generator is on the device too and depends on seed, step and process only.
+        weigh: Says how much the loss of a batch counts against that of others, a scalar, such as
+            the number of things that it is a mean of; None: as many as there are examples. It makes
+            parts of a batch, and processes, equal the whole.
+        describe: Names each example of a step, for messages; called with the step, the process and
+            their number.
         logger: Where figures go, besides the history.
     """
 
@@ -77,4 +86,4 @@ class Asides:
     prepare: Prepare | None = None
     weigh: Weigh | None = None
     describe: Callable[[int, int, int], Sequence[str]] | None = None
-    logger: LoggerRecipe | None = None
+    logger: LoggerFactory | None = None

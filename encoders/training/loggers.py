@@ -11,13 +11,18 @@ FOLDER = "tensorboard"
 
 
 class TensorBoard:
-    """Writes figures into a folder `tensorboard` of the run. To look at them: `tensorboard --logdir RUNS`."""
+    """Writes figures into a folder `tensorboard` of the run.
+
+    To look at them: `tensorboard --logdir RUNS`.
+    """
 
     def __init__(self, *, directory: Path, first_step: int) -> None:
         """Begins a file; what earlier files hold of steps from `first_step` on is not shown any more."""
         # The suffix keeps apart files that are begun within the same second.
         suffix = f".{first_step:09d}"
-        self._writer = SummaryWriter(str(directory / FOLDER), purge_step=first_step or None, filename_suffix=suffix)
+        self._writer = SummaryWriter(
+            str(directory / FOLDER), purge_step=first_step or None, filename_suffix=suffix
+        )
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Takes the figures of a step."""
@@ -46,7 +51,8 @@ class WeightsAndBiases:
 
         Args:
             directory: Of the run.
-            first_step: The first one that is still to do; what wandb has of later ones stays, for it is the same.
+            first_step: The first one that is still to do; what wandb has of later ones stays, for
+                it is the same.
             project: Where it is filed.
             name: What it is called; None: the name of the directory.
             mode: `online`, `offline` or `disabled`.
@@ -60,7 +66,8 @@ class WeightsAndBiases:
             import wandb
         except ImportError as error:
             raise ValueError(
-                'logger=wandb needs wandb, which is not installed. Run: pip install "stringline[wandb]"'
+                "logger=wandb needs wandb, which is not installed. Run: pip install "
+                '"stringline[wandb]"'
             ) from error
         directory.mkdir(parents=True, exist_ok=True)
         kept = directory / "wandb_run"

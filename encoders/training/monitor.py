@@ -75,7 +75,8 @@ class Meter:
         return {"samples_per_s": self.samples_per_s, "waiting": self.waiting}
 
 
-LATEST, BEST = "latest", "best"
+LATEST = "latest"
+BEST = "best"
 
 
 class Observer:
@@ -101,15 +102,20 @@ class Observer:
             history: Where findings go.
             directory: Of the run.
         """
-        self._settings, self._asides, self._accelerator = settings, asides, accelerator
-        self._lend, self._history, self._directory = lend, history, directory
+        self._settings = settings
+        self._asides = asides
+        self._accelerator = accelerator
+        self._lend = lend
+        self._history = history
+        self._directory = directory
         self._logger: RunLogger | None = None
         self._leads = bool(accelerator.is_main_process)
 
     def begin(self, first: int) -> None:
         """Opens the logger of a run whose first steps are done, and keeps its model: it may have stopped before it did.
 
-        A best model is kept after a state of it. So either it is that of the newest state, or an earlier call has kept it.
+        A best model is kept after a state of it. So either it is that of the newest state, or an
+        earlier call has kept it.
         """
         if self._leads and self._asides.logger:
             self._logger = self._asides.logger(directory=self._directory, first_step=first)
@@ -129,7 +135,9 @@ class Observer:
         bar.update()
         if step % self._settings.log_every == 0:
             rate = self._settings.learning_rate * self._settings.schedule(step)
-            self._log(step, {"loss": loss, "gradient_norm": norm, "learning_rate": rate} | meter.figures())
+            self._log(
+                step, {"loss": loss, "gradient_norm": norm, "learning_rate": rate} | meter.figures()
+            )
 
     def look(self, done: int, meter: Meter, bar: "tqdm[Never]") -> None:
         """Probes and validates the model when it is time to."""
@@ -141,25 +149,38 @@ class Observer:
         self._history.add(step=done - 1, probe=probe, validation=validation, speed=meter.figures())
         found = probe if validation is None else probe | {"validation loss": validation}
         if found:
-            bar.write(f"step {done}: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
-            self._log(done - 1, {f"held_out/{name.replace(' ', '_')}": value for name, value in found.items()})
+            bar.write(
+                f"step {done}: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items())
+            )
+            self._log(
+                done - 1,
+                {f"held_out/{name.replace(' ', '_')}": value for name, value in found.items()},
+            )
 
     def evaluates(self, done: int) -> bool:
         """Says whether the model is to be evaluated after so many steps."""
-        return self._asides.evaluate is not None and done > 0 and self._is_time(done, self._settings.evaluate_every)
+        return (
+            self._asides.evaluate is not None
+            and done > 0
+            and self._is_time(done, self._settings.evaluate_every)
+        )
 
     def evaluate(self, done: int, stop: StopSignals) -> None:
         """Evaluates the model when it is time to and it is not done yet; its state must have been saved, and its latest copy.
 
-        The copy of the best model is kept after the row of the history that says so; if the run is killed between the two,
-        `begin` keeps it.
+        The copy of the best model is kept after the row of the history that says so; if the run is
+        killed between the two, `begin` keeps it.
 
         Raises:
             Stopped: Ctrl-C or SIGTERM came meanwhile.
         """
         if not self.evaluates(done):
             return
-        if self._leads and self._asides.evaluate and done - 1 not in dict(self._history.evaluations()):
+        if (
+            self._leads
+            and self._asides.evaluate
+            and done - 1 not in dict(self._history.evaluations())
+        ):
             try:
                 with stop.at_once():
                     found = self._asides.evaluate(done)
@@ -186,7 +207,9 @@ class Observer:
         return self._looks(done) and self._history.best_step() == done - 1
 
     def _looks(self, done: int) -> bool:
-        return self._leads and (self._is_time(done, self._settings.probe_every) or self.evaluates(done))
+        return self._leads and (
+            self._is_time(done, self._settings.probe_every) or self.evaluates(done)
+        )
 
     def _is_time(self, done: int, every: int) -> bool:
         return done == self._settings.steps or done % every == 0

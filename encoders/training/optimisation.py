@@ -31,7 +31,9 @@ def split(batch: Batch, parts: int) -> list[Batch]:
     if parts == 1 or count < 2:
         return [batch]
     pieces = {key: value.tensor_split(min(parts, count)) for key, value in batch.items()}
-    return [{key: piece[number] for key, piece in pieces.items()} for number in range(min(parts, count))]
+    return [
+        {key: piece[number] for key, piece in pieces.items()} for number in range(min(parts, count))
+    ]
 
 
 def examples(batch: Batch) -> int:
@@ -40,11 +42,17 @@ def examples(batch: Batch) -> int:
 
 
 def accumulate(
-    accelerator: Accelerator, prepared: nn.Module, parts: Sequence[Batch], *, bf16: bool, weigh: Weigh | None
+    accelerator: Accelerator,
+    prepared: nn.Module,
+    parts: Sequence[Batch],
+    *,
+    bf16: bool,
+    weigh: Weigh | None,
 ) -> float:
     """Adds up the gradients of parts of a batch, so that they are those of the whole, over all processes.
 
-    A loss is a mean. That of the whole is the mean of those of the parts, each with the weight of what it is a mean of.
+    A loss is a mean. That of the whole is the mean of those of the parts, each with the weight of
+    what it is a mean of.
 
     Args:
         accelerator: Knows the other processes.
@@ -67,23 +75,39 @@ def accumulate(
     return loss_sum
 
 
-def _unsynchronised(accelerator: Accelerator, prepared: nn.Module, wait: bool) -> AbstractContextManager[object]:
+def _unsynchronised(
+    accelerator: Accelerator, prepared: nn.Module, wait: bool
+) -> AbstractContextManager[object]:
     """Returns a context in which gradients stay with their process; the last part's backward pass exchanges them all."""
-    context: AbstractContextManager[object] = accelerator.no_sync(prepared) if wait else nullcontext()
+    context: AbstractContextManager[object] = (
+        accelerator.no_sync(prepared) if wait else nullcontext()
+    )
     return context
 
 
-def _shares(accelerator: Accelerator, parts: Sequence[Batch], weigh: Weigh | None) -> list[tuple[float, Tensor | None]]:
+def _shares(
+    accelerator: Accelerator, parts: Sequence[Batch], weigh: Weigh | None
+) -> list[tuple[float, Tensor | None]]:
     """Returns the share of each part in this process's loss, and the factor of its gradients; None: 1, left out."""
     if len(parts) == 1 and (weigh is None or accelerator.num_processes == 1):
         return [(1.0, None)]
     own = torch.stack(
-        [weigh(part).float() if weigh else torch.tensor(float(examples(part)), device=accelerator.device) for part in parts]
+        [
+            weigh(part).float()
+            if weigh
+            else torch.tensor(float(examples(part)), device=accelerator.device)
+            for part in parts
+        ]
     )
-    # Data parallelism takes the mean of the processes' gradients, so the common denominator is a mean as well.
-    mean: Tensor = accelerator.reduce(own.sum(), "mean") if accelerator.num_processes > 1 else own.sum()
+    # Data parallelism takes the mean of the processes' gradients, so the common denominator is a
+    # mean as well.
+    mean: Tensor = (
+        accelerator.reduce(own.sum(), "mean") if accelerator.num_processes > 1 else own.sum()
+    )
     within = (own / own.sum().clamp(min=1e-9)).tolist()
-    return [(share, factor) for share, factor in zip(within, own / mean.clamp(min=1e-9), strict=True)]
+    return [
+        (share, factor) for share, factor in zip(within, own / mean.clamp(min=1e-9), strict=True)
+    ]
 
 
 def warmup_cosine(step: int, *, steps: int, warmup_steps: int, final: float) -> float:
@@ -106,8 +130,9 @@ def warmup_cosine(step: int, *, steps: int, warmup_steps: int, final: float) -> 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
     """Returns the optimiser's groups: parameters with weight decay, and those that are spared.
 
-    Vectors are spared, and the parameters that a module lists in `no_weight_decay()`, such as frequencies: to pull those to
-    zero would blur where things are. Parameters that need no gradient are in neither.
+    Vectors are spared, and the parameters that a module lists in `no_weight_decay()`, such as
+    frequencies: to pull those to zero would blur where things are. Parameters that need no gradient
+    are in neither.
 
     Args:
         model: Its modules are asked one by one.
@@ -127,8 +152,9 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, ob
 class MovingAverage:
     """An exponential moving average of a model's parameters.
 
-    The first step takes the weights as they are; after n steps the decay is (1 + n) / (10 + n), until it reaches `decay`. The
-    same to the bit as diffusers' `EMAModel` without its warm-up, whose import takes seconds, since it brings all its networks.
+    The first step takes the weights as they are; after n steps the decay is (1 + n) / (10 + n),
+    until it reaches `decay`. The same to the bit as diffusers' `EMAModel` without its warm-up,
+    whose import takes seconds, since it brings all its networks.
 
     Attributes:
         parameters: The averages, in the order of the model's parameters.
@@ -142,7 +168,8 @@ class MovingAverage:
             model: Whose parameters are averaged, where they are now.
             decay: The largest weight of what was before, in [0, 1).
         """
-        self._model, self._decay = model, decay
+        self._model = model
+        self._decay = decay
         self.parameters = [parameter.detach().clone() for parameter in model.parameters()]
         self.steps = 0
 

@@ -30,21 +30,26 @@ class Taken:
     def __str__(self) -> str:
         """Lists all three."""
         listed = {"taken": self.taken, "starting anew": self.fresh, "not used": self.left}
-        return "; ".join(f"{what}: {', '.join(names) or 'nothing'}" for what, names in listed.items())
+        return "; ".join(
+            f"{what}: {', '.join(names) or 'nothing'}" for what, names in listed.items()
+        )
 
 
-def take_weights(directory: Path, model: nn.Module, *, take: Sequence[str] = (), leave: Sequence[str] | str = ()) -> Taken:
+def take_weights(
+    directory: Path, model: nn.Module, *, take: Sequence[str] = (), leave: Sequence[str] | str = ()
+) -> Taken:
     """Fills parts of a model with the weights of a checkpoint; the others keep those that they have.
 
     Args:
         directory: The checkpoint, of this kind of model or of another one.
         model: To be filled.
         take: Names of parts, such as `memory` or `denoiser.blocks.0`; empty: all.
-        leave: Names of parts that are not to be taken, or `misfits`: whatever the model has not, or has in another shape.
+        leave: Names of parts that are not to be taken, or `misfits`: whatever the model has not, or
+            has in another shape.
 
     Raises:
-        ValueError: There is no part of such a name, nothing is left to take, or something does not fit. The message names the
-            parts to leave.
+        ValueError: There is no part of such a name, nothing is left to take, or something does not
+            fit. The message names the parts to leave.
     """
     wanted = model.state_dict()
     offered = _in_order(read_weights(directory), wanted)
@@ -54,13 +59,19 @@ def take_weights(directory: Path, model: nn.Module, *, take: Sequence[str] = (),
         raise ValueError(f"leave is {leave!r}; allowed: a list of parts, or {MISFITS!r}.")
     chosen = _inside(offered, take) if take else set(offered)
     chosen -= _inside(offered, () if isinstance(leave, str) else leave)
-    misfits = {name: why for name in offered if name in chosen and (why := _misfit(name, offered, wanted))}
+    misfits = {
+        name: why for name in offered if name in chosen and (why := _misfit(name, offered, wanted))
+    }
     units = {_unit(name, offered) for name in misfits}
     if misfits and leave != MISFITS:
-        raise ValueError(_explained(directory, misfits, [*leave, *collapsed(_inside(offered, units), offered)]))
+        raise ValueError(
+            _explained(directory, misfits, [*leave, *collapsed(_inside(offered, units), offered)])
+        )
     chosen -= _inside(offered, units)
     if not chosen:
-        raise ValueError(f"Nothing is left to take from {directory}: take is {list(take)}, leave is {leave}.")
+        raise ValueError(
+            f"Nothing is left to take from {directory}: take is {list(take)}, leave is {leave}."
+        )
     model.load_state_dict({name: offered[name] for name in chosen}, strict=False)
     return Taken(
         taken=collapsed(chosen, offered),
@@ -74,7 +85,9 @@ def _in_order(tensors: Mapping[str, Tensor], like: Iterable[str]) -> dict[str, T
     return {name: tensors[name] for name in [*(name for name in like if name in tensors), *tensors]}
 
 
-def collapsed(names: Collection[str], everything: Iterable[str], above: str = "") -> tuple[str, ...]:
+def collapsed(
+    names: Collection[str], everything: Iterable[str], above: str = ""
+) -> tuple[str, ...]:
     """Returns the fewest parts that hold these names and no others.
 
     Args:
@@ -102,14 +115,20 @@ def _inside(names: Iterable[str], parts: Collection[str]) -> set[str]:
 def _unit(name: str, names: Iterable[str]) -> str:
     """Returns the layer of a tensor, or the tensor itself where it is one of a larger module: half a layer is no use."""
     layer = name.rpartition(".")[0]
-    flat = layer and all(other.count(".") == name.count(".") for other in names if _within(other, (layer,)))
+    flat = layer and all(
+        other.count(".") == name.count(".") for other in names if _within(other, (layer,))
+    )
     return layer if flat else name
 
 
 def _check_names(setting: str, parts: Sequence[str], tensors: Mapping[str, Tensor]) -> None:
     for part in parts:
         if not any(_within(name, (part,)) for name in tensors):
-            offered = {".".join(name.split(".")[:depth]) for name in tensors for depth in range(1, _DEPTH + 1)}
+            offered = {
+                ".".join(name.split(".")[:depth])
+                for name in tensors
+                for depth in range(1, _DEPTH + 1)
+            }
             raise unknown_name(f"part of the model to {setting}", part, offered)
 
 
@@ -117,7 +136,8 @@ def _misfit(name: str, offered: Mapping[str, Tensor], wanted: Mapping[str, Tenso
     """Says why a tensor cannot be taken, nothing if it can."""
     if name not in wanted:
         return "is not in this model"
-    got, want = tuple(offered[name].shape), tuple(wanted[name].shape)
+    got = tuple(offered[name].shape)
+    want = tuple(wanted[name].shape)
     return "" if got == want else f"is {got} there and {want} here"
 
 

@@ -14,18 +14,32 @@ from stringline.encoders.training.optimisation import MovingAverage
 FILE = "state.safetensors"
 
 
-def save_state(directory: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, average: MovingAverage) -> None:
+def save_state(
+    directory: Path,
+    step: int,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: MovingAverage,
+) -> None:
     """Writes the state after `step` steps to `directory/state/step_<n>` and removes older ones."""
-    tensors: dict[str, Tensor] = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
+    tensors: dict[str, Tensor] = {
+        f"model/{name}": tensor for name, tensor in model.state_dict().items()
+    }
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     for parameter, state in optimizer.state.items():
-        tensors |= {f"optimizer/{names[id(parameter)]}/{key}": torch.as_tensor(value) for key, value in state.items()}
+        tensors |= {
+            f"optimizer/{names[id(parameter)]}/{key}": torch.as_tensor(value)
+            for key, value in state.items()
+        }
     for (name, _), averaged in zip(model.named_parameters(), average.parameters, strict=True):
         tensors[f"average/{name}"] = averaged
     tensors["average_steps"] = torch.tensor(average.steps)
     target = directory / "state" / f"step_{step:08d}"
     with replaced_directory(target) as fresh:
-        save_file({key: tensor.detach().contiguous().clone() for key, tensor in tensors.items()}, fresh / FILE)
+        save_file(
+            {key: tensor.detach().contiguous().clone() for key, tensor in tensors.items()},
+            fresh / FILE,
+        )
     for older in target.parent.glob("step_*"):
         if older != target:
             shutil.rmtree(older)
@@ -37,7 +51,9 @@ def latest_state(directory: Path) -> Path | None:
     return states[-1] if states else None
 
 
-def restore_state(state: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: MovingAverage) -> int:
+def restore_state(
+    state: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: MovingAverage
+) -> int:
     """Fills model, optimiser and average, and returns the number of steps done.
 
     Raises:
@@ -47,19 +63,31 @@ def restore_state(state: Path, model: nn.Module, optimizer: torch.optim.Optimize
         with safe_open(state / FILE, framework="pt") as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - safe_open is no mapping.
         model.load_state_dict(
-            {key.removeprefix("model/"): tensor for key, tensor in tensors.items() if key.startswith("model/")}
+            {
+                key.removeprefix("model/"): tensor
+                for key, tensor in tensors.items()
+                if key.startswith("model/")
+            }
         )
-        for (name, parameter), averaged in zip(model.named_parameters(), average.parameters, strict=True):
+        for (name, parameter), averaged in zip(
+            model.named_parameters(), average.parameters, strict=True
+        ):
             averaged.copy_(tensors[f"average/{name}"])
             prefix = f"optimizer/{name}/"
-            kept = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+            kept = {
+                key.removeprefix(prefix): tensor
+                for key, tensor in tensors.items()
+                if key.startswith(prefix)
+            }
             if kept:
                 optimizer.state[parameter] = {
-                    key: tensor if key == "step" else tensor.to(parameter.device) for key, tensor in kept.items()
+                    key: tensor if key == "step" else tensor.to(parameter.device)
+                    for key, tensor in kept.items()
                 }
         average.steps = int(tensors["average_steps"])
     except (OSError, SafetensorError, KeyError, RuntimeError) as error:
         raise ValueError(
-            f"The training cannot be continued from {state}: {error}. Remove that folder to start again."
+            f"The training cannot be continued from {state}: {error}. Remove that folder to start "
+            f"again."
         ) from error
     return int(state.name.removeprefix("step_"))

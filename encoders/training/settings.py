@@ -6,7 +6,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from stringline.datasets.contract.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, WHOLE, Range
+from stringline.datasets.contract.arguments import (
+    COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    WHOLE,
+    Range,
+)
 from stringline.encoders.training.optimisation import parameter_groups, warmup_cosine
 
 # They say how often a run is looked at, and change nothing about what it learns.
@@ -20,20 +27,23 @@ class TrainerSettings:
     Attributes:
         steps: Optimiser steps in all.
         batch_size: Windows per step and process.
-        accumulate: Parts that a batch is worked off in, one after the other: less memory, the same gradients.
+        accumulate: Parts that a batch is worked off in, one after the other: less memory, the same
+            gradients.
         learning_rate: Peak of the schedule.
         warmup_steps: Steps of the linear rise.
         final_learning_rate: End of the cosine, as a share of the peak.
         betas: Adam's.
-        weight_decay: Of matrices; vectors and parameters that a module lists in `no_weight_decay()` have none.
+        weight_decay: Of matrices; vectors and parameters that a module lists in `no_weight_decay()`
+            have none.
         clip_norm: Largest gradient norm.
         ema_decay: Decay of the moving average, reached from below as (1 + n) / (10 + n).
         precision: `auto` (bf16 where the processor computes in it), `bf16` or `no`.
-        compile: Whether `torch.compile` translates the loss: `auto` (on GPUs), true or false. Random numbers that a
-            compiled loss draws are others.
+        compile: Whether `torch.compile` translates the loss: `auto` (on GPUs), true or false.
+            Random numbers that a compiled loss draws are others.
         seed: Of the draws within the losses.
         probe_every: Steps between probes, and between validation losses.
-        save_every: Steps between resumable states; there is one of every model that is the best so far, too.
+        save_every: Steps between resumable states; there is one of every model that is the best so
+            far, too.
         evaluate_every: Steps between evaluations, where there is something to evaluate on.
         log_every: Steps between figures that are logged.
     """
@@ -68,12 +78,19 @@ class TrainerSettings:
         self._check(POSITIVE, "clip_norm")
         self._check(Range(least=0, most=1), "ema_decay")
         if len(self.betas) != 2 or not all(beta in SHARE for beta in self.betas):
-            raise ValueError(f"trainer.betas is {list(self.betas)}; allowed: two numbers, each {SHARE}.")
+            raise ValueError(
+                f"trainer.betas is {list(self.betas)}; allowed: two numbers, each {SHARE}."
+            )
         self.betas = (self.betas[0], self.betas[1])  # YAML has lists.
         if self.accumulate > self.batch_size:
-            raise ValueError(f"trainer.accumulate is {self.accumulate}; allowed: 1 to trainer.batch_size = {self.batch_size}.")
+            raise ValueError(
+                f"trainer.accumulate is {self.accumulate}; allowed: 1 to trainer.batch_size = "
+                f"{self.batch_size}."
+            )
         if self.precision not in ("auto", "bf16", "no"):
-            raise ValueError(f"trainer.precision is {self.precision!r}; allowed: 'auto', 'bf16', 'no'.")
+            raise ValueError(
+                f"trainer.precision is {self.precision!r}; allowed: 'auto', 'bf16', 'no'."
+            )
         if self.compile not in ("auto", True, False):
             raise ValueError(f"trainer.compile is {self.compile!r}; allowed: 'auto', true, false.")
 
@@ -83,20 +100,27 @@ class TrainerSettings:
     def course(self) -> dict[str, Any]:
         """Returns, as plain data, the settings that decide what a run learns; `precision` is what this machine makes of it.
 
-        So a run that began in bf16 does not go on in float32, and nobody has to guess later in which it was.
+        So a run that began in bf16 does not go on in float32, and nobody has to guess later in
+        which it was.
         """
         chosen = {name: value for name, value in vars(self).items() if name not in OBSERVING}
         return chosen | {"precision": "bf16" if self.in_bf16() else "no"}
 
     def schedule(self, step: int) -> float:
         """Returns the learning rate of a step as a share of its peak."""
-        return warmup_cosine(step, steps=self.steps, warmup_steps=self.warmup_steps, final=self.final_learning_rate)
+        return warmup_cosine(
+            step, steps=self.steps, warmup_steps=self.warmup_steps, final=self.final_learning_rate
+        )
 
     def in_bf16(self) -> bool:
         """Says whether forward passes run in bfloat16."""
         if self.precision != "auto":
             return self.precision == "bf16"
-        return torch.cuda.is_bf16_supported() if torch.cuda.is_available() else torch.cpu._is_avx512_bf16_supported()
+        return (
+            torch.cuda.is_bf16_supported()
+            if torch.cuda.is_available()
+            else torch.cpu._is_avx512_bf16_supported()
+        )
 
     def compiles(self, device: torch.device) -> bool:
         """Says whether the loss is compiled on a device."""

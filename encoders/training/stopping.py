@@ -25,7 +25,8 @@ class Stopped(KeyboardInterrupt):
         """Says what is kept and where."""
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         super().__init__(
-            f"Stopped by {name} after step {steps_done}; all is kept in {directory}. Run the same command to continue."
+            f"Stopped by {name} after step {steps_done}; all is kept in {directory}. Run the same "
+            f"command to continue."
         )
         self.number = number
 
@@ -38,7 +39,8 @@ class Stopped(KeyboardInterrupt):
 class StopSignals:
     """Remembers that a stop was asked for until there is time for it; asked twice, the process stops at once.
 
-    Used in a `with` block. Outside the main thread, where Python handles no signals, nothing is caught.
+    Used in a `with` block. Outside the main thread, where Python handles no signals, nothing is
+    caught.
 
     Attributes:
         asked: The signal that came, or 0.
@@ -56,7 +58,12 @@ class StopSignals:
             self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Gives the signals back."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
@@ -75,4 +82,7 @@ class StopSignals:
             self.asked = self.asked or number
             raise KeyboardInterrupt
         self.asked = number
-        logger.warning("Stopping when this step is done and its state is kept; once more, and it stops at once.")
+        logger.warning(
+            "Stopping when this step is done and its state is kept; once more, and it stops at "
+            "once."
+        )

@@ -1,7 +1,7 @@
 """What a network sees of depth, besides the places that tokens get from it.
 
-The ways that figure 5 of STRING (Schenck et al., 2025, arXiv 2502.02562) compares, and a fourth channel, which its section
-4.4.3 names, are choices of two objects:
+The ways that figure 5 of STRING (Schenck et al., 2025, arXiv 2502.02562) compares, and a fourth
+channel, which its section 4.4.3 names, are choices of two objects:
 
     no depth                        Colours()       GridPlaces
     a fourth channel                DepthChannel()  GridPlaces
@@ -21,12 +21,12 @@ from stringline.encoders.coordinates.normals import surface_normals
 
 
 class DepthInput(nn.Module, ABC):
-    """Makes the pictures that the patch embedding sees.
+    """Makes the images that the patch embedding sees.
 
     Attributes:
         channels: Of each of them.
-        streams: How many there are per camera. All go through the same embedding and give tokens of their own, at the same
-            places, which `StreamFusion` joins after the transformer.
+        streams: How many there are per camera. All go through the same embedding and give tokens of
+            their own, at the same places, which `StreamFusion` joins after the transformer.
         reads: Kinds of keys of the contract that they are made from, besides `rgb`.
     """
 
@@ -36,7 +36,7 @@ class DepthInput(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, colours: Tensor, view: View) -> tuple[Tensor, ...]:
-        """Returns `streams` pictures (B, H, W, channels), the one with the colours first.
+        """Returns `streams` images (B, H, W, channels), the one with the colours first.
 
         Args:
             colours: (B, H, W, 3), -2 ... 2.
@@ -67,20 +67,24 @@ class DepthChannel(DepthInput):
 
 
 class SurfaceNormals(DepthInput):
-    """Surface normals as a second picture beside the colours (STRING, section 4.4.2).
+    """Surface normals as a second image beside the colours (STRING, section 4.4.2).
 
-    Both go through one embedding, their tokens through one transformer, and are fused after it. Components are stretched to the
-    range of the colours, -2 ... 2; pixels without a normal, and cameras without depth or geometry, are 0.
+    Both go through one embedding, their tokens through one transformer, and are fused after it.
+    Components are stretched to the range of the colours, -2 ... 2; pixels without a normal, and
+    cameras without depth or geometry, are 0.
     """
 
     streams = 2
 
-    def __init__(self, *, base_frame: bool = True, reach: int = 1, steepest_deg: float = 80.0) -> None:
+    def __init__(
+        self, *, base_frame: bool = True, reach: int = 1, steepest_deg: float = 80.0
+    ) -> None:
         """Keeps the choice.
 
         Args:
-            base_frame: Normals in the robot's base frame, where a table looks the same to every camera. False: in that of the
-                camera, where turning the whole scene about an axis of the base changes none.
+            base_frame: Normals in the robot's base frame, where a table looks the same to every
+                camera. False: in that of the camera, where turning the whole scene about an axis of
+                the base changes none.
             reach: See `surface_normals`.
             steepest_deg: See `surface_normals`.
 
@@ -89,13 +93,24 @@ class SurfaceNormals(DepthInput):
         """
         super().__init__()
         if reach not in COUNT or steepest_deg not in Range(above=0, below=90):
-            raise ValueError(f"reach is {reach}, steepest_deg is {steepest_deg}; allowed: from 1, and between 0 and 90.")
-        self.base_frame, self.reach, self.steepest_deg = base_frame, reach, steepest_deg
-        self.reads = frozenset({"depth", "intrinsics"} | ({"T_base_camera"} if base_frame else set()))
+            raise ValueError(
+                f"reach is {reach}, steepest_deg is {steepest_deg}; allowed: from 1, and between "
+                f"0 and 90."
+            )
+        self.base_frame = base_frame
+        self.reach = reach
+        self.steepest_deg = steepest_deg
+        self.reads = frozenset(
+            {"depth", "intrinsics"} | ({"T_base_camera"} if base_frame else set())
+        )
 
     def forward(self, colours: Tensor, view: View) -> tuple[Tensor, ...]:
         """Returns colours and normals; see `DepthInput.forward`."""
-        if view.depth is None or view.intrinsics is None or (self.base_frame and view.T_base_camera is None):
+        if (
+            view.depth is None
+            or view.intrinsics is None
+            or (self.base_frame and view.T_base_camera is None)
+        ):
             return colours, torch.zeros_like(colours)
         normals = surface_normals(
             view.depth,

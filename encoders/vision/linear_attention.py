@@ -13,9 +13,10 @@ class LinearAttention(nn.Module):
 
     out_i = sum_j (R_i f(q_i))^T (R_j f(k_j)) v_j / sum_j f(q_i)^T f(k_j),  f(x) = ReLU(x) + 1e-6
 
-    Features are rotated in the numerator only, so the denominator stays positive. The basis acts on the features, after the
-    ReLU: so it adds capacity (Schenck et al., STRING, 2025, section 3.2) and cannot be folded. Tensor-product STRING expands
-    the features instead. Used like `PositionalAttention`, of a set of tokens to itself.
+    Features are rotated in the numerator only, so the denominator stays positive. The basis acts on
+    the features, after the ReLU: so it adds capacity (Schenck et al., STRING, 2025, section 3.2)
+    and cannot be folded. Tensor-product STRING expands the features instead. Used like
+    `PositionalAttention`, of a set of tokens to itself.
     """
 
     def __init__(self, dim: int, heads: int, *, values: bool = True) -> None:
@@ -31,21 +32,34 @@ class LinearAttention(nn.Module):
         """
         super().__init__()
         if heads < 1 or dim % (2 * heads):
-            raise ValueError(f"dim is {dim} with {heads} heads; allowed: multiples of {2 * max(heads, 1)}.")
-        self.heads, self.values = heads, values
+            raise ValueError(
+                f"dim is {dim} with {heads} heads; allowed: multiples of {2 * max(heads, 1)}."
+            )
+        self.heads = heads
+        self.values = values
         self.qkv = nn.Linear(dim, 3 * dim)
         self.out = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor, places: Places, *, present: Tensor | None = None) -> Tensor:
         """Returns (B, N, dim) for tokens x (B, N, dim) at their places, of which those `present` (B, N) bool answer."""
-        with without_autocast(x):  # In half precision products of small features would vanish, and places look alike.
+        with without_autocast(
+            x
+        ):  # In half precision products of small features would vanish, and places look alike.
             x = x.to(torch.promote_types(x.dtype, self.qkv.weight.dtype))
-            split = at_least_float32(self.qkv(x)).reshape(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-            q, k = functional.relu(split[0]) + 1e-6, functional.relu(split[1]) + 1e-6
+            split = (
+                at_least_float32(self.qkv(x))
+                .reshape(*x.shape[:2], 3, self.heads, -1)
+                .permute(2, 0, 3, 1, 4)
+            )
+            q = functional.relu(split[0]) + 1e-6
+            k = functional.relu(split[1]) + 1e-6
             if present is not None:
-                k = k * present[:, None, :, None].to(k.dtype)  # In numerator and denominator, so nothing of the others remains.
+                k = k * present[:, None, :, None].to(
+                    k.dtype
+                )  # In numerator and denominator, so nothing of the others remains.
             v = places.rotate(split[2]) if self.values else split[2]
-            placed_q, placed_k = places.expand(places.rotate(q)), places.expand(places.rotate(k))
+            placed_q = places.expand(places.rotate(q))
+            placed_k = places.expand(places.rotate(k))
             y = placed_q @ (placed_k.mT @ v) / (q @ k.sum(dim=-2).unsqueeze(-1))
             y = (places.rotate_back(y) if self.values else y).transpose(1, 2).flatten(2)
             z: Tensor = self.out(y.to(self.out.weight.dtype))
@@ -60,6 +74,7 @@ class LinearAttention(nn.Module):
         """
         if basis is not None:
             raise ValueError(
-                "In linear attention a ReLU stands between the projection and the rotation, so a basis cannot be folded; "
+                "In linear attention a ReLU stands between the projection and the rotation, so a "
+                "basis cannot be folded; "
                 "deploy this model unfolded."
             )

@@ -1,4 +1,4 @@
-"""From a picture to one token per patch."""
+"""From an image to one token per patch."""
 
 from abc import ABC, abstractmethod
 from typing import Protocol
@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 
 class PatchEmbedding(nn.Module, ABC):
-    """Cuts pictures into square patches and makes a token of each.
+    """Cuts images into square patches and makes a token of each.
 
     Attributes:
         patch: Side of a patch, pixels.
-        channels: Channels of the pictures.
+        channels: Channels of the images.
     """
 
     def __init__(self, patch: int, channels: int) -> None:
@@ -24,26 +24,30 @@ class PatchEmbedding(nn.Module, ABC):
         super().__init__()
         if min(patch, channels) < 1:
             raise ValueError(f"patch is {patch} and channels is {channels}; allowed: from 1.")
-        self.patch, self.channels = patch, channels
+        self.patch = patch
+        self.channels = channels
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        """Returns tokens (B, N, dim), row by row, of pictures (B, H, W, channels) with values around -2 ... 2.
+    def forward(self, images: Tensor) -> Tensor:
+        """Returns tokens (B, N, dim), row by row, of images (B, H, W, channels) with values around -2 ... 2.
 
         Raises:
-            ValueError: The pictures have another number of channels, or H or W is no multiple of the patch.
+            ValueError: The images have another number of channels, or H or W is no multiple of the
+                patch.
         """
-        fits = pictures.ndim == 4 and pictures.shape[3] == self.channels
-        if not fits or pictures.shape[1] % self.patch or pictures.shape[2] % self.patch:
+        fits = images.ndim == 4 and images.shape[3] == self.channels
+        if not fits or images.shape[1] % self.patch or images.shape[2] % self.patch:
             allowed = f"(B, H, W, {self.channels}), H and W multiples of {self.patch}"
-            raise ValueError(f"Pictures have shape {tuple(pictures.shape)}; allowed: {allowed}.")
-        return self.maps(pictures.permute(0, 3, 1, 2)).flatten(2).transpose(1, 2)  # The same memory, seen as channels last.
+            raise ValueError(f"Images have shape {tuple(images.shape)}; allowed: {allowed}.")
+        return (
+            self.maps(images.permute(0, 3, 1, 2)).flatten(2).transpose(1, 2)
+        )  # The same memory, seen as channels last.
 
     @abstractmethod
-    def maps(self, pictures: Tensor) -> Tensor:
-        """Returns feature maps (B, dim, H / patch, W / patch) of pictures (B, channels, H, W)."""
+    def maps(self, images: Tensor) -> Tensor:
+        """Returns feature maps (B, dim, H / patch, W / patch) of images (B, channels, H, W)."""
 
 
-class EmbeddingRecipe(Protocol):
+class EmbeddingFactory(Protocol):
     """Makes a patch embedding, as `functools.partial(PatchProjection, patch=14)` does."""
 
     def __call__(self, dim: int, *, channels: int) -> PatchEmbedding:
@@ -62,7 +66,8 @@ class ChannelNorm(nn.LayerNorm):
 class ConvolutionalStem(PatchEmbedding):
     """A convolutional stem: one token per patch of 16 pixels a side, each seeing a margin of 5 pixels around its patch.
 
-    A stem of convolutions trains more easily than one large-stride projection (Xiao et al., 2021, arXiv 2106.14881).
+    A stem of convolutions trains more easily than one large-stride projection (Xiao et al., 2021,
+    arXiv 2106.14881).
     """
 
     def __init__(self, dim: int, *, channels: int = 3, width: int = 32) -> None:
@@ -70,8 +75,9 @@ class ConvolutionalStem(PatchEmbedding):
 
         Args:
             dim: Channels of the tokens.
-            channels: Of the pictures.
-            width: Channels after the first convolution; half of them take about two thirds of the time.
+            channels: Of the images.
+            width: Channels after the first convolution; half of them take about two thirds of the
+                time.
         """
         super().__init__(16, channels)
         self.stem = nn.Sequential(
@@ -85,17 +91,17 @@ class ConvolutionalStem(PatchEmbedding):
         )
         self.stem.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def maps(self, pictures: Tensor) -> Tensor:
+    def maps(self, images: Tensor) -> Tensor:
         """Returns feature maps; see `PatchEmbedding.maps`."""
-        features: Tensor = self.stem(pictures)
+        features: Tensor = self.stem(images)
         return features
 
 
 class PatchProjection(PatchEmbedding):
     """One linear map of the pixels of each patch (Dosovitskiy et al., ViT, 2021, equation 1); no token sees beyond its patch.
 
-    The map is written as a convolution, so the patch weights of published vision transformers, (dim, channels, patch, patch),
-    are its `projection.weight` as they are.
+    The map is written as a convolution, so the patch weights of published vision transformers,
+    (dim, channels, patch, patch), are its `projection.weight` as they are.
     """
 
     def __init__(self, dim: int, *, patch: int = 16, channels: int = 3) -> None:
@@ -104,12 +110,12 @@ class PatchProjection(PatchEmbedding):
         Args:
             dim: Channels of the tokens.
             patch: Side of a patch, pixels, such as 14, 16 or 32.
-            channels: Of the pictures.
+            channels: Of the images.
         """
         super().__init__(patch, channels)
         self.projection = nn.Conv2d(channels, dim, kernel_size=patch, stride=patch)
 
-    def maps(self, pictures: Tensor) -> Tensor:
+    def maps(self, images: Tensor) -> Tensor:
         """Returns feature maps; see `PatchEmbedding.maps`."""
-        features: Tensor = self.projection(pictures)
+        features: Tensor = self.projection(images)
         return features

@@ -1,4 +1,4 @@
-"""From the pictures of several cameras to one set of tokens with places."""
+"""From the images of several cameras to one set of tokens with places."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from stringline.datasets.contract.contract import Camera
 from stringline.encoders.coordinates.coordinates import Coordinates
 from stringline.encoders.vision.camera_views import camera_view, check_camera, presence
 from stringline.encoders.vision.depth_inputs import ColourOnly, DepthInput, StreamFusion
-from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingRecipe
+from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory
 from stringline.encoders.vision.vit import VisionTransformer
 
 
@@ -22,7 +22,8 @@ class Tokens:
         features: (B, N, dim).
         coordinates: (B, N, axes), in the unit of the chosen coordinates.
         placed: (B, N) bool, False for tokens without a place.
-        present: (B, N) bool, False for tokens of cameras that an example lacks; None: all are there.
+        present: (B, N) bool, False for tokens of cameras that an example lacks; None: all are
+            there.
     """
 
     features: Tensor
@@ -44,7 +45,10 @@ def joined_presence(parts: Sequence[Tokens]) -> Tensor | None:
     """Returns which of the tokens of all parts are there, one part after the other, (B, N) bool; None: all are."""
     if all(part.present is None for part in parts):
         return None
-    return torch.cat([torch.ones_like(part.placed) if part.present is None else part.present for part in parts], dim=1)
+    return torch.cat(
+        [torch.ones_like(part.placed) if part.present is None else part.present for part in parts],
+        dim=1,
+    )
 
 
 class RgbdTokens(nn.Module):
@@ -57,7 +61,7 @@ class RgbdTokens(nn.Module):
         dim: int = 128,
         *,
         depth: DepthInput | None = None,
-        embedding: EmbeddingRecipe = ConvolutionalStem,
+        embedding: EmbeddingFactory = ConvolutionalStem,
     ) -> None:
         """Makes the embedding.
 
@@ -69,38 +73,48 @@ class RgbdTokens(nn.Module):
             embedding: Makes a token of each patch, the same for all cameras.
 
         Raises:
-            ValueError: A camera's size is no multiple of the patch, or its pictures are distorted.
+            ValueError: A camera's size is no multiple of the patch, or its images are distorted.
         """
         super().__init__()
-        self.cameras, self.coordinates = tuple(cameras), coordinates
+        self.cameras = tuple(cameras)
+        self.coordinates = coordinates
         self.depth = ColourOnly() if depth is None else depth
         self.embedding = embedding(dim, channels=self.depth.channels)
         for camera in self.cameras:
             check_camera(camera, self.embedding.patch)
-        self.camera_mark = nn.Parameter(0.02 * torch.randn(len(self.cameras), dim, generator=torch.Generator().manual_seed(0)))
+        self.camera_mark = nn.Parameter(
+            0.02 * torch.randn(len(self.cameras), dim, generator=torch.Generator().manual_seed(0))
+        )
         self.fusion = StreamFusion(dim, self.depth.streams)
         if self.depth.streams > 1:  # Tokens of the first stream go unmarked.
-            marks = torch.randn(self.depth.streams - 1, dim, generator=torch.Generator().manual_seed(1))
+            marks = torch.randn(
+                self.depth.streams - 1, dim, generator=torch.Generator().manual_seed(1)
+            )
             self.stream_mark = nn.Parameter(0.02 * marks)
 
     def forward(self, observation: Mapping[str, Tensor]) -> Tokens:
         """Embeds.
 
         Args:
-            observation: Keys of the contract (`rgb/<camera>`, `depth/<camera>`, `intrinsics/<camera>`,
-                `T_base_camera/<camera>`), each with a leading batch axis. Of a camera that the contract gives no depth, and
-                where neither coordinates nor network use depth, only `rgb` is read. Pictures may have another size than the
-                contract says, if depth and intrinsics are of that size too. `present/<camera>` (B,) bool says which examples
-                have a camera; without that key all do. What stands in the pictures of others has no effect.
+            observation: Keys of the contract (`rgb/<camera>`, `depth/<camera>`,
+                `intrinsics/<camera>`, `T_base_camera/<camera>`), each with a leading batch axis. Of
+                a camera that the contract gives no depth, and where neither coordinates nor network
+                use depth, only `rgb` is read. Images may have another size than the contract says,
+                if depth and intrinsics are of that size too. `present/<camera>` (B,) bool says
+                which examples have a camera; without that key all do. What stands in the images of
+                others has no effect.
 
         Returns:
-            The tokens of all cameras, camera by camera; with several streams, these of the first stream, then those of the next
-            at the same places.
+            The tokens of all cameras, camera by camera; with several streams, these of the first
+            stream, then those of the next at the same places.
 
         Raises:
             ValueError: A key is missing, or what it holds has no meaning; see `View`.
         """
-        parts = [self._camera(observation, camera, mark) for camera, mark in zip(self.cameras, self.camera_mark, strict=True)]
+        parts = [
+            self._camera(observation, camera, mark)
+            for camera, mark in zip(self.cameras, self.camera_mark, strict=True)
+        ]
         features = torch.cat([each.features for each in parts], dim=2)
         streams = len(features)
         present = joined_presence(parts)
@@ -115,7 +129,8 @@ class RgbdTokens(nn.Module):
         """Joins the streams after a transformer.
 
         Args:
-            features: (B, streams N + others, dim), in the order that `forward` gives, then tokens that do not come from here.
+            features: (B, streams N + others, dim), in the order that `forward` gives, then tokens
+                that do not come from here.
             others: How many these are.
 
         Returns:
@@ -132,11 +147,17 @@ class RgbdTokens(nn.Module):
 
     def _camera(self, observation: Mapping[str, Tensor], camera: Camera, mark: Tensor) -> Tokens:
         """Returns the tokens of a camera, with features (streams, B, N, dim)."""
-        pictures, view = camera_view(observation, camera, self.coordinates.reads | self.depth.reads)
-        colours = pictures.to(_activation_type(self.camera_mark)) * (1 / 64) - 2  # Eight bits: exact in bfloat16.
+        images, view = camera_view(observation, camera, self.coordinates.reads | self.depth.reads)
+        colours = (
+            images.to(_activation_type(self.camera_mark)) * (1 / 64) - 2
+        )  # Eight bits: exact in bfloat16.
         seen: tuple[Tensor, ...] = self.depth(colours, view)
-        features = self.embedding(torch.cat(seen)) + mark  # One call for all streams: their weights are shared.
-        coordinates, placed = self.coordinates.patches(view, self.embedding.patch, len(pictures), pictures.device)
+        features = (
+            self.embedding(torch.cat(seen)) + mark
+        )  # One call for all streams: their weights are shared.
+        coordinates, placed = self.coordinates.patches(
+            view, self.embedding.patch, len(images), images.device
+        )
         placed, present = presence(observation, camera, placed)
         return Tokens(features.unflatten(0, (len(seen), -1)), coordinates, placed, present)
 
@@ -153,7 +174,8 @@ class RgbdVisionTransformer(nn.Module):
     def __init__(self, tokenise: RgbdTokens, blocks: VisionTransformer) -> None:
         """Keeps both parts."""
         super().__init__()
-        self.tokenise, self.blocks = tokenise, blocks
+        self.tokenise = tokenise
+        self.blocks = blocks
 
     def forward(self, observation: Mapping[str, Tensor]) -> Tokens:
         """Returns encoded tokens, one for each patch, and their places for a batched observation of the contract's keys."""

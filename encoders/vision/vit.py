@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from stringline.datasets.contract.arguments import POSITIVE
-from stringline.encoders.positions.encoding import EncodingRecipe, PositionEncoding
+from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
 from stringline.encoders.positions.places import Places
 from stringline.encoders.vision.attention import PositionalAttention
 
@@ -33,7 +33,7 @@ class Attention(Protocol):
         ...
 
 
-class AttentionRecipe(Protocol):
+class AttentionFactory(Protocol):
     """Makes attention, as the classes `PositionalAttention` and `LinearAttention` do."""
 
     def __call__(self, dim: int, heads: int, *, values: bool) -> nn.Module:
@@ -51,7 +51,7 @@ class Block(nn.Module):
         *,
         values: bool = True,
         mlp_ratio: float = 4.0,
-        attention: AttentionRecipe = PositionalAttention,
+        attention: AttentionFactory = PositionalAttention,
     ) -> None:
         """Makes the layers.
 
@@ -68,7 +68,8 @@ class Block(nn.Module):
         super().__init__()
         POSITIVE.check(mlp_ratio=mlp_ratio)
         hidden = round(dim * mlp_ratio)
-        self.attention_norm, self.mlp_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.attention_norm = nn.LayerNorm(dim)
+        self.mlp_norm = nn.LayerNorm(dim)
         self.attention = attention(dim, heads, values=values)
         self.mlp = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim))
 
@@ -82,9 +83,9 @@ class Block(nn.Module):
 class VisionTransformer(nn.Module):
     """Pre-norm blocks over tokens with places; tokens without a place bear a learned mark.
 
-    Where a basis has nothing to learn, as Circulant-STRING's, the projections are kept in it from the start, and no forward has
-    to multiply it in: P^T W of a random W is as random, with the same covariance. Departure from the paper: Adam then scales
-    the entries of P^T W, not those of W.
+    Where a basis has nothing to learn, as Circulant-STRING's, the projections are kept in it from
+    the start, and no forward has to multiply it in: P^T W of a random W is as random, with the same
+    covariance. Departure from the paper: Adam then scales the entries of P^T W, not those of W.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class VisionTransformer(nn.Module):
         mlp_ratio: float = 4.0,
         share_layers: bool = True,
         registers: int = 0,
-        attention: AttentionRecipe = PositionalAttention,
+        attention: AttentionFactory = PositionalAttention,
         seed: int = 0,
     ) -> None:
         """Makes the blocks.
@@ -108,8 +109,10 @@ class VisionTransformer(nn.Module):
             depth: Number of blocks.
             values: Relative values, see `PositionalAttention`.
             mlp_ratio: Hidden width of the perceptrons, in units of `dim`.
-            share_layers: One encoding for all blocks, whose places are computed once; else each block has its own.
-            registers: Learned tokens without a place before all others (Darcet et al., 2024). The first may serve as CLS.
+            share_layers: One encoding for all blocks, whose places are computed once; else each
+                block has its own.
+            registers: Learned tokens without a place before all others (Darcet et al., 2024). The
+                first may serve as CLS.
             attention: Such as `PositionalAttention` or `LinearAttention`.
             seed: Of the starts of the other blocks' encodings and of the registers.
 
@@ -119,14 +122,20 @@ class VisionTransformer(nn.Module):
         super().__init__()
         if dim != encoding.heads * encoding.head_dim:
             asked = f"{encoding.heads} heads of {encoding.head_dim}"
-            raise ValueError(f"dim is {dim}; the encoding has {asked}, so it must be their product.")
+            raise ValueError(
+                f"dim is {dim}; the encoding has {asked}, so it must be their product."
+            )
         encoding = encoding.without_constant_basis()
         others = depth - 1 if encoding.in_every_layer and not share_layers else 0
         self.encodings: Sequence[PositionEncoding] = nn.ModuleList(  # type: ignore[assignment]
-            [encoding, *(encoding.redrawn(1_000_003 * (seed + 1) + layer) for layer in range(others))]
+            [
+                encoding,
+                *(encoding.redrawn(1_000_003 * (seed + 1) + layer) for layer in range(others)),
+            ]
         )
         self.blocks = nn.ModuleList(
-            Block(dim, encoding.heads, values=values, mlp_ratio=mlp_ratio, attention=attention) for _ in range(depth)
+            Block(dim, encoding.heads, values=values, mlp_ratio=mlp_ratio, attention=attention)
+            for _ in range(depth)
         )
         self.norm = nn.LayerNorm(dim)
         self.unplaced_mark = nn.Parameter(torch.zeros(dim))
@@ -135,7 +144,13 @@ class VisionTransformer(nn.Module):
 
     @classmethod
     def of_size(
-        cls, size: Size, encoding: EncodingRecipe, axes: int = 3, *, values: bool = True, registers: int = 1
+        cls,
+        size: Size,
+        encoding: EncodingFactory,
+        axes: int = 3,
+        *,
+        values: bool = True,
+        registers: int = 1,
     ) -> "VisionTransformer":
         """Makes a ViT-Ti, -S, -B or -L.
 
@@ -150,16 +165,23 @@ class VisionTransformer(nn.Module):
         made = encoding(heads=heads, head_dim=dim // heads, axes=axes)
         return cls(made, dim, depth, values=values, registers=registers)
 
-    def forward(self, x: Tensor, coordinates: Tensor, placed: Tensor | None = None, present: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        coordinates: Tensor,
+        placed: Tensor | None = None,
+        present: Tensor | None = None,
+    ) -> Tensor:
         """Encodes.
 
         Args:
             x: (B, N, dim) tokens.
             coordinates: (B, N, axes), their places in the unit of the encoding's wavelengths.
             placed: (B, N) bool, False for tokens that have none; None: all have one.
-            present: (B, N) bool, False for tokens that are not there, such as those of a camera that an example lacks; None:
-                all are. The others come out as if these were no tokens; what comes out in their stead means nothing. Each
-                example needs a token that is there.
+            present: (B, N) bool, False for tokens that are not there, such as those of a camera
+                that an example lacks; None: all are. The others come out as if these were no
+                tokens; what comes out in their stead means nothing. Each example needs a token that
+                is there.
 
         Returns:
             (B, N, dim), normalised.
@@ -167,7 +189,11 @@ class VisionTransformer(nn.Module):
         return self.encode(x, coordinates, placed, present)[1]
 
     def encode(
-        self, x: Tensor, coordinates: Tensor, placed: Tensor | None = None, present: Tensor | None = None
+        self,
+        x: Tensor,
+        coordinates: Tensor,
+        placed: Tensor | None = None,
+        present: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Encodes; arguments as for `forward`.
 
@@ -179,7 +205,9 @@ class VisionTransformer(nn.Module):
             placed = present if placed is None else placed & present
         if self.registers is not None:
             count = len(self.registers)
-            present = None if present is None else nn.functional.pad(present, (count, 0), value=True)
+            present = (
+                None if present is None else nn.functional.pad(present, (count, 0), value=True)
+            )
             x, coordinates, placed = self._with_registers(x, coordinates, placed)
         if placed is not None:
             x = x + torch.where(placed.unsqueeze(-1), 0.0, self.unplaced_mark).to(x.dtype)
@@ -190,11 +218,16 @@ class VisionTransformer(nn.Module):
         x = self.norm(x)
         return x[:, :count], x[:, count:]
 
-    def _with_registers(self, x: Tensor, coordinates: Tensor, placed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _with_registers(
+        self, x: Tensor, coordinates: Tensor, placed: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         assert self.registers is not None  # The caller looked.
-        batch, count = x.shape[0], len(self.registers)
+        batch = x.shape[0]
+        count = len(self.registers)
         nowhere = coordinates.new_zeros(batch, count, coordinates.shape[-1])
-        known = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if placed is None else placed
+        known = (
+            torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if placed is None else placed
+        )
         return (
             torch.cat((self.registers.to(x.dtype).expand(batch, -1, -1), x), dim=1),
             torch.cat((nowhere, coordinates), dim=1),
@@ -203,7 +236,11 @@ class VisionTransformer(nn.Module):
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay would falsify, those of the encodings included."""
-        inside = {f"encodings.{i}.{name}" for i, encoding in enumerate(self.encodings) for name in encoding.no_weight_decay()}
+        inside = {
+            f"encodings.{i}.{name}"
+            for i, encoding in enumerate(self.encodings)
+            for name in encoding.no_weight_decay()
+        }
         return inside | {"unplaced_mark"} | ({"registers"} if self.registers is not None else set())
 
     @torch.no_grad()
@@ -214,5 +251,7 @@ class VisionTransformer(nn.Module):
             ValueError: The attention cannot be folded; nothing has changed then.
         """
         for layer, block in enumerate(self.blocks):
-            cast(Attention, block.attention).fold_(self.encodings[layer % len(self.encodings)].basis())
+            cast(Attention, block.attention).fold_(
+                self.encodings[layer % len(self.encodings)].basis()
+            )
         self.encodings = nn.ModuleList([encoding.folded() for encoding in self.encodings])  # type: ignore[assignment]

@@ -13,7 +13,13 @@ from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.catalogue import BODIES
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
-from stringline.policies.action_spaces.kinematics import ForwardKinematics, placed, rotation_of, seen_from, six_numbers
+from stringline.policies.action_spaces.kinematics import (
+    ForwardKinematics,
+    placed,
+    rotation_of,
+    seen_from,
+    six_numbers,
+)
 from stringline.policies.action_spaces.space import ActionSpace
 
 logger = logging.getLogger(__name__)
@@ -24,26 +30,34 @@ POSE = 9  # Metres along x, y and z, and six numbers of a rotation.
 class GripperPoses(ActionSpace):
     """For each arm where its gripper shall be, in the frame of the gripper as measured at the time of the observation.
 
-    Nine numbers per arm, position in metres and rotation (`rotations.py`), then the opening of its gripper, absolute. Both
-    poses, of what is commanded and of what is measured, come from the kinematics of the joints, so nothing depends on where or
-    how the base frame lies: it may be moved and turned, and the numbers stay the same.
+    Nine numbers per arm, position in metres and rotation (`rotations.py`), then the opening of its
+    gripper, absolute. Both poses, of what is commanded and of what is measured, come from the
+    kinematics of the joints, so nothing depends on where or how the base frame lies: it may be
+    moved and turned, and the numbers stay the same.
 
-    On the way back each pose is sought from the joints of the one before it, within the limits of the joints. A pose that
-    cannot be reached is answered with the nearest one that was found, and a warning says how far off it is: what a network says
-    is a little off everywhere, also at the rim of what is reachable, and to stop for that would end an episode that is going
-    well. What must not be is refused behind it, by the bridge's safety filter.
+    On the way back each pose is sought from the joints of the one before it, within the limits of
+    the joints. A pose that cannot be reached is answered with the nearest one that was found, and a
+    warning says how far off it is: what a network says is a little off everywhere, also at the rim
+    of what is reachable, and to stop for that would end an episode that is going well. What must
+    not be is refused behind it, by the bridge's safety filter.
     """
 
     name = "gripper_poses"
 
     def __init__(
-        self, *, contract: Contract, tolerance: float = 1e-3, first_iterations: int = 60, iterations: int = 20
+        self,
+        *,
+        contract: Contract,
+        tolerance: float = 1e-3,
+        first_iterations: int = 60,
+        iterations: int = 20,
     ) -> None:
         """Looks up the body.
 
         Args:
             contract: Of a body whose kinematics are known, with one absolute target for each joint.
-            tolerance: Error of a pose that is not worth another iteration nor a warning, in metres and in radians.
+            tolerance: Error of a pose that is not worth another iteration nor a warning, in metres
+                and in radians.
             first_iterations: How long to look for the first pose of a chunk.
             iterations: And for each of the others, which begin where the one before ended.
 
@@ -57,7 +71,9 @@ class GripperPoses(ActionSpace):
         COUNT.check(first_iterations=first_iterations, iterations=iterations)
         self.body = BODIES[contract.embodiment]
         _check_joints(contract, self.body)
-        self.tolerance, self.first_iterations, self.iterations = tolerance, first_iterations, iterations
+        self.tolerance = tolerance
+        self.first_iterations = first_iterations
+        self.iterations = iterations
         self.kinematics = ForwardKinematics(self.body)
         self.openings = list(self.body.grippers.values())
         self.dim = POSE * len(self.body.arms) + len(self.openings)
@@ -65,14 +81,18 @@ class GripperPoses(ActionSpace):
     def targets(self, action: Tensor) -> Tensor:
         """Returns the commanded rotations, positions and openings, (..., 12 arms + grippers)."""
         rotation, position = self.kinematics(action)
-        return torch.cat((rotation.flatten(-3), position.flatten(-2), action[..., self.openings]), dim=-1)
+        return torch.cat(
+            (rotation.flatten(-3), position.flatten(-2), action[..., self.openings]), dim=-1
+        )
 
     def relative(self, targets: Tensor, observation: Mapping[str, Tensor]) -> Tensor:
         """Returns them in the frames of the measured grippers."""
         rotation, position, openings = self._split(targets)
         now = self._measured(targets, observation)
         rotation, position = seen_from(*now, rotation.reshape(*rotation.shape[:-1], 3, 3), position)
-        return torch.cat((torch.cat((position, six_numbers(rotation)), dim=-1).flatten(-2), openings), dim=-1)
+        return torch.cat(
+            (torch.cat((position, six_numbers(rotation)), dim=-1).flatten(-2), openings), dim=-1
+        )
 
     def poses(self, encoded: Tensor, observation: Mapping[str, Tensor]) -> Tensor:
         """Returns the gripper poses `T_base_gripper` (B, T, arms, 4, 4) that were generated, reachable or not."""
@@ -81,24 +101,36 @@ class GripperPoses(ActionSpace):
         now = self._measured(encoded, observation)
         rotation, position = placed(*now, rotation_of(numbers[..., 3:]), numbers[..., :3])
         result = torch.zeros(*position.shape[:-1], 4, 4, dtype=encoded.dtype, device=encoded.device)
-        result[..., :3, :3], result[..., :3, 3], result[..., 3, 3] = rotation, position, 1.0
+        result[..., :3, :3] = rotation
+        result[..., :3, 3] = position
+        result[..., 3, 3] = 1.0
         return result
 
     def decode(self, encoded: Tensor, observation: Mapping[str, Tensor]) -> Tensor:
         """Returns joint targets (B, T, A); see the class for poses that cannot be reached."""
-        measured = observation["joints/position"].cpu().double()  # In this order: not every device has double precision.
+        measured = (
+            observation["joints/position"].cpu().double()
+        )  # In this order: not every device has double precision.
         poses = self.poses(encoded.cpu().double(), {"joints/position": measured}).numpy()
-        solver = InverseKinematics(self.body)  # Made anew, since it remembers where it was: plans do not depend on each other.
-        joints = np.stack([self._joints(solver, *each) for each in zip(poses, measured.numpy(), strict=True)])
+        solver = InverseKinematics(
+            self.body
+        )  # Made anew, since it remembers where it was: plans do not depend on each other.
+        joints = np.stack(
+            [self._joints(solver, *each) for each in zip(poses, measured.numpy(), strict=True)]
+        )
         action = torch.from_numpy(joints).to(encoded)
         action[..., self.openings] = encoded[..., POSE * len(self.body.arms) :]
         return action
 
-    def _joints(self, solver: InverseKinematics, poses: NDArray[np.float64], measured: Vector) -> Vector:
+    def _joints(
+        self, solver: InverseKinematics, poses: NDArray[np.float64], measured: Vector
+    ) -> Vector:
         """Returns joints (T, J) for poses (T, arms, 4, 4) from the measured ones (J,) on, and warns of what is out of reach."""
-        lower, upper = self.body.lower, self.body.upper
+        lower = self.body.lower
+        upper = self.body.upper
         q = np.clip(measured, lower, upper)
-        found, errors = list[Vector](), list[list[float]]()
+        found = list[Vector]()
+        errors = list[list[float]]()
         for pose in poses:
             limit = self.iterations if found else self.first_iterations
             targets = dict(zip(self.body.arms, pose, strict=True))
@@ -110,7 +142,11 @@ class GripperPoses(ActionSpace):
         if (off > self.tolerance).any():
             step, arm = np.unravel_index(off.argmax(), off.shape)
             logger.warning(
-                "%d of %d poses are out of reach; the nearest is taken, off by up to %.3f (m or rad): %s, action %d.",
+                (
+                    "%d of %d poses are out of reach; the nearest is taken, off by up to %.3f (m "
+                    "or "
+                    "rad): %s, action %d."
+                ),
                 int((off > self.tolerance).any(axis=1).sum()),
                 len(off),
                 off.max(),
@@ -126,9 +162,15 @@ class GripperPoses(ActionSpace):
 
     def _split(self, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns rotations (..., arms, 9), positions (..., arms, 3) and openings (..., grippers)."""
-        arms, shape = len(self.body.arms), targets.shape[:-1]
-        rotation, position = targets[..., : 9 * arms], targets[..., 9 * arms : 12 * arms]
-        return rotation.reshape(*shape, arms, 9), position.reshape(*shape, arms, 3), targets[..., 12 * arms :]
+        arms = len(self.body.arms)
+        shape = targets.shape[:-1]
+        rotation = targets[..., : 9 * arms]
+        position = targets[..., 9 * arms : 12 * arms]
+        return (
+            rotation.reshape(*shape, arms, 9),
+            position.reshape(*shape, arms, 3),
+            targets[..., 12 * arms :],
+        )
 
 
 def _check_joints(contract: Contract, body: Embodiment) -> None:
@@ -138,7 +180,8 @@ def _check_joints(contract: Contract, body: Embodiment) -> None:
     for what, got in (("measured", contract.joints), ("commanded", commanded)):
         if got != names or not absolute:
             raise ValueError(
-                f"Gripper poses of {body.name!r} are made from absolute targets of its {len(names)} joints in their order "
+                f"Gripper poses of {body.name!r} are made from absolute targets of its "
+                f"{len(names)} joints in their order "
                 f"({', '.join(names[:3])}, ...); {what} are {len(got)} ({', '.join(got[:3])}, ...)"
                 f"{'' if absolute else ', not all of them absolute'}."
             )

@@ -1,7 +1,7 @@
 """Forward kinematics in torch for batches on any device, and rotations as six numbers.
 
-Zhou et al., On the Continuity of Rotation Representations in Neural Networks, CVPR 2019, arXiv 1812.07035: the
-six-dimensional representation.
+Zhou et al., On the Continuity of Rotation Representations in Neural Networks, CVPR 2019, arXiv
+1812.07035: the six-dimensional representation.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,8 @@ from stringline.datasets.embodiments.embodiment import Chain, Embodiment
 class ForwardKinematics:
     """Finds where the grippers of a body are.
 
-    Matrices are multiplied as products and sums: a matmul on a GPU may be rounded to TF32, which is half a millimetre here.
+    Matrices are multiplied as products and sums: a matmul on a GPU may be rounded to TF32, which is
+    half a millimetre here.
     """
 
     def __init__(self, body: Embodiment) -> None:
@@ -33,7 +34,8 @@ class ForwardKinematics:
             Rotations (..., arms, 3, 3) and positions (..., arms, 3) in metres, in the type of `q`.
         """
         found = [arm(q) for arm in self._arms]
-        rotations, positions = [each[0] for each in found], [each[1] for each in found]
+        rotations = [each[0] for each in found]
+        positions = [each[1] for each in found]
         return torch.stack(rotations, dim=-3), torch.stack(positions, dim=-2)
 
 
@@ -42,18 +44,23 @@ class _Arm:
 
     def __init__(self, chain: Chain, hinges: Sequence[int]) -> None:
         self._hinges = list(hinges)
-        self._fixed = np.stack([chain.T_base_root, *(link.T_parent_link for link in chain.links), chain.T_last_gripper])
+        self._fixed = np.stack(
+            [chain.T_base_root, *(link.T_parent_link for link in chain.links), chain.T_last_gripper]
+        )
         crosses = np.stack([np.cross(np.eye(3), link.axis) for link in chain.links])
         self._rodrigues = np.stack([crosses, crosses @ crosses])
 
     def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
         one, fixed, (first, second) = (
-            torch.as_tensor(table, dtype=q.dtype, device=q.device) for table in (np.eye(3), self._fixed, self._rodrigues)
+            torch.as_tensor(table, dtype=q.dtype, device=q.device)
+            for table in (np.eye(3), self._fixed, self._rodrigues)
         )
         rotation, position = _parts(fixed[0])
         for number, hinge in enumerate(self._hinges):
             angle = q[..., hinge, None, None]
-            turn = one + angle.sin() * first[number] + (1 - angle.cos()) * second[number]  # Rodrigues' formula.
+            turn = (
+                one + angle.sin() * first[number] + (1 - angle.cos()) * second[number]
+            )  # Rodrigues' formula.
             rotation, position = placed(rotation, position, *_parts(fixed[number + 1]))
             rotation = product(rotation, turn)
         return placed(rotation, position, *_parts(fixed[-1]))
@@ -73,12 +80,16 @@ def turned(rotation: Tensor, vector: Tensor) -> Tensor:
     return (rotation * vector.unsqueeze(-2)).sum(dim=-1)
 
 
-def placed(rotation: Tensor, position: Tensor, inner: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]:
+def placed(
+    rotation: Tensor, position: Tensor, inner: Tensor, offset: Tensor
+) -> tuple[Tensor, Tensor]:
     """Returns the transform (rotation, position) times the transform (inner, offset)."""
     return product(rotation, inner), position + turned(rotation, offset)
 
 
-def seen_from(rotation: Tensor, position: Tensor, inner: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]:
+def seen_from(
+    rotation: Tensor, position: Tensor, inner: Tensor, offset: Tensor
+) -> tuple[Tensor, Tensor]:
     """Returns the inverse of (rotation, position) times the transform (inner, offset)."""
     back = rotation.mT
     return product(back, inner), turned(back, offset - position)
@@ -95,10 +106,11 @@ def six_numbers(rotation: Tensor) -> Tensor:
 def rotation_of(six: Tensor) -> Tensor:
     """Returns rotation matrices (..., 3, 3) for six numbers each (..., 6), by Gram and Schmidt's method.
 
-    Every input has one: where a column is too short to have a direction (below 1e-6), or both lie on one line, an axis is taken
-    in its stead.
+    Every input has one: where a column is too short to have a direction (below 1e-6), or both lie
+    on one line, an axis is taken in its stead.
     """
-    first, second = six[..., :3], six[..., 3:]
+    first = six[..., :3]
+    second = six[..., 3:]
     x, y, z = torch.eye(3, dtype=six.dtype, device=six.device)
     first = _unit(first, x)
     aside = torch.where(first[..., :1].abs() < 0.9, x, y).expand_as(first)  # Never along `first`.

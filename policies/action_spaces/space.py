@@ -56,18 +56,22 @@ class ActionSpace(nn.Module, ABC):
         """Returns under which key the statistics of chunks of that length are kept."""
         return f"action/{self.name}/{chunk}"
 
-    def window_rows(self, cameras: Sequence[Camera], chunk: int, episode: StoredEpisode) -> NDArray[Any]:
+    def window_rows(
+        self, cameras: Sequence[Camera], chunk: int, episode: StoredEpisode
+    ) -> NDArray[Any]:
         """Returns all that a policy is to generate in the windows of an episode, (n, D), for statistics.
 
         Args:
-            cameras: Through which the policy looks; their pictures say where windows begin.
+            cameras: Through which the policy looks; their images say where windows begin.
             chunk: Actions per window.
             episode: With the keys that this space reads.
         """
         starts = window_starts(episode, cameras, every_step=False)
         ahead = starts[:, None] + np.arange(chunk)
         inside = ahead < episode.steps
-        observation = {key: torch.from_numpy(np.array(episode.arrays[key][starts])) for key in self.reads}
+        observation = {
+            key: torch.from_numpy(np.array(episode.arrays[key][starts])) for key in self.reads
+        }
         targets = self.targets(torch.from_numpy(np.array(episode.arrays["action"])))
         rows = self.relative(targets[torch.from_numpy(np.where(inside, ahead, 0))], observation)
         return rows[torch.from_numpy(inside)].numpy()
@@ -101,7 +105,7 @@ class ContractActions(ActionSpace):
         return "action"
 
 
-class ActionSpaceRecipe(Protocol):
+class ActionSpaceFactory(Protocol):
     """Makes an action space, as the classes of this folder do."""
 
     def __call__(self, *, contract: Contract) -> ActionSpace:

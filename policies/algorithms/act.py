@@ -1,7 +1,7 @@
 """ACT: chunks of actions from a conditional variational autoencoder, the baseline of bimanual manipulation.
 
-Zhao et al., Learning Fine-Grained Bimanual Manipulation with Low-Cost Hardware, RSS 2023 (arXiv 2304.13705), section IV,
-and its code.
+Zhao et al., Learning Fine-Grained Bimanual Manipulation with Low-Cost Hardware, RSS 2023 (arXiv
+2304.13705), section IV, and its code.
 """
 
 from dataclasses import dataclass
@@ -51,7 +51,11 @@ class ActSettings(PolicySettings):
         """See the base."""
         super().__post_init__()
         check_heads(self.dim, self.heads)
-        COUNT.check(encoder_layers=self.encoder_layers, decoder_layers=self.decoder_layers, latent=self.latent)
+        COUNT.check(
+            encoder_layers=self.encoder_layers,
+            decoder_layers=self.decoder_layers,
+            latent=self.latent,
+        )
         COUNT.check(feed_forward=self.feed_forward)
         NOT_NEGATIVE.check(kl_weight=self.kl_weight)
         SHARE.check(dropout=self.dropout)
@@ -76,37 +80,56 @@ class ActSettings(PolicySettings):
 class ActPolicy(ChunkPolicy):
     """Decodes chunks from an observation and a style; in training an encoder beside it reads the style off the demonstration.
 
-    When it acts the style is the mean of its prior, zero. So it gives one answer per observation, about the median of what it
-    was shown: of two ways to do a thing it takes the commoner, or one between them.
+    When it acts the style is the mean of its prior, zero. So it gives one answer per observation,
+    about the median of what it was shown: of two ways to do a thing it takes the commoner, or one
+    between them.
 
-    Two departures from the published code. Its decoder has 7 layers of which it reads the first; here what is not read is not
-    built. Its loss divides by the padded actions too, which makes chunks at the end of an episode count for less; here every
-    action inside the episode counts the same, and brings the divergence of its example along: so a loss is a mean over
-    actions, and parts of a batch, and processes, add up to the whole.
+    Two departures from the published code. Its decoder has 7 layers of which it reads the first;
+    here what is not read is not built. Its loss divides by the padded actions too, which makes
+    chunks at the end of an episode count for less; here every action inside the episode counts the
+    same, and brings the divergence of its example along: so a loss is a mean over actions, and
+    parts of a batch, and processes, add up to the whole.
     """
 
     def __init__(self, settings: ActSettings, contract: Contract, statistics: Statistics) -> None:
         """Builds the policy; see `ChunkPolicy`."""
         super().__init__(settings, contract, statistics)
-        dim, joints = settings.dim, len(contract.joints)
-        self.kl_weight, self.latent = settings.kl_weight, settings.latent
+        dim = settings.dim
+        joints = len(contract.joints)
+        self.kl_weight = settings.kl_weight
+        self.latent = settings.latent
         self.joint_range = settings.normalisation(statistics["joints/position"]) if joints else None
         self.style = StyleEncoder(
-            action_dim=self.action_dim, joints=joints, latent=self.latent, encoder=settings.encoder(), dim=dim
+            action_dim=self.action_dim,
+            joints=joints,
+            latent=self.latent,
+            encoder=settings.encoder(),
+            dim=dim,
         )
-        self.read_memory = nn.Identity() if self.memory.dim == dim else nn.Linear(self.memory.dim, dim)
+        self.read_memory = (
+            nn.Identity() if self.memory.dim == dim else nn.Linear(self.memory.dim, dim)
+        )
         self.read_style = nn.Linear(self.latent, dim)
         self.style_position = nn.Parameter(torch.randn(dim))
         self.transformer = settings.transformer()
         self.read_action = nn.Linear(dim, self.action_dim)
 
     def loss(self, batch: Batch) -> Tensor:
-        """Returns the loss of a batch; see `ChunkPolicy.loss`. The style is read off the joints too."""
-        joints = None if self.joint_range is None else self.joint_range.normalise(batch["joints/position"].float())
+        """Returns the loss of a batch; see `ChunkPolicy.loss`.
+
+        The style is read off the joints too.
+        """
+        joints = (
+            None
+            if self.joint_range is None
+            else self.joint_range.normalise(batch["joints/position"].float())
+        )
         action = self.normalised(batch["action"].float(), batch)
         return self.chunk_loss(self.memory(batch), action, batch["action_mask"], joints)
 
-    def chunk_loss(self, memory: Memory, action: Tensor, mask: Tensor, joints: Tensor | None = None) -> Tensor:
+    def chunk_loss(
+        self, memory: Memory, action: Tensor, mask: Tensor, joints: Tensor | None = None
+    ) -> Tensor:
         """Mean absolute error of the actions inside the episode, and the weighted divergence of the style from its prior.
 
         Args:
@@ -118,16 +141,22 @@ class ActPolicy(ChunkPolicy):
         error, divergence = self.losses(memory, action, mask, joints)
         return error + self.kl_weight * divergence
 
-    def losses(self, memory: Memory, action: Tensor, mask: Tensor, joints: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def losses(
+        self, memory: Memory, action: Tensor, mask: Tensor, joints: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Returns both parts of the loss, not weighted, each a mean over actions; arguments as for `chunk_loss`."""
         mean, log_variance = self.style(action, mask, joints)
         style = mean + (log_variance / 2).exp() * torch.randn_like(mean)
         error = (self.decode(memory, style) - action).abs()
         count = mask.sum(dim=1).to(error.dtype)
-        divergence = (divergence_from_prior(mean, log_variance) * count).sum() / count.sum().clamp(min=1)
+        divergence = (divergence_from_prior(mean, log_variance) * count).sum() / count.sum().clamp(
+            min=1
+        )
         return masked_mean(error[:, None], mask), divergence
 
-    def generate(self, memory: Memory, generator: torch.Generator, committed: Committed | None = None) -> Tensor:
+    def generate(
+        self, memory: Memory, generator: torch.Generator, committed: Committed | None = None
+    ) -> Tensor:
         """Decodes the prior's mean, so nothing is drawn; see `ChunkPolicy.generate`.
 
         Raises:
@@ -142,10 +171,16 @@ class ActPolicy(ChunkPolicy):
 
     def decode(self, memory: Memory, style: Tensor) -> Tensor:
         """Returns normalised chunks (B, T, action_dim) of B observations in styles (B, latent)."""
-        tokens = torch.cat((self.read_style(style)[:, None], self.read_memory(memory.tokens)), dim=1)
+        tokens = torch.cat(
+            (self.read_style(style)[:, None], self.read_memory(memory.tokens)), dim=1
+        )
         # Tokens of the memory bear their positions already.
         position = nn.functional.pad(self.style_position[None], (0, 0, 0, tokens.shape[1] - 1))
-        absent = None if memory.present is None else nn.functional.pad(~memory.present, (1, 0), value=False)
+        absent = (
+            None
+            if memory.present is None
+            else nn.functional.pad(~memory.present, (1, 0), value=False)
+        )
         action: Tensor = self.read_action(self.transformer(tokens, position, absent))
         return action.to(torch.promote_types(action.dtype, torch.float32))
 
@@ -153,7 +188,9 @@ class ActPolicy(ChunkPolicy):
 class StyleEncoder(nn.Module):
     """Reads off a demonstrated chunk how it was done: the encoder of the autoencoder, of use in training alone."""
 
-    def __init__(self, *, action_dim: int, joints: int, latent: int, encoder: Encoder, dim: int) -> None:
+    def __init__(
+        self, *, action_dim: int, joints: int, latent: int, encoder: Encoder, dim: int
+    ) -> None:
         """Builds the network.
 
         Args:
@@ -170,7 +207,9 @@ class StyleEncoder(nn.Module):
         self.embed_joints = nn.Linear(joints, dim) if joints else None
         self.read_style = nn.Linear(dim, 2 * latent)
 
-    def forward(self, action: Tensor, mask: Tensor, joints: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, action: Tensor, mask: Tensor, joints: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Reads.
 
         Args:
@@ -183,12 +222,18 @@ class StyleEncoder(nn.Module):
         """
         actions = self.embed_action(action)
         query = self.query.to(actions.dtype).expand(len(action), 1, -1)
-        state = [self.embed_joints(joints)[:, None]] if self.embed_joints is not None and joints is not None else []
+        state = (
+            [self.embed_joints(joints)[:, None]]
+            if self.embed_joints is not None and joints is not None
+            else []
+        )
         tokens = torch.cat((query, *state, actions), dim=1)
         absent = nn.functional.pad(~mask, (tokens.shape[1] - mask.shape[1], 0), value=False)
         position = sequence_positions(tokens.shape[1], tokens.shape[2], tokens.device)
         found = self.read_style(self.encoder(tokens, position, absent)[:, 0])
-        mean, log_variance = found.to(torch.promote_types(found.dtype, torch.float32)).chunk(2, dim=-1)
+        mean, log_variance = found.to(torch.promote_types(found.dtype, torch.float32)).chunk(
+            2, dim=-1
+        )
         return mean, log_variance
 
 

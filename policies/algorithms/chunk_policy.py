@@ -27,7 +27,8 @@ Batch = Mapping[str, Tensor]
 class ChunkPolicy(nn.Module, ABC):
     """Encodes an observation once, and generates a chunk of T actions from that memory.
 
-    A kind of policy says how chunks are generated and trained; normalisation, tensors, padding and time are settled here.
+    A kind of policy says how chunks are generated and trained; normalisation, tensors, padding and
+    time are settled here.
 
     Attributes:
         memory: Encodes observations.
@@ -39,7 +40,9 @@ class ChunkPolicy(nn.Module, ABC):
         contract_range: The same for actions of the contract.
     """
 
-    def __init__(self, settings: PolicySettings, contract: Contract, statistics: Statistics) -> None:
+    def __init__(
+        self, settings: PolicySettings, contract: Contract, statistics: Statistics
+    ) -> None:
         """Builds what all policies share.
 
         Args:
@@ -48,8 +51,9 @@ class ChunkPolicy(nn.Module, ABC):
             statistics: Of the training data, for the ranges of joints and actions.
 
         Raises:
-            ValueError: The memory wants a camera that the contract lacks, the action space does not fit the contract, or the
-                statistics are not those of its actions or say that nothing ever moves.
+            ValueError: The memory wants a camera that the contract lacks, the action space does not
+                fit the contract, or the statistics are not those of its actions or say that nothing
+                ever moves.
         """
         super().__init__()
         self.memory = settings.memory(contract=contract, statistics=statistics)
@@ -57,11 +61,17 @@ class ChunkPolicy(nn.Module, ABC):
         self.chunk = settings.chunk
         self.action_space = settings.action_space(contract=contract)
         key = self.action_space.statistics_key(self.chunk)
-        measured = statistics.measured(key, partial(self.action_space.window_rows, self.contract.cameras, self.chunk))
+        measured = statistics.measured(
+            key, partial(self.action_space.window_rows, self.contract.cameras, self.chunk)
+        )
         self.statistics = measured.without_episodes()
         check_actions(key, self.statistics[key], self.action_space.dim)
         self.action_range = settings.normalisation(self.statistics[key])
-        self.contract_range = self.action_range if key == "action" else settings.normalisation(self.statistics["action"])
+        self.contract_range = (
+            self.action_range
+            if key == "action"
+            else settings.normalisation(self.statistics["action"])
+        )
 
     @property
     def action_dim(self) -> int:
@@ -85,7 +95,9 @@ class ChunkPolicy(nn.Module, ABC):
         """
 
     @abstractmethod
-    def generate(self, memory: Memory, generator: torch.Generator, committed: Committed | None = None) -> Tensor:
+    def generate(
+        self, memory: Memory, generator: torch.Generator, committed: Committed | None = None
+    ) -> Tensor:
         """Returns normalised chunks, (B, T, action_dim).
 
         Args:
@@ -94,12 +106,17 @@ class ChunkPolicy(nn.Module, ABC):
             committed: Actions that the chunks have to keep to; None: all are free.
 
         Raises:
-            ValueError: The committed actions have another shape than the chunks, or this kind of policy cannot keep to any.
+            ValueError: The committed actions have another shape than the chunks, or this kind of
+                policy cannot keep to any.
         """
 
     def loss(self, batch: Batch) -> Tensor:
         """Returns the loss of a batch of windows: contract keys with a batch axis, `action` (B, T, A), `action_mask` (B, T)."""
-        return self.chunk_loss(self.memory(batch), self.normalised(batch["action"].float(), batch), batch["action_mask"])
+        return self.chunk_loss(
+            self.memory(batch),
+            self.normalised(batch["action"].float(), batch),
+            batch["action_mask"],
+        )
 
     def normalised(self, action: Tensor, batch: Batch) -> Tensor:
         """Returns actions (B, T, A) of the contract as the network generates them, (B, T, action_dim).
@@ -123,33 +140,49 @@ class ChunkPolicy(nn.Module, ABC):
         """
         if kept.action.shape[1] != len(self.contract.action):
             dims = len(self.contract.action)
-            raise ValueError(f"Committed actions have {kept.action.shape[1]} entries; those of the contract have {dims}.")
+            raise ValueError(
+                f"Committed actions have {kept.action.shape[1]} entries; those of the contract "
+                f"have {dims}."
+            )
         device = next(self.parameters()).device
         weight = torch.tensor(kept.weight, dtype=torch.float32, device=device)
         if not kept.weight.any():  # Then there need not be actions that mean anything either.
             return Committed(torch.zeros(1, self.chunk, self.action_dim, device=device), weight)
-        return Committed(self.normalised(torch.tensor(kept.action, device=device)[None], batch), weight)
+        return Committed(
+            self.normalised(torch.tensor(kept.action, device=device)[None], batch), weight
+        )
 
     @torch.inference_mode()
-    def predict(self, batch: Batch, generator: torch.Generator, committed: Committed | None = None) -> Tensor:
+    def predict(
+        self, batch: Batch, generator: torch.Generator, committed: Committed | None = None
+    ) -> Tensor:
         """Returns chunks in the units of the contract, (B, T, A), for contract keys with a batch axis; see `generate`."""
-        generated = self.action_range.restore(self.generate(self.memory(batch), generator, committed).float())
+        generated = self.action_range.restore(
+            self.generate(self.memory(batch), generator, committed).float()
+        )
         return self.action_space.decode(generated, batch)
 
-    def observed(self, observation: Observation, past: PastObservations | None = None) -> dict[str, Tensor]:
+    def observed(
+        self, observation: Observation, past: PastObservations | None = None
+    ) -> dict[str, Tensor]:
         """Returns an observation as a batch of one, on the device of the policy.
 
         Args:
-            observation: Of the contract; with the key `instruction` where the policy has to be told what to do.
-            past: What its session has seen before; this observation is added. None: nothing, all of the past is absent.
+            observation: Of the contract; with the key `instruction` where the policy has to be told
+                what to do.
+            past: What its session has seen before; this observation is added. None: nothing, all of
+                the past is absent.
 
         Raises:
-            ValueError: The instruction is missing, or not known; or the observation is older than the past.
+            ValueError: The instruction is missing, or not known; or the observation is older than
+                the past.
         """
         needed = dict.fromkeys((*self.memory.keys, *self.action_space.reads))
         arrays: dict[str, NDArray[Any]] = {key: np.asarray(observation[key]) for key in needed}
         if self.history is not None:
-            arrays |= (past or PastObservations(self.history, self.memory.past_keys)).before(observation)
+            arrays |= (past or PastObservations(self.history, self.memory.past_keys)).before(
+                observation
+            )
         if (instruction := getattr(self.memory, "instruction", None)) is not None:
             arrays[NUMBER_KEY] = np.asarray(instruction.number(instruction_of(observation)))
         device = next(self.parameters()).device
@@ -182,15 +215,20 @@ class ChunkSession:
         """Seeds the only source of random numbers."""
         self._policy = policy
         self._generator = torch.Generator(next(policy.parameters()).device).manual_seed(seed)
-        self._past = None if policy.history is None else PastObservations(policy.history, policy.memory.past_keys)
+        self._past = (
+            None
+            if policy.history is None
+            else PastObservations(policy.history, policy.memory.past_keys)
+        )
 
     def plan(self, observation: Observation, committed: Commitment | None = None) -> ActionChunk:
         """Answers one observation; see `stringline.policies.chunks.prefix.CommittingSession`.
 
         Raises:
-            ValueError: The observation does not fit the contract; with a history, also one that is not later than the one
-                before; with instructions, also one that does not say what to do, or asks for something unknown. Something is
-                decided for a time that the chunk does not reach, or this kind of policy cannot keep to anything.
+            ValueError: The observation does not fit the contract; with a history, also one that is
+                not later than the one before; with instructions, also one that does not say what to
+                do, or asks for something unknown. Something is decided for a time that the chunk
+                does not reach, or this kind of policy cannot keep to anything.
         """
         policy = self._policy
         validate_observation(observation, policy.contract)
@@ -206,7 +244,8 @@ class ChunkSession:
 def check_actions(key: str, statistics: KeyStatistics, dim: int) -> None:
     """Refuses statistics from which no range of actions follows.
 
-    A single channel that never changes is no mistake: one arm may rest in a whole data set, and its normaliser has a floor.
+    A single channel that never changes is no mistake: one arm may rest in a whole data set, and its
+    normaliser has a floor.
 
     Args:
         key: Of the statistics.
@@ -217,12 +256,20 @@ def check_actions(key: str, statistics: KeyStatistics, dim: int) -> None:
         ValueError: They are of another number of dimensions, not finite, or without any range.
     """
     if len(statistics.min) != dim:
-        raise ValueError(f"The statistics of {key!r} have {len(statistics.min)} dimensions; actions have {dim}.")
-    if not all(np.isfinite(values).all() for values in (statistics.min, statistics.max, statistics.mean, statistics.std)):
-        raise ValueError(f"The statistics of {key!r} are not finite; some action in the data is NaN or infinite.")
+        raise ValueError(
+            f"The statistics of {key!r} have {len(statistics.min)} dimensions; actions have {dim}."
+        )
+    if not all(
+        np.isfinite(values).all()
+        for values in (statistics.min, statistics.max, statistics.mean, statistics.std)
+    ):
+        raise ValueError(
+            f"The statistics of {key!r} are not finite; some action in the data is NaN or infinite."
+        )
     if not (statistics.max > statistics.min).any():
         always = np.round(statistics.min, 4).tolist()
         raise ValueError(
-            f"The statistics of {key!r} have zero range in each of the {dim} dimensions (always {always}): nothing ever moves "
+            f"The statistics of {key!r} have zero range in each of the {dim} dimensions (always "
+            f"{always}): nothing ever moves "
             "in the data, so there is nothing to learn."
         )

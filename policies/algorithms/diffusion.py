@@ -1,8 +1,9 @@
 """The diffusion policy: chunks of actions denoised from noise, given the memory of an observation.
 
-Chi et al., Diffusion Policy, RSS 2023 (arXiv 2303.04137), with a transformer denoiser over our memory. Two departures:
-the network predicts the clean chunk, and the sampler spaces its steps from the last one (`trailing`, Lin et al., WACV 2024,
-arXiv 2305.08891): with the usual `leading` spacing a few-step sampler starts at a noise level that still shows the data.
+Chi et al., Diffusion Policy, RSS 2023 (arXiv 2303.04137), with a transformer denoiser over our
+memory. Two departures: the network predicts the clean chunk, and the sampler spaces its steps from
+the last one (`trailing`, Lin et al., WACV 2024, arXiv 2305.08891): with the usual `leading` spacing
+a few-step sampler starts at a noise level that still shows the data.
 """
 
 from dataclasses import dataclass
@@ -41,10 +42,13 @@ class DiffusionSettings(DenoisingSettings):
     """What is chosen about a diffusion policy.
 
     Attributes:
-        sampling_steps: Steps from noise to data at run time. Diffusers' DDIM counts whole levels from one to the next, so with
-            a number that does not divide `noise_levels` it is one level off now and then.
-        noise_levels: Levels of the squared-cosine schedule (Nichol and Dhariwal, ICML 2021, equation 17).
-        prediction: What the network says of a noisy chunk: the clean one, the noise, or v; see `samplers.target_of`.
+        sampling_steps: Steps from noise to data at run time. Diffusers' DDIM counts whole levels
+            from one to the next, so with a number that does not divide `noise_levels` it is one
+            level off now and then.
+        noise_levels: Levels of the squared-cosine schedule (Nichol and Dhariwal, ICML 2021,
+            equation 17).
+        prediction: What the network says of a noisy chunk: the clean one, the noise, or v; see
+            `samplers.target_of`.
         sampler: How chunks are drawn; see `samplers.make_scheduler`.
         spacing: At which levels the sampler steps; see there.
         zero_terminal_snr: Whether the last level is noise alone; see there.
@@ -63,7 +67,10 @@ class DiffusionSettings(DenoisingSettings):
         known(self.prediction, "prediction", get_args(Prediction))
         COUNT.check(noise_levels=self.noise_levels)
         if self.sampling_steps > self.noise_levels:
-            raise ValueError(f"sampling_steps is {self.sampling_steps}; allowed: 1 to noise_levels = {self.noise_levels}.")
+            raise ValueError(
+                f"sampling_steps is {self.sampling_steps}; allowed: 1 to noise_levels = "
+                f"{self.noise_levels}."
+            )
 
     def scheduler(self, reach: float) -> Scheduler:
         """Returns the sampler's schedule for clean chunks of that reach.
@@ -85,15 +92,21 @@ class DiffusionPolicy(ChunkPolicy):
 
     denoiser: Denoiser
 
-    def __init__(self, settings: DiffusionSettings, contract: Contract, statistics: Statistics) -> None:
+    def __init__(
+        self, settings: DiffusionSettings, contract: Contract, statistics: Statistics
+    ) -> None:
         """Builds the policy; see `ChunkPolicy`.
 
         Raises:
-            ValueError: A size does not divide, or the network would have to predict the noise where there is nothing else.
+            ValueError: A size does not divide, or the network would have to predict the noise where
+                there is nothing else.
         """
         super().__init__(settings, contract, statistics)
-        self.denoiser = settings.network(settings.denoiser, action_dim=self.action_dim, memory_dim=self.memory.dim)
-        self.sampling_steps, self.draws = settings.sampling_steps, settings.draws
+        self.denoiser = settings.network(
+            settings.denoiser, action_dim=self.action_dim, memory_dim=self.memory.dim
+        )
+        self.sampling_steps = settings.sampling_steps
+        self.draws = settings.draws
         self.prediction: Prediction = settings.prediction
         self.scheduler = settings.scheduler(self.action_range.reach)
         first = ready(self.scheduler, self.sampling_steps).timesteps[0]
@@ -106,42 +119,64 @@ class DiffusionPolicy(ChunkPolicy):
         step = torch.randint(self._levels, clean.shape[:2], device=clean.device)
         kept = self._kept(step)[..., None, None]
         remembered = self.denoiser.remember(memory.tokens)
-        predicted = self._predict(kept.sqrt() * clean + (1 - kept).sqrt() * noise, step, remembered, memory.present)
+        predicted = self._predict(
+            kept.sqrt() * clean + (1 - kept).sqrt() * noise, step, remembered, memory.present
+        )
         return masked_mean((predicted - target_of(self.prediction, clean, noise, kept)) ** 2, mask)
 
-    def generate(self, memory: Memory, generator: torch.Generator, committed: Committed | None = None) -> Tensor:
+    def generate(
+        self, memory: Memory, generator: torch.Generator, committed: Committed | None = None
+    ) -> Tensor:
         """Runs the sampler; see `ChunkPolicy.generate`.
 
-        What is committed is inpainted: at every step the predicted clean chunk is moved to it, and with it the noisy chunk of
-        the next level, so the free actions are denoised beside the decided ones (Lugmayr et al., RePaint, CVPR 2022, section
-        4.1, without its resampling). Black, Galliker and Levine (2025, arXiv 2506.07339, equation 2) send the gradient of the
-        mismatch through the network instead, which also moves the free actions directly, and costs a backward pass per step.
+        What is committed is inpainted: at every step the predicted clean chunk is moved to it, and
+        with it the noisy chunk of the next level, so the free actions are denoised beside the
+        decided ones (Lugmayr et al., RePaint, CVPR 2022, section 4.1, without its resampling).
+        Black, Galliker and Levine (2025, arXiv 2506.07339, equation 2) send the gradient of the
+        mismatch through the network instead, which also moves the free actions directly, and costs
+        a backward pass per step.
         """
-        scheduler = ready(self.scheduler, self.sampling_steps)  # Several threads may ask one policy.
+        scheduler = ready(
+            self.scheduler, self.sampling_steps
+        )  # Several threads may ask one policy.
         chunk = self._start(memory, scheduler.timesteps[0], generator, committed)
         remembered = self.denoiser.remember(memory.tokens)
         for step in scheduler.timesteps:
             clean = self._clean(chunk, step, remembered, memory.present)
             clean = clean if committed is None else committed.pull(clean)
-            chunk = next_level(scheduler, clean, step, chunk, reach=self.action_range.reach, generator=generator)
+            chunk = next_level(
+                scheduler, clean, step, chunk, reach=self.action_range.reach, generator=generator
+            )
         return (chunk if committed is None else committed.settle(chunk))[:, 0]
 
-    def _start(self, memory: Memory, step: Tensor, generator: torch.Generator, committed: Committed | None) -> Tensor:
+    def _start(
+        self, memory: Memory, step: Tensor, generator: torch.Generator, committed: Committed | None
+    ) -> Tensor:
         """Returns the chunk at the first step's level, (B, 1, T, A): noise, and what is committed with noise."""
         noise = starting_noise(memory.tokens, 1, (self.chunk, self.action_dim), generator)
         if committed is None:
             return noise
         committed.fit(noise[:, 0].shape)
         kept = self._kept(step)
-        return committed.pull(noise, kept.sqrt() * committed.action[:, None] + (1 - kept).sqrt() * noise)
+        return committed.pull(
+            noise, kept.sqrt() * committed.action[:, None] + (1 - kept).sqrt() * noise
+        )
 
-    def _clean(self, noisy: Tensor, step: Tensor, remembered: Remembered, present: Tensor | None) -> Tensor:
+    def _clean(
+        self, noisy: Tensor, step: Tensor, remembered: Remembered, present: Tensor | None
+    ) -> Tensor:
         """Returns the clean chunk as predicted at one level, (B, K, T, A)."""
-        predicted = self._predict(noisy, step.to(noisy.device).expand(noisy.shape[:2]), remembered, present)
+        predicted = self._predict(
+            noisy, step.to(noisy.device).expand(noisy.shape[:2]), remembered, present
+        )
         return clean_chunk(self.prediction, predicted, noisy, self._kept(step).to(noisy.device))
 
-    def _predict(self, noisy: Tensor, step: Tensor, remembered: Remembered, present: Tensor | None) -> Tensor:
-        return self.denoiser(noisy, step.to(noisy.dtype) / self._levels, remembered, present).to(noisy.dtype)
+    def _predict(
+        self, noisy: Tensor, step: Tensor, remembered: Remembered, present: Tensor | None
+    ) -> Tensor:
+        return self.denoiser(noisy, step.to(noisy.dtype) / self._levels, remembered, present).to(
+            noisy.dtype
+        )
 
     def _kept(self, step: Tensor) -> Tensor:
         """Returns the share of the variance that is signal at each of these levels."""

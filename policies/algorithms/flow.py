@@ -1,8 +1,9 @@
 """The flow policy: action chunks carried from noise to data along straight lines, given an observation's tokens.
 
-Flow matching (Lipman et al., ICLR 2023, arXiv 2210.02747, equation 23) on the linear path of rectified flow (Liu et al.,
-ICLR 2023, arXiv 2209.03003, equation 1). At noise level s from 0 (data) to 1 (noise) a chunk is (1 - s) data + s noise, and the
-network learns the velocity data - noise. Levels count from the data, as in diffusion, against the time of those papers.
+Flow matching (Lipman et al., ICLR 2023, arXiv 2210.02747, equation 23) on the linear path of
+rectified flow (Liu et al., ICLR 2023, arXiv 2209.03003, equation 1). At noise level s from 0 (data)
+to 1 (noise) a chunk is (1 - s) data + s noise, and the network learns the velocity data - noise.
+Levels count from the data, as in diffusion, against the time of those papers.
 """
 
 from collections.abc import Callable
@@ -37,12 +38,14 @@ def walk(velocity: Velocity, start: Tensor, *, level: float, steps: int, solver:
         start: The chunk at the first level, of any shape.
         level: The first level, above 0; 1 is noise alone.
         steps: Number of steps.
-        solver: `euler` is of first order; `midpoint` and `heun` (explicit trapezoid) are of second order and ask twice a step.
+        solver: `euler` is of first order; `midpoint` and `heun` (explicit trapezoid) are of second
+            order and ask twice a step.
 
     Returns:
         The chunk at level 0, of the same shape.
     """
-    chunk, width = start, level / steps
+    chunk = start
+    width = level / steps
     for step in range(steps):
         here = level * (1 - step / steps)
         slope = velocity(chunk, here)
@@ -63,8 +66,9 @@ class FlowSettings(DenoisingSettings):
 
     Attributes:
         solver: How a step is taken; see `flow_steps.walk`.
-        levels: How often each noise level is trained: `uniform`, or `beta`: 0.001 + 0.999 Beta(1.5, 1), which looks more often
-            at much noise (Black et al., pi0, 2024, arXiv 2410.24164, appendix B, as openpi has it).
+        levels: How often each noise level is trained: `uniform`, or `beta`: 0.001 + 0.999 Beta(1.5,
+            1), which looks more often at much noise (Black et al., pi0, 2024, arXiv 2410.24164,
+            appendix B, as openpi has it).
     """
 
     solver: Solver = "euler"
@@ -89,8 +93,11 @@ class FlowPolicy(ChunkPolicy):
             ValueError: A size does not divide.
         """
         super().__init__(settings, contract, statistics)
-        self.denoiser = settings.network(settings.denoiser, action_dim=self.action_dim, memory_dim=self.memory.dim)
-        self.sampling_steps, self.draws = settings.sampling_steps, settings.draws
+        self.denoiser = settings.network(
+            settings.denoiser, action_dim=self.action_dim, memory_dim=self.memory.dim
+        )
+        self.sampling_steps = settings.sampling_steps
+        self.draws = settings.draws
         self.solver: Solver = settings.solver
         self.levels: Levels = settings.levels
 
@@ -100,12 +107,18 @@ class FlowPolicy(ChunkPolicy):
         noise = torch.randn_like(clean)
         level = self._draw_levels(clean.shape[:2], clean)
         noisy = torch.lerp(clean, noise, level[..., None, None])
-        velocity = self.denoiser(noisy, level, self.denoiser.remember(memory.tokens), memory.present).float()
+        velocity = self.denoiser(
+            noisy, level, self.denoiser.remember(memory.tokens), memory.present
+        ).float()
         return masked_mean((velocity - (clean - noise)) ** 2, mask)
 
-    def generate(self, memory: Memory, generator: torch.Generator, committed: Committed | None = None) -> Tensor:
+    def generate(
+        self, memory: Memory, generator: torch.Generator, committed: Committed | None = None
+    ) -> Tensor:
         """Walks from noise to data; see `ChunkPolicy.generate`, and `settled_walk` for what is committed."""
-        return self.propose(memory, self.denoiser.remember(memory.tokens), 1, generator, committed)[:, 0]
+        return self.propose(memory, self.denoiser.remember(memory.tokens), 1, generator, committed)[
+            :, 0
+        ]
 
     def propose(
         self,
@@ -130,7 +143,9 @@ class FlowPolicy(ChunkPolicy):
         noise = starting_noise(memory.tokens, draws, (self.chunk, self.action_dim), generator)
         if committed is not None:
             committed.fit(noise[:, 0].shape)
-        return self.settled_walk(noise, 1.0, self.sampling_steps, remembered, memory.present, committed)
+        return self.settled_walk(
+            noise, 1.0, self.sampling_steps, remembered, memory.present, committed
+        )
 
     def settled_walk(
         self,
@@ -143,10 +158,12 @@ class FlowPolicy(ChunkPolicy):
     ) -> Tensor:
         """Carries chunks from a noise level to the data.
 
-        What is committed is inpainted: its velocity is that of the straight line from where it starts to the committed action,
-        blended with the network's by the weight, so at every level the free actions see it with the noise they expect. Black,
-        Galliker and Levine (2025, arXiv 2506.07339, equation 2) also send the gradient of the mismatch through the network,
-        which moves the free actions directly and costs a backward pass per step; here they only attend to it.
+        What is committed is inpainted: its velocity is that of the straight line from where it
+        starts to the committed action, blended with the network's by the weight, so at every level
+        the free actions see it with the noise they expect. Black, Galliker and Levine (2025, arXiv
+        2506.07339, equation 2) also send the gradient of the mismatch through the network, which
+        moves the free actions directly and costs a backward pass per step; here they only attend to
+        it.
 
         Args:
             noisy: (B, K, T, A) at that level.
@@ -167,7 +184,9 @@ class FlowPolicy(ChunkPolicy):
             return free if committed is None else committed.pull(free, line)
 
         reach = self.action_range.reach
-        chunk = walk(velocity, noisy, level=level, steps=steps, solver=self.solver).clamp(-reach, reach)
+        chunk = walk(velocity, noisy, level=level, steps=steps, solver=self.solver).clamp(
+            -reach, reach
+        )
         return chunk if committed is None else committed.settle(chunk)
 
     def _draw_levels(self, shape: torch.Size, like: Tensor) -> Tensor:

@@ -7,15 +7,21 @@ from torch import Tensor
 
 
 def langevin(
-    log_density: Callable[[Tensor], Tensor], start: Tensor, *, scale: Tensor, steps: int, generator: torch.Generator
+    log_density: Callable[[Tensor], Tensor],
+    start: Tensor,
+    *,
+    scale: Tensor,
+    steps: int,
+    generator: torch.Generator,
 ) -> Tensor:
     """Takes Metropolis-adjusted Langevin steps, which leave the density as it is (Roberts and Tweedie, 1996, section 1.4).
 
-    Gradients are taken even under `torch.inference_mode`; then `log_density` must not touch tensors that were made under it,
-    so clone those first, outside of it.
+    Gradients are taken even under `torch.inference_mode`; then `log_density` must not touch tensors
+    that were made under it, so clone those first, outside of it.
 
     Args:
-        log_density: Maps chunks (B, K, T, A) to the logarithm of their density up to a constant, (B, K).
+        log_density: Maps chunks (B, K, T, A) to the logarithm of their density up to a constant,
+            (B, K).
         start: (B, K, T, A).
         scale: Standard deviation of a step, broadcast to that shape; where it is 0 nothing moves.
         steps: Number of steps.
@@ -36,10 +42,14 @@ def langevin(
         here = start.detach().clone()
         value, slope = look(here)
         for _ in range(steps):
-            noise = torch.randn(here.shape, generator=generator, device=here.device, dtype=here.dtype)
+            noise = torch.randn(
+                here.shape, generator=generator, device=here.device, dtype=here.dtype
+            )
             there = (here + scale**2 / 2 * slope + scale * noise).detach()
             value_there, slope_there = look(there)
-            back = noise + scale / 2 * (slope + slope_there)  # The noise that would lead back, but for its sign.
+            back = noise + scale / 2 * (
+                slope + slope_there
+            )  # The noise that would lead back, but for its sign.
             gain = value_there - value - (back**2 - noise**2).sum(dim=(-2, -1)) / 2
             taken = torch.rand(gain.shape, generator=generator, device=here.device).log() < gain
             here = torch.where(taken[..., None, None], there, here).detach()

@@ -1,17 +1,18 @@
 """What is chosen about a policy: the entries of its configuration, which its checkpoint keeps.
 
-Each kind adds its own by a dataclass derived from one of these; `stringline.encoders.training.checkpoint.build` makes both,
-settings and policy, of a plain configuration. What a policy is told of the data, contract and statistics, comes beside them.
+Each kind adds its own by a dataclass derived from one of these;
+`stringline.encoders.training.checkpoint.build` makes both, settings and policy, of a plain
+configuration. What a policy is told of the data, contract and statistics, comes beside them.
 """
 
 from dataclasses import dataclass
 from functools import partial
 
 from stringline.datasets.contract.arguments import COUNT
-from stringline.policies.action_spaces.space import ActionSpaceRecipe, ContractActions
-from stringline.policies.networks.denoiser import Denoiser, DenoiserRecipe, TransformerDenoiser
-from stringline.policies.observation.normaliser import MinMaxNormaliser, NormaliserRecipe
-from stringline.policies.observation.observation_encoder import MemoryRecipe
+from stringline.policies.action_spaces.space import ActionSpaceFactory, ContractActions
+from stringline.policies.networks.denoiser import Denoiser, DenoiserFactory, TransformerDenoiser
+from stringline.policies.observation.normaliser import MinMaxNormaliser, NormaliserFactory
+from stringline.policies.observation.observation_encoder import MemoryFactory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,10 +26,10 @@ class PolicySettings:
         action_space: What the numbers that are generated mean; see `policies/action_spaces`.
     """
 
-    memory: MemoryRecipe
+    memory: MemoryFactory
     chunk: int = 48
-    normalisation: NormaliserRecipe = MinMaxNormaliser
-    action_space: ActionSpaceRecipe = ContractActions
+    normalisation: NormaliserFactory = MinMaxNormaliser
+    action_space: ActionSpaceFactory = ContractActions
 
     def __post_init__(self) -> None:
         """Checks what can be checked without data.
@@ -49,22 +50,31 @@ class DenoisingSettings(PolicySettings):
         heads: Its attention heads.
         denoiser: Makes another denoiser, which has its own sizes; None: that transformer.
         sampling_steps: Steps from noise to data at run time.
-        draws: Noise draws per observation and training step; the observation is encoded once for all of them.
+        draws: Noise draws per observation and training step; the observation is encoded once for
+            all of them.
     """
 
     dim: int = 128
     depth: int = 3
     heads: int = 4
-    denoiser: DenoiserRecipe | None = None
+    denoiser: DenoiserFactory | None = None
     sampling_steps: int = 8
     draws: int = 4
 
     def __post_init__(self) -> None:
         """See the base."""
         super().__post_init__()
-        COUNT.check(dim=self.dim, depth=self.depth, heads=self.heads, sampling_steps=self.sampling_steps, draws=self.draws)
+        COUNT.check(
+            dim=self.dim,
+            depth=self.depth,
+            heads=self.heads,
+            sampling_steps=self.sampling_steps,
+            draws=self.draws,
+        )
 
-    def network(self, recipe: DenoiserRecipe | None, *, action_dim: int, memory_dim: int) -> Denoiser:
+    def network(
+        self, recipe: DenoiserFactory | None, *, action_dim: int, memory_dim: int
+    ) -> Denoiser:
         """Makes a network over noisy chunks.
 
         Args:
@@ -75,5 +85,7 @@ class DenoisingSettings(PolicySettings):
         Raises:
             ValueError: A size does not divide.
         """
-        make = recipe or partial(TransformerDenoiser, dim=self.dim, depth=self.depth, heads=self.heads)
+        make = recipe or partial(
+            TransformerDenoiser, dim=self.dim, depth=self.depth, heads=self.heads
+        )
         return make(action_dim=action_dim, chunk=self.chunk, memory_dim=memory_dim)

@@ -1,6 +1,7 @@
 """How a diffusion policy goes from noise to a chunk in few steps: diffusers' schedulers, each set up for our policies.
 
-All of them are handed the clean chunk that the network's answer stands for, whatever it predicts, so one conversion serves all.
+All of them are handed the clean chunk that the network's answer stands for, whatever it predicts,
+so one conversion serves all.
 """
 
 import copy
@@ -19,9 +20,11 @@ Prediction = Literal["sample", "v", "epsilon"]
 Sampler = Literal["ddim", "ddpm", "dpm_solver"]
 Spacing = Literal["trailing", "leading"]
 
-# Below this share of signal the noise says nothing of the clean chunk: an error of 0.01 in it would fill the whole range.
+# Below this share of signal the noise says nothing of the clean chunk: an error of 0.01 in it would
+# fill the whole range.
 LEAST_SIGNAL = 0.01
-# Leading spacing counts in whole levels from the first: 60 steps of 100 levels are the first 60, which end where half is seen.
+# Leading spacing counts in whole levels from the first: 60 steps of 100 levels are the first 60,
+# which end where half is seen.
 MOST_SIGNAL = 0.5
 
 
@@ -41,15 +44,20 @@ class Scheduler(Protocol):
     step: Callable[..., tuple[Tensor, ...]]
 
 
-def make_scheduler(sampler: Sampler, *, levels: int, spacing: Spacing, zero_terminal_snr: bool, reach: float) -> Scheduler:
+def make_scheduler(
+    sampler: Sampler, *, levels: int, spacing: Spacing, zero_terminal_snr: bool, reach: float
+) -> Scheduler:
     """Returns a scheduler on the squared-cosine levels (Nichol and Dhariwal, ICML 2021, equation 17).
 
     Args:
-        sampler: `ddim` (Song et al., ICLR 2021, equation 12, without noise), `ddpm` (Ho et al., NeurIPS 2020, algorithm 2)
-            or `dpm_solver` (DPM-Solver++ of second order with several steps; Lu et al., 2022, arXiv 2211.01095).
+        sampler: `ddim` (Song et al., ICLR 2021, equation 12, without noise), `ddpm` (Ho et al.,
+            NeurIPS 2020, algorithm 2) or `dpm_solver` (DPM-Solver++ of second order with several
+            steps; Lu et al., 2022, arXiv 2211.01095).
         levels: Noise levels of the training.
-        spacing: `trailing` starts at the last level, `leading` one step before it (Lin et al., WACV 2024, table 2).
-        zero_terminal_snr: Rescales the levels so that the last keeps no signal at all (Lin et al., algorithm 1).
+        spacing: `trailing` starts at the last level, `leading` one step before it (Lin et al., WACV
+            2024, table 2).
+        zero_terminal_snr: Rescales the levels so that the last keeps no signal at all (Lin et al.,
+            algorithm 1).
         reach: Largest magnitude of a clean action; predictions beyond it are clipped.
 
     Raises:
@@ -64,10 +72,15 @@ def make_scheduler(sampler: Sampler, *, levels: int, spacing: Spacing, zero_term
         "timestep_spacing": spacing,
         "rescale_betas_zero_snr": zero_terminal_snr,
     }
-    if sampler == "dpm_solver":  # Imported here: it brings scipy's statistics, a second at the start of every command.
+    if (
+        sampler == "dpm_solver"
+    ):  # Imported here: it brings scipy's statistics, a second at the start of every command.
         from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
 
-        return cast("Scheduler", DPMSolverMultistepScheduler(**shared, algorithm_type="dpmsolver++", solver_order=2))
+        return cast(
+            "Scheduler",
+            DPMSolverMultistepScheduler(**shared, algorithm_type="dpmsolver++", solver_order=2),
+        )
     kind = DDIMScheduler if sampler == "ddim" else DDPMScheduler
     return cast("Scheduler", kind(**shared, clip_sample=True, clip_sample_range=reach))
 
@@ -76,12 +89,16 @@ def ready(scheduler: Scheduler, steps: int) -> Scheduler:
     """Returns a scheduler of its own for one chunk, with its steps set: some keep what they were given."""
     copied = copy.copy(scheduler)
     with warnings.catch_warnings():  # Diffusers' DPM-Solver calls numpy as before numpy 2.
-        warnings.filterwarnings("ignore", message="__array__ implementation", category=DeprecationWarning)
+        warnings.filterwarnings(
+            "ignore", message="__array__ implementation", category=DeprecationWarning
+        )
         copied.set_timesteps(steps)
     return copied
 
 
-def starting_noise(memory: Tensor, draws: int, shape: tuple[int, int], generator: torch.Generator | None) -> Tensor:
+def starting_noise(
+    memory: Tensor, draws: int, shape: tuple[int, int], generator: torch.Generator | None
+) -> Tensor:
     """Returns the noise that chunks begin as, (B, K, T, A), of the memory's precision but at least single.
 
     Args:
@@ -90,7 +107,9 @@ def starting_noise(memory: Tensor, draws: int, shape: tuple[int, int], generator
         shape: (T, A).
         generator: On the memory's device; None: torch's own.
     """
-    noise = torch.randn((len(memory), draws, *shape), generator=generator, device=memory.device, dtype=torch.float32)
+    noise = torch.randn(
+        (len(memory), draws, *shape), generator=generator, device=memory.device, dtype=torch.float32
+    )
     return noise.to(torch.promote_types(memory.dtype, torch.float32))
 
 
@@ -107,8 +126,9 @@ def known(got: str, kind: str, allowed: tuple[str, ...]) -> None:
 def check_first_level(prediction: Prediction, signal: float, spacing: Spacing) -> None:
     """Refuses samplers that would start from pure noise at a level where training showed the data, or divide by nothing.
 
-    The clean chunk is (noisy - sqrt(1 - kept) epsilon) / sqrt(kept), so at the last of 100 cosine levels every error of the
-    network is multiplied by 2000, and only clipping keeps the first step within the data (Lin et al., WACV 2024, section 3.3).
+    The clean chunk is (noisy - sqrt(1 - kept) epsilon) / sqrt(kept), so at the last of 100 cosine
+    levels every error of the network is multiplied by 2000, and only clipping keeps the first step
+    within the data (Lin et al., WACV 2024, section 3.3).
 
     Args:
         prediction: What the network predicts.
@@ -116,18 +136,24 @@ def check_first_level(prediction: Prediction, signal: float, spacing: Spacing) -
         spacing: Of the sampler.
 
     Raises:
-        ValueError: The network predicts epsilon, and hardly any signal is left; or most of the signal is.
+        ValueError: The network predicts epsilon, and hardly any signal is left; or most of the
+            signal is.
     """
     if signal > MOST_SIGNAL:
         raise ValueError(
-            f"The sampler would start from pure noise ({spacing} spacing) at a level that keeps {signal:.2f} of the signal; "
-            f"allowed: at most {MOST_SIGNAL}, as with spacing=trailing, or with fewer sampling steps."
+            f"The sampler would start from pure noise ({spacing} spacing) at a level that keeps "
+            f"{signal:.2f} of the signal; "
+            f"allowed: at most {MOST_SIGNAL}, as with spacing=trailing, or with fewer sampling "
+            f"steps."
         )
     if prediction == "epsilon" and signal < LEAST_SIGNAL:
         raise ValueError(
-            f"prediction is 'epsilon' and the sampler starts ({spacing} spacing) at a level that keeps {signal:.1e} of "
-            f"the signal; allowed for epsilon: first levels that keep at least {LEAST_SIGNAL}, as with spacing=leading and "
-            "fewer sampling steps than noise levels; or prediction=sample or v, which are sound at every level."
+            f"prediction is 'epsilon' and the sampler starts ({spacing} spacing) at a level that "
+            f"keeps {signal:.1e} of "
+            f"the signal; allowed for epsilon: first levels that keep at least {LEAST_SIGNAL}, as "
+            f"with spacing=leading and "
+            "fewer sampling steps than noise levels; or prediction=sample or v, which are sound "
+            "at every level."
         )
 
 
@@ -135,8 +161,8 @@ def target_of(prediction: Prediction, clean: Tensor, noise: Tensor, kept: Tensor
     """Returns what the network shall say of sqrt(kept) clean + sqrt(1 - kept) noise.
 
     Args:
-        prediction: `sample`: the clean chunk; `epsilon`: the noise; `v`: sqrt(kept) noise - sqrt(1 - kept) clean (Salimans and
-            Ho, ICLR 2022, section 4).
+        prediction: `sample`: the clean chunk; `epsilon`: the noise; `v`: sqrt(kept) noise - sqrt(1
+            - kept) clean (Salimans and Ho, ICLR 2022, section 4).
         clean: (B, K, T, A).
         noise: The same shape.
         kept: The share of the variance that is signal, broadcast to it.
@@ -156,7 +182,13 @@ def clean_chunk(prediction: Prediction, predicted: Tensor, noisy: Tensor, kept: 
 
 
 def next_level(
-    scheduler: Scheduler, clean: Tensor, step: Tensor, noisy: Tensor, *, reach: float, generator: torch.Generator
+    scheduler: Scheduler,
+    clean: Tensor,
+    step: Tensor,
+    noisy: Tensor,
+    *,
+    reach: float,
+    generator: torch.Generator,
 ) -> Tensor:
     """Takes one step of the sampler.
 
@@ -169,8 +201,9 @@ def next_level(
         generator: For samplers that draw noise.
 
     Returns:
-        (B, K, T, A) the chunk at the next level. After the last step that is the clean chunk itself: diffusers' DDIM finds the
-        level after a step by subtracting a whole number, and for some numbers of steps, such as 6 of 100, would end one early.
+        (B, K, T, A) the chunk at the next level. After the last step that is the clean chunk
+        itself: diffusers' DDIM finds the level after a step by subtracting a whole number, and for
+        some numbers of steps, such as 6 of 100, would end one early.
     """
     if step == scheduler.timesteps[-1]:
         return clean.clamp(-reach, reach)

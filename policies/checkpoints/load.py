@@ -31,14 +31,19 @@ SHIPPED = Path(__file__).parent
 def find_checkpoint(where: str | Path) -> Path:
     """Returns the folder of a checkpoint, given that folder or the name of one that ships with the package.
 
-    Where a crash left only the one before, on file systems that cannot replace it in one step, it is that one.
+    Where a crash left only the one before, on file systems that cannot replace it in one step, it
+    is that one.
 
     Raises:
         ValueError: There is neither; the message names what ships.
     """
     if (folder := standing(Path(where))).is_dir():
         return folder
-    shipped = {folder.name: folder for folder in SHIPPED.iterdir() if folder.is_dir()} if SHIPPED.is_dir() else {}
+    shipped = (
+        {folder.name: folder for folder in SHIPPED.iterdir() if folder.is_dir()}
+        if SHIPPED.is_dir()
+        else {}
+    )
     if str(where) in shipped:
         return shipped[str(where)]
     raise unknown_name("checkpoint folder or shipped checkpoint", str(where), shipped)
@@ -46,7 +51,8 @@ def find_checkpoint(where: str | Path) -> Path:
 
 def checkpoint_digest(where: str | Path) -> str:
     """Returns what tells a checkpoint from every other one: the beginning of the SHA-256 of its files, 16 characters."""
-    directory, digest = find_checkpoint(where), hashlib.sha256()
+    directory = find_checkpoint(where)
+    digest = hashlib.sha256()
     for name in (DESCRIPTION, WEIGHTS):
         digest.update((directory / name).read_bytes())
     return digest.hexdigest()[:16]
@@ -73,7 +79,9 @@ def open_policy(where: str | Path) -> tuple[Policy, str]:
     return load_policy(where), checkpoint_digest(where)
 
 
-def build_policy(model: Mapping[str, Any], contract: Contract, statistics: Statistics) -> ChunkPolicy:
+def build_policy(
+    model: Mapping[str, Any], contract: Contract, statistics: Statistics
+) -> ChunkPolicy:
     """Builds an untrained policy.
 
     Args:
@@ -86,11 +94,15 @@ def build_policy(model: Mapping[str, Any], contract: Contract, statistics: Stati
     """
     policy = build(dict(model), nn.Module, contract=contract, statistics=statistics)
     if not isinstance(policy, ChunkPolicy):
-        raise ValueError(f"{model.get('_target_')!r} is no policy; allowed: classes derived from ChunkPolicy.")
+        raise ValueError(
+            f"{model.get('_target_')!r} is no policy; allowed: classes derived from ChunkPolicy."
+        )
     return policy
 
 
-def save_policy(directory: Path, policy: ChunkPolicy, model: Mapping[str, Any], training: Mapping[str, Any]) -> None:
+def save_policy(
+    directory: Path, policy: ChunkPolicy, model: Mapping[str, Any], training: Mapping[str, Any]
+) -> None:
     """Writes a checkpoint that `load_policy` reads without anything else at hand.
 
     Args:
@@ -115,14 +127,19 @@ def load_policy(where: str | Path) -> ChunkPolicy:
         where: Its folder, or the name of one that ships with the package.
 
     Raises:
-        ValueError: The checkpoint is missing, broken, newer than this code, or asks for foreign classes.
+        ValueError: The checkpoint is missing, broken, newer than this code, or asks for foreign
+            classes.
     """
     directory = find_checkpoint(where)
     description = load_description(directory)
     try:
-        model, contract, statistics = description["model"], description["contract"], description["statistics"]
+        model = description["model"]
+        contract = description["contract"]
+        statistics = description["statistics"]
     except KeyError as error:
         raise ValueError(f"{directory} holds no policy: its description lacks {error}.") from error
-    policy = build_policy(without_files(model), Contract.from_dict(contract), Statistics.from_dict(statistics))
+    policy = build_policy(
+        without_files(model), Contract.from_dict(contract), Statistics.from_dict(statistics)
+    )
     load_weights(directory, policy)
     return policy.eval()

@@ -1,6 +1,7 @@
 """What every policy offers, whoever runs it: a contract, sessions, and timestamped chunks of actions.
 
-Simulation, the hardware bridge and remote clients see policies through this module only; it imports without torch.
+Simulation, the hardware bridge and remote clients see policies through this module only; it imports
+without torch.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ class ActionChunk:
     """Actions with the times at which they are due.
 
     Attributes:
-        time: (T,) seconds on the clock of the observation that was answered; time[0] is that observation's time.
+        time: (T,) seconds on the clock of the observation that was answered; time[0] is that
+            observation's time.
         action: (T, A) in the units of the contract.
     """
 
@@ -26,8 +28,16 @@ class ActionChunk:
 
     def __post_init__(self) -> None:
         """Refuses chunks whose times and actions do not belong together."""
-        if self.time.ndim != 1 or self.action.ndim != 2 or len(self.time) != len(self.action) or not len(self.time):
-            raise ValueError(f"A chunk needs time (T,) and action (T, A), T > 0; got {self.time.shape}, {self.action.shape}.")
+        if (
+            self.time.ndim != 1
+            or self.action.ndim != 2
+            or len(self.time) != len(self.action)
+            or not len(self.time)
+        ):
+            raise ValueError(
+                f"A chunk needs time (T,) and action (T, A), T > 0; got {self.time.shape}, "
+                f"{self.action.shape}."
+            )
 
 
 class Session(Protocol):

@@ -18,7 +18,8 @@ def actions_at(chunk: ActionChunk, time: NDArray[np.float64]) -> NDArray[np.floa
     before = np.maximum(after - 1, 0)
     span = chunk.time[after] - chunk.time[before]
     share = np.clip((time - chunk.time[before]) / np.where(span > 0, span, 1.0), 0.0, 1.0)[:, None]
-    early, late = chunk.action[before].astype(np.float64), chunk.action[after].astype(np.float64)
+    early = chunk.action[before].astype(np.float64)
+    late = chunk.action[after].astype(np.float64)
     own = np.abs(chunk.time[after] - time) <= SAME_TIME_S
     between: NDArray[np.float32] = (early + share * (late - early)).astype(np.float32)
     return np.where(own[:, None], chunk.action[after], between)

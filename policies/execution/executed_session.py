@@ -23,8 +23,8 @@ def periods(seconds: float, control_hz: float) -> int:
 class Latency:
     """Expects the longest of the latest measurements (Black et al., 2025, algorithm 1).
 
-    The first answer of an episode takes longer, since everything is cold, and the arms wait for it anyway; so it counts only
-    until there is another one.
+    The first answer of an episode takes longer, since everything is cold, and the arms wait for it
+    anyway; so it counts only until there is another one.
     """
 
     def __init__(self, control_hz: float, start: int = 0) -> None:
@@ -34,7 +34,8 @@ class Latency:
             control_hz: Control periods per second.
             start: Control periods to expect at least until something warm is measured.
         """
-        self._hz, self._start = control_hz, start
+        self._hz = control_hz
+        self._start = start
         self._cold: int | None = None
         self._measured = deque[int](maxlen=KEPT)
 
@@ -80,9 +81,10 @@ class Plain:
 class ExecutedSession:
     """An episode whose plans say what is executed, and from when on.
 
-    While the arms wait for a plan, because it is the first one or because the one before has run out, it does not go stale: it
-    is due as much later as they waited. Where they go on meanwhile, what has become past of the new plan is skipped; so the
-    arms are only ever sent to where a plan wants them at that time.
+    While the arms wait for a plan, because it is the first one or because the one before has run
+    out, it does not go stale: it is due as much later as they waited. Where they go on meanwhile,
+    what has become past of the new plan is skipped; so the arms are only ever sent to where a plan
+    wants them at that time.
 
     Attributes:
         delay_steps: Control periods from the last observation until its plan is in force.
@@ -108,10 +110,16 @@ class ExecutedSession:
             execute_steps: Actions of a chunk that are executed; None: all of them.
             stops: Whether plans end after so many actions.
             delay_steps: Control periods that plans take; None: as long as they took.
-            clock: Of the observations; None: time is simulated, and does not begin before the first plan.
+            clock: Of the observations; None: time is simulated, and does not begin before the first
+                plan.
         """
-        self._blend, self._hz, self._latency = blend, control_hz, latency
-        self._execute_steps, self._stops, self._given, self._clock = execute_steps, stops, delay_steps, clock
+        self._blend = blend
+        self._hz = control_hz
+        self._latency = latency
+        self._execute_steps = execute_steps
+        self._stops = stops
+        self._given = delay_steps
+        self._clock = clock
         self._last: ActionChunk | None = None
         self.delay_steps = 0
 
@@ -121,13 +129,16 @@ class ExecutedSession:
         Raises:
             ValueError: The chunk is too short for what is to be executed of it.
         """
-        now, start = float(observation["time"]), time.perf_counter()
+        now = float(observation["time"])
+        start = time.perf_counter()
         plan = self._blend.plan(observation)
         took = (time.perf_counter() - start) if self._clock is None else (self._clock() - now)
         plan = self._fitting(plan)
         self.delay_steps = self._delay(self._latency.add(took))
         in_force = now + (self.delay_steps / self._hz if self._clock is None else took)
-        waited = in_force - (now if self._last is None else max(now, self._last.time[-1] + 1 / self._hz))
+        waited = in_force - (
+            now if self._last is None else max(now, self._last.time[-1] + 1 / self._hz)
+        )
         if waited > SAME_TIME_S:
             plan = postponed(plan, waited)
             self._blend.postpone(waited)
@@ -145,7 +156,8 @@ class ExecutedSession:
         if self._stops and self._execute_steps is not None:
             if self._execute_steps > have:
                 raise ValueError(
-                    f"A chunk of {have} actions was planned; execute_steps asks for {self._execute_steps} of them. "
+                    f"A chunk of {have} actions was planned; execute_steps asks for "
+                    f"{self._execute_steps} of them. "
                     "Lower execute_steps."
                 )
             return beginning(plan, self._execute_steps / self._hz)
@@ -159,18 +171,22 @@ def check_horizon(chunk: int, execute_steps: int | None, delay_steps: int) -> No
 
     Args:
         chunk: H, actions of a chunk.
-        execute_steps: s, control periods between two observations that are planned for; None: all of the chunk.
+        execute_steps: s, control periods between two observations that are planned for; None: all
+            of the chunk.
         delay_steps: d, control periods from an observation until its plan is in force.
 
     Raises:
-        ValueError: A plan would be asked for before the one before is there, or the one before would run out.
+        ValueError: A plan would be asked for before the one before is there, or the one before
+            would run out.
     """
     executed = chunk if execute_steps is None else execute_steps
     if delay_steps <= executed <= chunk - delay_steps:
         return
     allowed = f"{delay_steps} to {chunk - delay_steps}" if 2 * delay_steps <= chunk else "none"
     raise ValueError(
-        f"A plan is in force {delay_steps} control periods after its observation, and execute_steps asks for the next one "
-        f"after {executed}; with chunks of {chunk} actions allowed: {allowed}. Change execute_steps, lower delay_s to "
+        f"A plan is in force {delay_steps} control periods after its observation, and "
+        f"execute_steps asks for the next one "
+        f"after {executed}; with chunks of {chunk} actions allowed: {allowed}. Change "
+        f"execute_steps, lower delay_s to "
         f"at most {chunk // 2} control periods, or use execution=stop_and_go."
     )

@@ -1,6 +1,7 @@
 """How the chunks of a policy become actions: what plans are blended with, how much of each is executed, and from when on.
 
-Simulation, servers and the bridge take an `Execution` and ask its sessions; this module imports without torch.
+Simulation, servers and the bridge take an `Execution` and ask its sessions; this module imports
+without torch.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,11 +11,21 @@ from typing import Any, Self
 from stringline.datasets.contract.arguments import COUNT, FINITE, NOT_NEGATIVE, unknown_name
 from stringline.datasets.contract.contract import Contract
 from stringline.policies.chunks.chunk import Policy, Session
-from stringline.policies.execution.executed_session import Blend, Clock, ExecutedSession, Latency, Plain, periods
+from stringline.policies.execution.executed_session import (
+    Blend,
+    Clock,
+    ExecutedSession,
+    Latency,
+    Plain,
+    periods,
+)
 from stringline.policies.execution.real_time_chunking import RealTimeChunking
 from stringline.policies.execution.temporal_ensemble import TemporalEnsemble
 
-RECEDING, STOPPING, ENSEMBLE, REAL_TIME = "receding_horizon", "stop_and_go", "temporal_ensembling", "real_time_chunking"
+RECEDING = "receding_horizon"
+STOPPING = "stop_and_go"
+ENSEMBLE = "temporal_ensembling"
+REAL_TIME = "real_time_chunking"
 NAMES = (RECEDING, STOPPING, ENSEMBLE, REAL_TIME)
 MEASURED = "measured"
 DECAY = 0.01
@@ -25,12 +36,14 @@ class Execution:
     """What is done with chunks; how many of their actions are executed, `execute_steps`, is said beside it.
 
     Attributes:
-        name: `receding_horizon`: each plan replaces the one before as soon as it is there. `stop_and_go`: the same, but a plan
-            is asked for when the one before has been carried out, and the arms hold meanwhile. `temporal_ensembling`: plans are
-            averaged with those before them. `real_time_chunking`: plans go on from the one before.
-        delay_s: In simulated time, seconds from an observation until the plan that answers it is in force, rounded up to
-            control periods, or `measured`: as long as the answer took. By the clock plans take as long as they take, and this
-            is what real-time chunking expects before it has measured anything.
+        name: `receding_horizon`: each plan replaces the one before as soon as it is there.
+            `stop_and_go`: the same, but a plan is asked for when the one before has been carried
+            out, and the arms hold meanwhile. `temporal_ensembling`: plans are averaged with those
+            before them. `real_time_chunking`: plans go on from the one before.
+        delay_s: In simulated time, seconds from an observation until the plan that answers it is in
+            force, rounded up to control periods, or `measured`: as long as the answer took. By the
+            clock plans take as long as they take, and this is what real-time chunking expects
+            before it has measured anything.
         decay: k of temporal ensembling, per plan; None takes 0.01.
     """
 
@@ -42,13 +55,16 @@ class Execution:
         """Refuses names and numbers that mean nothing.
 
         Raises:
-            ValueError: There is no such execution, the delay is no time, or the setting is one of another execution.
+            ValueError: There is no such execution, the delay is no time, or the setting is one of
+                another execution.
         """
         if self.name not in NAMES:
             raise unknown_name("execution", self.name, NAMES)
         late = self.delay_s
         if late != MEASURED and late not in NOT_NEGATIVE:
-            raise ValueError(f"execution.delay_s is {late!r}; allowed: seconds from 0 on, or {MEASURED!r}.")
+            raise ValueError(
+                f"execution.delay_s is {late!r}; allowed: seconds from 0 on, or {MEASURED!r}."
+            )
         if self.decay is not None and self.name != ENSEMBLE:
             raise ValueError(f"execution.decay is for {ENSEMBLE}; the execution is {self.name}.")
         if self.decay is not None:
@@ -69,20 +85,35 @@ class Execution:
 
     def about(self) -> dict[str, Any]:
         """Returns what results depend on, as plain JSON; nothing for a receding horizon without delay."""
-        return {} if self == Execution() else {"execution": {k: v for k, v in asdict(self).items() if v is not None}}
+        return (
+            {}
+            if self == Execution()
+            else {"execution": {k: v for k, v in asdict(self).items() if v is not None}}
+        )
 
     def overrides(self) -> dict[str, Any]:
         """Returns the same as overrides of a command line."""
         settings: dict[str, Any] = self.about().get("execution", {})
-        return {"execution" if key == "name" else f"execution.{key}": value for key, value in settings.items()}
+        return {
+            "execution" if key == "name" else f"execution.{key}": value
+            for key, value in settings.items()
+        }
 
     def described(self, execute_steps: int | None) -> str:
         """Returns a few words for a reader."""
-        words = ["whole chunks" if execute_steps is None else f"{execute_steps} actions between two plans"]
+        words = [
+            "whole chunks"
+            if execute_steps is None
+            else f"{execute_steps} actions between two plans"
+        ]
         if self.name != RECEDING:
             words.append(self.name.replace("_", " "))
         if self.delay_s != 0:
-            late = "as late as measured" if isinstance(self.delay_s, str) else f"{self.delay_s:g} s late"
+            late = (
+                "as late as measured"
+                if isinstance(self.delay_s, str)
+                else f"{self.delay_s:g} s late"
+            )
             words.append(f"plans in force {late}")
         return ", ".join(words if self.decay is None else [*words, f"decay {self.decay:g}"])
 
@@ -94,7 +125,9 @@ class Execution:
         """Returns after how many control periods the next observation is planned for; None: when the plan has run out."""
         return None if self.name == STOPPING else execute_steps
 
-    def session(self, policy: Policy, seed: int, *, execute_steps: int | None, clock: Clock | None = None) -> ExecutedSession:
+    def session(
+        self, policy: Policy, seed: int, *, execute_steps: int | None, clock: Clock | None = None
+    ) -> ExecutedSession:
         """Begins an episode.
 
         Args:
@@ -107,14 +140,26 @@ class Execution:
             ValueError: The policy cannot do this, or the number of actions is none.
         """
         if execute_steps is not None and execute_steps not in COUNT:
-            raise ValueError(f"execute_steps is {execute_steps}; allowed: 1 and above, or null for whole chunks.")
+            raise ValueError(
+                f"execute_steps is {execute_steps}; allowed: 1 and above, or null for whole chunks."
+            )
         hz = policy.contract.control_hz
         delay = self.delay_steps(hz)
         latency = Latency(hz, delay or 0)
         given = delay if clock is None else None
-        blend = self.blended(policy.session(seed), policy.contract, lambda: latency.expected if given is None else given)
+        blend = self.blended(
+            policy.session(seed),
+            policy.contract,
+            lambda: latency.expected if given is None else given,
+        )
         return ExecutedSession(
-            blend, hz, latency, execute_steps=execute_steps, stops=self.name == STOPPING, delay_steps=given, clock=clock
+            blend,
+            hz,
+            latency,
+            execute_steps=execute_steps,
+            stops=self.name == STOPPING,
+            delay_steps=given,
+            clock=clock,
         )
 
     def blended(self, session: Session, contract: Contract, expected: Callable[[], int]) -> Blend:
@@ -129,7 +174,9 @@ class Execution:
             ValueError: The policy cannot do this.
         """
         if self.name == ENSEMBLE:
-            return TemporalEnsemble(session, contract, decay=DECAY if self.decay is None else self.decay)
+            return TemporalEnsemble(
+                session, contract, decay=DECAY if self.decay is None else self.decay
+            )
         if self.name == REAL_TIME:
             return RealTimeChunking(session, contract, expected)
         return Plain(session)
@@ -150,13 +197,19 @@ class BlendedPolicy:
         """
         delay = execution.delay_steps(policy.contract.control_hz)
         if execution.name == STOPPING or (execution.name != REAL_TIME and execution.delay_s != 0):
-            raise ValueError("When plans are asked for, and when they are in force, is decided where they are executed.")
+            raise ValueError(
+                "When plans are asked for, and when they are in force, is decided where they are "
+                "executed."
+            )
         if execution.name == REAL_TIME and delay is None:
             raise ValueError(
-                "A server does not see when its answers arrive: give execution.delay_s in seconds, or let the client, which "
+                "A server does not see when its answers arrive: give execution.delay_s in "
+                "seconds, or let the client, which "
                 "does, use execution=real_time_chunking."
             )
-        self._policy, self._execution, self._delay = policy, execution, delay or 0
+        self._policy = policy
+        self._execution = execution
+        self._delay = delay or 0
 
     @property
     def contract(self) -> Contract:
@@ -165,4 +218,6 @@ class BlendedPolicy:
 
     def session(self, seed: int) -> Session:
         """Begins an episode of the policy."""
-        return self._execution.blended(self._policy.session(seed), self.contract, lambda: self._delay)
+        return self._execution.blended(
+            self._policy.session(seed), self.contract, lambda: self._delay
+        )

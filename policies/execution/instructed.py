@@ -17,9 +17,11 @@ class Instructed:
             text: What to do; empty: nothing is asked for.
 
         Raises:
-            ValueError: The policy is at hand and does not know it; one on a server says so when it is first asked.
+            ValueError: The policy is at hand and does not know it; one on a server says so when it
+                is first asked.
         """
-        self._policy, self._text = policy, text
+        self._policy = policy
+        self._text = text
         if (check := getattr(policy, "check_instruction", None)) is not None:
             check(text)
 
@@ -37,7 +39,8 @@ class _Session:
     """One episode; it can keep to what is decided if that of the policy can."""
 
     def __init__(self, session: Session, text: str) -> None:
-        self._session, self._instruction = session, instruction_array(text)
+        self._session = session
+        self._instruction = instruction_array(text)
         self.commits = can_commit(session)
 
     def plan(self, observation: Observation, committed: Commitment | None = None) -> ActionChunk:

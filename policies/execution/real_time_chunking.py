@@ -1,11 +1,12 @@
 """Real-time chunking: a plan that is made while another one is executed begins with what will be executed meanwhile.
 
-Black, Galliker and Levine, Real-Time Execution of Action Chunking Flow Policies, NeurIPS 2025 (arXiv 2506.07339). With a chunk
-of H actions, of which s are executed before the next observation is planned for, and a plan that is in force d control periods
-after its observation, d <= s <= H - d: the first d actions of the new plan are those of the old one, the others that the old
-one still has are a goal that counts less and less, and the rest is free. Here the weight of an action is the share of the way
-that it is moved to what the old plan said, at every step of the sampler (`committed.py`); there it scales the guidance of a
-gradient. This module imports without torch.
+Black, Galliker and Levine, Real-Time Execution of Action Chunking Flow Policies, NeurIPS 2025
+(arXiv 2506.07339). With a chunk of H actions, of which s are executed before the next observation
+is planned for, and a plan that is in force d control periods after its observation, d <= s <= H -
+d: the first d actions of the new plan are those of the old one, the others that the old one still
+has are a goal that counts less and less, and the rest is free. Here the weight of an action is the
+share of the way that it is moved to what the old plan said, at every step of the sampler
+(`committed.py`); there it scales the guidance of a gradient. This module imports without torch.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,8 @@ from stringline.policies.chunks.prefix import Commitment, can_commit, cannot_com
 def soft_weights(decided: int, overlap: int) -> NDArray[np.float64]:
     """Returns the weights (overlap,) of what the old plan still says (equation 5 of the paper; 0 beyond).
 
-    1 for the first d, then c (e^c - 1) / (e - 1) with c = (overlap - i) / (overlap - d + 1) falling from below 1 to above 0.
+    1 for the first d, then c (e^c - 1) / (e - 1) with c = (overlap - i) / (overlap - d + 1) falling
+    from below 1 to above 0.
 
     Args:
         decided: d, actions that will have been executed when the new plan is in force.
@@ -45,24 +47,30 @@ class RealTimeChunking:
             expected: Says after how many control periods the next plan is expected to be in force.
 
         Raises:
-            ValueError: The session cannot keep to anything, or its actions mean another thing for each observation.
+            ValueError: The session cannot keep to anything, or its actions mean another thing for
+                each observation.
         """
         if not can_commit(session):
             raise cannot_commit(session)
         for dimension in contract.action:
             if dimension.mode != "absolute":
                 raise ValueError(
-                    f"Real-time chunking goes on with what was planned before; {dimension.name!r} is relative to where the arm "
-                    "was then. Allowed: absolute actions (those that a network generates may be relative)."
+                    f"Real-time chunking goes on with what was planned before; {dimension.name!r} "
+                    f"is relative to where the arm "
+                    "was then. Allowed: absolute actions (those that a network generates may be "
+                    "relative)."
                 )
-        self._session, self._contract, self._expected = session, contract, expected
+        self._session = session
+        self._contract = contract
+        self._expected = expected
         self._plan: ActionChunk | None = None
 
     def plan(self, observation: Observation) -> ActionChunk:
         """Answers with a plan that goes on from the one before.
 
         Raises:
-            ValueError: This kind of policy cannot keep to anything; that shows in the first answer of an episode.
+            ValueError: This kind of policy cannot keep to anything; that shows in the first answer
+                of an episode.
         """
         self._plan = self._session.plan(observation, self._commitment(float(observation["time"])))
         return self._plan
@@ -72,9 +80,12 @@ class RealTimeChunking:
         self._plan = None if self._plan is None else postponed(self._plan, seconds)
 
     def _commitment(self, now: float) -> Commitment:
-        hz, old = self._contract.control_hz, self._plan
+        hz = self._contract.control_hz
+        old = self._plan
         overlap = 0 if old is None else periods_covered(old, now, hz)
         if old is None or not overlap:
             return Commitment.nothing(len(self._contract.action))
         time = now + np.arange(overlap) / hz
-        return Commitment(time, actions_at(old, time), soft_weights(min(self._expected(), overlap), overlap))
+        return Commitment(
+            time, actions_at(old, time), soft_weights(min(self._expected(), overlap), overlap)
+        )

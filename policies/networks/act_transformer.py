@@ -15,7 +15,8 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.attention = nn.MultiheadAttention(dim, heads, dropout=dropout, batch_first=True)
         self.feed_forward = _feed_forward(dim, feed_forward, dropout)
-        self.attention_norm, self.norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.attention_norm = nn.LayerNorm(dim)
+        self.norm = nn.LayerNorm(dim)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, position: Tensor, absent: Tensor | None) -> Tensor:
@@ -36,10 +37,14 @@ class DecoderLayer(nn.Module):
         self.self_attention = nn.MultiheadAttention(dim, heads, dropout=dropout, batch_first=True)
         self.cross_attention = nn.MultiheadAttention(dim, heads, dropout=dropout, batch_first=True)
         self.feed_forward = _feed_forward(dim, feed_forward, dropout)
-        self.self_norm, self.cross_norm, self.norm = nn.LayerNorm(dim), nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.self_norm = nn.LayerNorm(dim)
+        self.cross_norm = nn.LayerNorm(dim)
+        self.norm = nn.LayerNorm(dim)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, queries: Tensor, memory: Tensor, position: Tensor, absent: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Tensor, queries: Tensor, memory: Tensor, position: Tensor, absent: Tensor | None
+    ) -> Tensor:
         """Maps (B, T, dim) to the same shape.
 
         Args:
@@ -52,7 +57,9 @@ class DecoderLayer(nn.Module):
         placed = x + queries
         found = self.self_attention(placed, placed, x, need_weights=False)[0]
         x = self.self_norm(x + self.dropout(found))
-        found = self.cross_attention(x + queries, memory + position, memory, key_padding_mask=absent, need_weights=False)[0]
+        found = self.cross_attention(
+            x + queries, memory + position, memory, key_padding_mask=absent, need_weights=False
+        )[0]
         x = self.cross_norm(x + self.dropout(found))
         out: Tensor = self.norm(x + self.feed_forward(x))
         return out
@@ -61,10 +68,14 @@ class DecoderLayer(nn.Module):
 class Encoder(nn.Module):
     """Encoder layers one after the other."""
 
-    def __init__(self, dim: int, heads: int, feed_forward: int, layers: int, dropout: float) -> None:
+    def __init__(
+        self, dim: int, heads: int, feed_forward: int, layers: int, dropout: float
+    ) -> None:
         """Builds the layers; see `ActTransformer`."""
         super().__init__()
-        self.layers = nn.ModuleList(EncoderLayer(dim, heads, feed_forward, dropout) for _ in range(layers))
+        self.layers = nn.ModuleList(
+            EncoderLayer(dim, heads, feed_forward, dropout) for _ in range(layers)
+        )
 
     def forward(self, x: Tensor, position: Tensor, absent: Tensor | None = None) -> Tensor:
         """Encodes.
@@ -86,7 +97,15 @@ class ActTransformer(nn.Module):
     """From the tokens of an observation and of a style to T action tokens."""
 
     def __init__(
-        self, *, chunk: int, dim: int, heads: int, feed_forward: int, encoder_layers: int, decoder_layers: int, dropout: float
+        self,
+        *,
+        chunk: int,
+        dim: int,
+        heads: int,
+        feed_forward: int,
+        encoder_layers: int,
+        decoder_layers: int,
+        dropout: float,
     ) -> None:
         """Builds the network.
 
@@ -101,7 +120,9 @@ class ActTransformer(nn.Module):
         """
         super().__init__()
         self.encoder = Encoder(dim, heads, feed_forward, encoder_layers, dropout)
-        self.decoder = nn.ModuleList(DecoderLayer(dim, heads, feed_forward, dropout) for _ in range(decoder_layers))
+        self.decoder = nn.ModuleList(
+            DecoderLayer(dim, heads, feed_forward, dropout) for _ in range(decoder_layers)
+        )
         self.norm = nn.LayerNorm(dim)
         for parameter in self.parameters():
             if parameter.ndim > 1:
@@ -123,4 +144,10 @@ class ActTransformer(nn.Module):
 
 
 def _feed_forward(dim: int, hidden: int, dropout: float) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, dim), nn.Dropout(dropout))
+    return nn.Sequential(
+        nn.Linear(dim, hidden),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        nn.Linear(hidden, dim),
+        nn.Dropout(dropout),
+    )

@@ -11,9 +11,10 @@ class Committed:
     """What a new chunk has to keep to, and how much.
 
     Attributes:
-        action: (B, T, A) normalised actions; where the weight is 0 they mean nothing, but must be finite.
-        weight: (T,) in [0, 1]. 1: this action is decided and comes out unchanged; 0: free; in between: it comes out that share
-            of the way from what the policy would do to `action`.
+        action: (B, T, A) normalised actions; where the weight is 0 they mean nothing, but must be
+            finite.
+        weight: (T,) in [0, 1]. 1: this action is decided and comes out unchanged; 0: free; in
+            between: it comes out that share of the way from what the policy would do to `action`.
     """
 
     action: Tensor
@@ -26,13 +27,23 @@ class Committed:
             ValueError: A shape is wrong, a weight is beyond [0, 1], or an action is not finite.
         """
         if self.action.ndim != 3:
-            raise ValueError(f"Committed actions have shape {tuple(self.action.shape)}; allowed: (B, T, A).")
+            raise ValueError(
+                f"Committed actions have shape {tuple(self.action.shape)}; allowed: (B, T, A)."
+            )
         if self.weight.shape != self.action.shape[1:2]:
-            raise ValueError(f"Weights have shape {tuple(self.weight.shape)}; allowed: {tuple(self.action.shape[1:2])}.")
+            raise ValueError(
+                f"Weights have shape {tuple(self.weight.shape)}; allowed: "
+                f"{tuple(self.action.shape[1:2])}."
+            )
         if not bool(((self.weight >= 0) & (self.weight <= 1)).all()):
-            raise ValueError(f"Weights of committed actions are {self.weight.tolist()}; allowed: 0 to 1.")
+            raise ValueError(
+                f"Weights of committed actions are {self.weight.tolist()}; allowed: 0 to 1."
+            )
         if not bool(self.action.isfinite().all()):
-            raise ValueError("Committed actions are not all finite; allowed: finite numbers, also where the weight is 0.")
+            raise ValueError(
+                "Committed actions are not all finite; allowed: finite numbers, also where the "
+                "weight is 0."
+            )
 
     def fit(self, shape: torch.Size | tuple[int, ...]) -> None:
         """Refuses to be used for chunks of another shape.
@@ -44,7 +55,10 @@ class Committed:
             ValueError: The committed actions have another.
         """
         if tuple(self.action.shape) != tuple(shape):
-            raise ValueError(f"Committed actions have shape {tuple(self.action.shape)}; allowed for this plan: {tuple(shape)}.")
+            raise ValueError(
+                f"Committed actions have shape {tuple(self.action.shape)}; allowed for this plan: "
+                f"{tuple(shape)}."
+            )
 
     def pull(self, free: Tensor, goal: Tensor | None = None) -> Tensor:
         """Moves chunks towards a goal, each action by its weight; exact at the weights 0 and 1.
@@ -54,7 +68,9 @@ class Committed:
             goal: (B, K, T, A) or broadcast; None: the committed actions.
         """
         goal = self.action[:, None] if goal is None else goal
-        return torch.lerp(free, goal.to(free.dtype).expand_as(free), self.weight[:, None].to(free.dtype))
+        return torch.lerp(
+            free, goal.to(free.dtype).expand_as(free), self.weight[:, None].to(free.dtype)
+        )
 
     def settle(self, chunk: Tensor) -> Tensor:
         """Returns chunks (B, K, T, A) with what is decided in its place to the bit, whatever a sampler rounded or clipped."""

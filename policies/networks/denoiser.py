@@ -20,7 +20,9 @@ class Denoiser(Protocol):
         """Returns what is made once per observation of its memory, (B, N, memory_dim), for every draw and every step."""
         ...
 
-    def __call__(self, noisy: Tensor, level: Tensor, remembered: Remembered, present: Tensor | None = None) -> Tensor:
+    def __call__(
+        self, noisy: Tensor, level: Tensor, remembered: Remembered, present: Tensor | None = None
+    ) -> Tensor:
         """Maps K draws per observation to as many predictions.
 
         Args:
@@ -35,7 +37,7 @@ class Denoiser(Protocol):
         ...
 
 
-class DenoiserRecipe(Protocol):
+class DenoiserFactory(Protocol):
     """Makes a denoiser, such as one of the classes below with its sizes set."""
 
     def __call__(self, *, action_dim: int, chunk: int, memory_dim: int) -> Denoiser:
@@ -52,8 +54,9 @@ class DenoiserRecipe(Protocol):
 class TransformerDenoiser(nn.Module):
     """Self-attention over action tokens, cross-attention to the memory, adaptive norms driven by the noise level.
 
-    The adaptive norms start at zero, so every block begins as the identity (Peebles and Xie, ICCV 2023, section 3.2).
-    Keys and values of the memory are made once per observation by `remember` and serve every draw and every step.
+    The adaptive norms start at zero, so every block begins as the identity (Peebles and Xie, ICCV
+    2023, section 3.2). Keys and values of the memory are made once per observation by `remember`
+    and serve every draw and every step.
     """
 
     def __init__(
@@ -83,13 +86,17 @@ class TransformerDenoiser(nn.Module):
         """
         super().__init__()
         if chunk % steps_per_token:
-            raise ValueError(f"chunk is {chunk}; allowed: multiples of steps_per_token = {steps_per_token}.")
+            raise ValueError(
+                f"chunk is {chunk}; allowed: multiples of steps_per_token = {steps_per_token}."
+            )
         if dim % heads:
             raise ValueError(f"dim is {dim}; allowed: multiples of heads = {heads}.")
         self.steps_per_token = steps_per_token
         self.embed_action = nn.Linear(action_dim * steps_per_token, dim)
         self.position = nn.Parameter(torch.randn(chunk // steps_per_token, dim) * 0.02)
-        self.embed_level = nn.Sequential(nn.Linear(dim, dim), nn.SiLU(), nn.Linear(dim, dim), nn.SiLU())
+        self.embed_level = nn.Sequential(
+            nn.Linear(dim, dim), nn.SiLU(), nn.Linear(dim, dim), nn.SiLU()
+        )
         self.blocks = nn.ModuleList(DenoiserBlock(dim, memory_dim, heads) for _ in range(depth))
         self.norm = nn.LayerNorm(dim, elementwise_affine=False)
         self.modulation = nn.Linear(dim, 2 * dim)
@@ -102,10 +109,15 @@ class TransformerDenoiser(nn.Module):
         """Projects the memory, (B, N, memory_dim), to each block's keys and values, (B, heads, N, dim / heads)."""
         return [block.remember(memory) for block in self._blocks()]
 
-    def forward(self, noisy: Tensor, level: Tensor, remembered: Remembered, present: Tensor | None = None) -> Tensor:
+    def forward(
+        self, noisy: Tensor, level: Tensor, remembered: Remembered, present: Tensor | None = None
+    ) -> Tensor:
         """Denoises K draws per observation; see `Denoiser`."""
         batch, draws, chunk, action_dim = noisy.shape
-        tokens = self.embed_action(noisy.reshape(batch, draws, chunk // self.steps_per_token, -1)) + self.position
+        tokens = (
+            self.embed_action(noisy.reshape(batch, draws, chunk // self.steps_per_token, -1))
+            + self.position
+        )
         condition = self.embed_level(sinusoidal_embedding(level, tokens.shape[-1]))[:, :, None]
         for block, (keys, values) in zip(self._blocks(), remembered, strict=True):
             tokens = block(tokens, condition, keys, values, present)
@@ -134,7 +146,9 @@ class DenoiserBlock(nn.Module):
         self.cross_q = nn.Linear(dim, dim)
         self.cross_kv = nn.Linear(memory_dim, 2 * dim)
         self.cross_out = nn.Linear(dim, dim)
-        self.feed_forward = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(approximate="tanh"), nn.Linear(4 * dim, dim))
+        self.feed_forward = nn.Sequential(
+            nn.Linear(dim, 4 * dim), nn.GELU(approximate="tanh"), nn.Linear(4 * dim, dim)
+        )
         nn.init.zeros_(self.modulation.weight)
         nn.init.zeros_(self.modulation.bias)
 
@@ -143,20 +157,37 @@ class DenoiserBlock(nn.Module):
         keys, values = self.cross_kv(self.memory_norm(memory)).chunk(2, dim=-1)
         return split_heads(keys, self.heads), split_heads(values, self.heads)
 
-    def forward(self, tokens: Tensor, condition: Tensor, keys: Tensor, values: Tensor, present: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        condition: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        present: Tensor | None = None,
+    ) -> Tensor:
         """Maps (B, K, L, dim) to the same shape, under a condition of (B, K, 1, dim); `present` (B, N) of the memory."""
         batch, draws, length, dim = tokens.shape
         parts = self.modulation(condition).chunk(9, dim=-1)
-        shifts, scales, gates = parts[:3], parts[3:6], parts[6:]
+        shifts = parts[:3]
+        scales = parts[3:6]
+        gates = parts[6:]
 
         x = self.norm(tokens) * (1 + scales[0]) + shifts[0]
-        q, k, v = (split_heads(part, self.heads) for part in self.self_qkv(x.reshape(-1, length, dim)).chunk(3, dim=-1))
-        tokens = tokens + gates[0] * self.self_out(join_heads(attend(q, k, v))).reshape(tokens.shape)
+        q, k, v = (
+            split_heads(part, self.heads)
+            for part in self.self_qkv(x.reshape(-1, length, dim)).chunk(3, dim=-1)
+        )
+        tokens = tokens + gates[0] * self.self_out(join_heads(attend(q, k, v))).reshape(
+            tokens.shape
+        )
 
-        # All draws of one observation share its keys and values, so they stand side by side as queries.
+        # All draws of one observation share its keys and values, so they stand side by side as
+        # queries.
         x = self.norm(tokens) * (1 + scales[1]) + shifts[1]
         q = split_heads(self.cross_q(x.reshape(batch, draws * length, dim)), self.heads)
-        tokens = tokens + gates[1] * self.cross_out(join_heads(attend(q, keys, values, present=present))).reshape(tokens.shape)
+        tokens = tokens + gates[1] * self.cross_out(
+            join_heads(attend(q, keys, values, present=present))
+        ).reshape(tokens.shape)
 
         x = self.norm(tokens) * (1 + scales[2]) + shifts[2]
         out: Tensor = tokens + gates[2] * self.feed_forward(x)

@@ -15,6 +15,9 @@ def masked_mean(error: Tensor, mask: Tensor) -> Tensor:
     """
     batch, draws, chunk, action_dim = error.shape
     if mask.shape != (batch, chunk):
-        raise ValueError(f"mask has shape {tuple(mask.shape)}; allowed for errors {tuple(error.shape)}: {(batch, chunk)}.")
+        raise ValueError(
+            f"mask has shape {tuple(mask.shape)}; allowed for errors {tuple(error.shape)}: "
+            f"{(batch, chunk)}."
+        )
     weight = mask[:, None, :, None].to(error.dtype)
     return (error * weight).sum() / (weight.sum() * draws * action_dim).clamp(min=1)

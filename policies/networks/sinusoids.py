@@ -1,4 +1,4 @@
-"""Sines and cosines of positions in sequences and pictures, added to tokens of networks that know no places."""
+"""Sines and cosines of positions in sequences and images, added to tokens of networks that know no places."""
 
 import math
 
@@ -20,10 +20,13 @@ def sequence_positions(length: int, dim: int, device: torch.device | None = None
     return _waves(torch.arange(length, dtype=torch.float32, device=device), dim)
 
 
-def picture_positions(rows: int, columns: int, dim: int, device: torch.device | None = None) -> Tensor:
+def image_positions(
+    rows: int, columns: int, dim: int, device: torch.device | None = None
+) -> Tensor:
     """Returns the table of DETR for a feature map (Carion et al., ECCV 2020, appendix A.4), (rows, columns, dim).
 
-    The first half of the channels tells the row, the second the column; both count to 2 pi at the end of the picture.
+    The first half of the channels tells the row, the second the column; both count to 2 pi at the
+    end of the image.
 
     Args:
         rows: Of the map.
@@ -35,12 +38,17 @@ def picture_positions(rows: int, columns: int, dim: int, device: torch.device | 
         ValueError: The channels do not divide.
     """
     if dim % 4:
-        raise ValueError(f"Positions in pictures have {dim} channels; allowed: multiples of 4.")
+        raise ValueError(f"Positions in images have {dim} channels; allowed: multiples of 4.")
     down, right = (
-        _waves(2 * math.pi * torch.arange(1, count + 1, dtype=torch.float32, device=device) / count, dim // 2)
+        _waves(
+            2 * math.pi * torch.arange(1, count + 1, dtype=torch.float32, device=device) / count,
+            dim // 2,
+        )
         for count in (rows, columns)
     )
-    return torch.cat((down[:, None].expand(-1, columns, -1), right[None].expand(rows, -1, -1)), dim=-1)
+    return torch.cat(
+        (down[:, None].expand(-1, columns, -1), right[None].expand(rows, -1, -1)), dim=-1
+    )
 
 
 def _waves(position: Tensor, dim: int) -> Tensor:

@@ -22,7 +22,8 @@ class UnetSettings:
     """What is chosen about a `ConditionalUnet`; as published.
 
     Attributes:
-        down_dims: Channels of each level; each after the first works at half the rate of the one before.
+        down_dims: Channels of each level; each after the first works at half the rate of the one
+            before.
         kernel: Length of the convolutions, odd.
         groups: Of the group norms; must divide all of `down_dims`.
         level_dim: Length of the embedding of the noise level, even.
@@ -42,7 +43,9 @@ class UnetSettings:
         COUNT.check(kernel=self.kernel, groups=self.groups, level_dim=self.level_dim)
         widths = list(self.down_dims)
         if len(widths) < 2 or any(width not in COUNT or width % self.groups for width in widths):
-            raise ValueError(f"down_dims is {widths}; allowed: at least two multiples of groups = {self.groups}.")
+            raise ValueError(
+                f"down_dims is {widths}; allowed: at least two multiples of groups = {self.groups}."
+            )
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel is {self.kernel}; allowed: odd numbers.")
         if self.level_dim < 4 or self.level_dim % 2:
@@ -66,15 +69,19 @@ class UnetDenoiserSettings(UnetSettings):
         super().__post_init__()
         COUNT.check(condition_dim=self.condition_dim, heads=self.heads)
         if self.condition_dim % self.heads:
-            raise ValueError(f"condition_dim is {self.condition_dim}; allowed: multiples of heads = {self.heads}.")
+            raise ValueError(
+                f"condition_dim is {self.condition_dim}; allowed: multiples of heads = "
+                f"{self.heads}."
+            )
 
 
 class ConditionalUnet(nn.Module):
     """The network of Chi et al., Diffusion Policy, RSS 2023 (arXiv 2303.04137), with its layers and no others.
 
-    Convolutions over time after Janner et al., Diffuser (ICML 2022). Each residual block is modulated channel by channel by the
-    noise level and a vector of the observation (Perez et al., FiLM, AAAI 2018), scale and shift. As in the published code the
-    finest level has no skip connection: its way up begins above it.
+    Convolutions over time after Janner et al., Diffuser (ICML 2022). Each residual block is
+    modulated channel by channel by the noise level and a vector of the observation (Perez et al.,
+    FiLM, AAAI 2018), scale and shift. As in the published code the finest level has no skip
+    connection: its way up begins above it.
     """
 
     def __init__(self, settings: UnetSettings, *, action_dim: int, condition_dim: int) -> None:
@@ -86,19 +93,29 @@ class ConditionalUnet(nn.Module):
             condition_dim: Length of the observation's vector, C.
         """
         super().__init__()
-        down_dims, kernel, groups, level_dim = settings.down_dims, settings.kernel, settings.groups, settings.level_dim
+        down_dims = settings.down_dims
+        kernel = settings.kernel
+        groups = settings.groups
+        level_dim = settings.level_dim
         pairs = list(pairwise((action_dim, *down_dims)))
         stage = partial(_Stage, context=level_dim + condition_dim, kernel=kernel, groups=groups)
         self.level_dim = level_dim
-        self.embed_level = nn.Sequential(nn.Linear(level_dim, 4 * level_dim), nn.Mish(), nn.Linear(4 * level_dim, level_dim))
+        self.embed_level = nn.Sequential(
+            nn.Linear(level_dim, 4 * level_dim), nn.Mish(), nn.Linear(4 * level_dim, level_dim)
+        )
         self.down = nn.ModuleList(stage(inputs, outputs) for inputs, outputs in pairs)
-        self.shrink = nn.ModuleList(nn.Conv1d(width, width, 3, stride=2, padding=1) for width in down_dims[:-1])
+        self.shrink = nn.ModuleList(
+            nn.Conv1d(width, width, 3, stride=2, padding=1) for width in down_dims[:-1]
+        )
         self.middle = stage(down_dims[-1], down_dims[-1])
         self.up = nn.ModuleList(stage(2 * wide, narrow) for narrow, wide in reversed(pairs[1:]))
         widths = reversed(down_dims[:-1])
-        self.grow = nn.ModuleList(nn.ConvTranspose1d(width, width, 4, stride=2, padding=1) for width in widths)
+        self.grow = nn.ModuleList(
+            nn.ConvTranspose1d(width, width, 4, stride=2, padding=1) for width in widths
+        )
         self.read_action = nn.Sequential(
-            *_convolution(down_dims[0], down_dims[0], kernel, groups), nn.Conv1d(down_dims[0], action_dim, 1)
+            *_convolution(down_dims[0], down_dims[0], kernel, groups),
+            nn.Conv1d(down_dims[0], action_dim, 1),
         )
 
     def forward(self, noisy: Tensor, level: Tensor, condition: Tensor) -> Tensor:
@@ -112,8 +129,11 @@ class ConditionalUnet(nn.Module):
         Returns:
             (N, T, A).
         """
-        context = torch.cat((self.embed_level(level_features(level, self.level_dim)), condition), dim=-1)
-        x, skips = noisy.mT, list[Tensor]()
+        context = torch.cat(
+            (self.embed_level(level_features(level, self.level_dim)), condition), dim=-1
+        )
+        x = noisy.mT
+        skips = list[Tensor]()
         for stage, shrink in zip(self.down, [*self.shrink, nn.Identity()], strict=True):
             skips.append(stage(x, context))
             x = shrink(skips[-1])
@@ -127,12 +147,15 @@ class ConditionalUnet(nn.Module):
 class UnetDenoiser(nn.Module):
     """The published U-Net behind the face of `Denoiser`.
 
-    The memory becomes the observation's vector by attention with one learned query per head (Lee et al., Set Transformer, ICML
-    2019, section 3.2, with one seed). Of a memory of one token, as `KeypointMemory` makes it in the published form, that is a
-    linear map, which the published network has not.
+    The memory becomes the observation's vector by attention with one learned query per head (Lee et
+    al., Set Transformer, ICML 2019, section 3.2, with one seed). Of a memory of one token, as
+    `KeypointMemory` makes it in the published form, that is a linear map, which the published
+    network has not.
     """
 
-    def __init__(self, settings: UnetDenoiserSettings, *, action_dim: int, chunk: int, memory_dim: int) -> None:
+    def __init__(
+        self, settings: UnetDenoiserSettings, *, action_dim: int, chunk: int, memory_dim: int
+    ) -> None:
         """Builds the network.
 
         Args:
@@ -145,10 +168,13 @@ class UnetDenoiser(nn.Module):
             ValueError: The chunk does not divide.
         """
         super().__init__()
-        levels, condition_dim = len(settings.down_dims), settings.condition_dim
+        levels = len(settings.down_dims)
+        condition_dim = settings.condition_dim
         shortest = 2 ** (levels - 1)
         if chunk % shortest:
-            raise ValueError(f"chunk is {chunk}; allowed for {levels} levels: multiples of {shortest}.")
+            raise ValueError(
+                f"chunk is {chunk}; allowed for {levels} levels: multiples of {shortest}."
+            )
         self.heads = settings.heads
         self.query = nn.Parameter(torch.randn(condition_dim))
         self.memory_kv = nn.Linear(memory_dim, 2 * condition_dim)
@@ -159,7 +185,9 @@ class UnetDenoiser(nn.Module):
         keys, values = self.memory_kv(memory).chunk(2, dim=-1)
         return [(split_heads(keys, self.heads), split_heads(values, self.heads))]
 
-    def forward(self, noisy: Tensor, level: Tensor, remembered: Remembered, present: Tensor | None = None) -> Tensor:
+    def forward(
+        self, noisy: Tensor, level: Tensor, remembered: Remembered, present: Tensor | None = None
+    ) -> Tensor:
         """Denoises K draws per observation; see `Denoiser`."""
         condition = self.pool(remembered, present).repeat_interleave(noisy.shape[1], dim=0)
         out: Tensor = self.network(noisy.flatten(0, 1), level.flatten(), condition)
@@ -168,14 +196,18 @@ class UnetDenoiser(nn.Module):
     def pool(self, remembered: Remembered, present: Tensor | None = None) -> Tensor:
         """Returns the vectors (B, condition_dim) of B observations, of the tokens that are `present` (B, N) in their memory."""
         ((keys, values),) = remembered
-        query = self.query.to(keys.dtype).reshape(1, self.heads, 1, -1).expand(len(keys), -1, -1, -1)
+        query = (
+            self.query.to(keys.dtype).reshape(1, self.heads, 1, -1).expand(len(keys), -1, -1, -1)
+        )
         return join_heads(attend(query, keys, values, present=present))[:, 0]
 
 
 class _Stage(nn.Module):
     """Two residual blocks under one context: the network's unit at every level."""
 
-    def __init__(self, inputs: int, outputs: int, *, context: int, kernel: int, groups: int) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, *, context: int, kernel: int, groups: int
+    ) -> None:
         super().__init__()
         self.first = _ModulatedBlock(inputs, outputs, context, kernel, groups)
         self.second = _ModulatedBlock(outputs, outputs, context, kernel, groups)
@@ -215,4 +247,8 @@ def level_features(level: Tensor, dim: int) -> Tensor:
 
 
 def _convolution(inputs: int, outputs: int, kernel: int, groups: int) -> Iterable[nn.Module]:
-    return (nn.Conv1d(inputs, outputs, kernel, padding=kernel // 2), nn.GroupNorm(groups, outputs), nn.Mish())
+    return (
+        nn.Conv1d(inputs, outputs, kernel, padding=kernel // 2),
+        nn.GroupNorm(groups, outputs),
+        nn.Mish(),
+    )

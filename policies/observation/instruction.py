@@ -36,7 +36,8 @@ class Instruction(nn.Module, ABC):
         self.names = tuple(names)
         if not self.names or len(set(self.names)) < len(self.names) or "" in self.names:
             raise ValueError(
-                f"The known instructions are {list(names)}; allowed: different texts, at least one. They come from the "
+                f"The known instructions are {list(names)}; allowed: different texts, at least "
+                f"one. They come from the "
                 "episodes; stringline-data relabel gives one to episodes that have none."
             )
         self._numbers = [instruction_number(name) for name in self.names]
@@ -45,7 +46,8 @@ class Instruction(nn.Module, ABC):
         """Returns the number to ask `forward` with.
 
         Args:
-            text: What is asked for; empty: nothing. None: nobody said, which is enough where only one text is known.
+            text: What is asked for; empty: nothing. None: nobody said, which is enough where only
+                one text is known.
 
         Raises:
             ValueError: Nobody said and there is a choice, or the text is not known.
@@ -79,7 +81,8 @@ class Instruction(nn.Module, ABC):
         present = numbers[:, None] != NOTHING_SAID
         if not values_are_hidden(numbers) and not bool((same.any(dim=1) | ~present[:, 0]).all()):
             raise ValueError(
-                f"An example asks for something that this policy does not know. It knows: {', '.join(self.names)}."
+                f"An example asks for something that this policy does not know. It knows: "
+                f"{', '.join(self.names)}."
             )
         return self._tokens()[same.to(torch.uint8).argmax(dim=1)][:, None], present
 
@@ -99,13 +102,16 @@ class Instruction(nn.Module, ABC):
 class TaskEmbedding(Instruction):
     """One learned token for each text of the training data."""
 
-    def __init__(self, *, dim: int, known: Sequence[str], names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, *, dim: int, known: Sequence[str], names: Sequence[str] | None = None
+    ) -> None:
         """Starts the tokens.
 
         Args:
             dim: Width of the tokens.
             known: The texts of the data.
-            names: The texts to have a token for, such as those of data to come; None: those of the data.
+            names: The texts to have a token for, such as those of data to come; None: those of the
+                data.
 
         Raises:
             ValueError: There is no text, or the data have one that is not among the names.
@@ -130,8 +136,8 @@ class TaskEmbedding(Instruction):
 class TextEmbedding(Instruction):
     """The meaning of a text by a frozen encoder of `transformers`, and a learned projection of it.
 
-    The encoder is no part of the policy: what it says of the texts of the training data is, so a checkpoint acts on those
-    without transformers. A new text is encoded when it is first asked for.
+    The encoder is no part of the policy: what it says of the texts of the training data is, so a
+    checkpoint acts on those without transformers. A new text is encoded when it is first asked for.
     """
 
     features: Tensor
@@ -143,15 +149,17 @@ class TextEmbedding(Instruction):
         Args:
             dim: Width of the tokens.
             known: The texts of the data.
-            model: A folder that `save_pretrained` wrote (encoder and tokenizer), or a name on the Hugging Face hub: CLIP's text
-                encoder, T5's encoder, or any other whose last layer means something on average.
+            model: A folder that `save_pretrained` wrote (encoder and tokenizer), or a name on the
+                Hugging Face hub: CLIP's text encoder, T5's encoder, or any other whose last layer
+                means something on average.
             width: Of its features, such as 512.
 
         Raises:
             ValueError: There is no text.
         """
         super().__init__(known)
-        self.model, self.width = model, width
+        self.model = model
+        self.width = width
         self.register_buffer("features", torch.full((len(self.names), width), torch.nan))
         self.register_buffer("met", torch.empty(0, width), persistent=False)
         self.project = nn.Linear(width, dim)
@@ -159,9 +167,12 @@ class TextEmbedding(Instruction):
 
     def _tokens(self) -> Tensor:
         if not self._filled:
-            # Here, not as a decorator: that would import the compiler at the start of every command, which takes over a second.
+            # Here, not as a decorator: that would import the compiler at the start of every
+            # command, which takes over a second.
             torch.compiler.disable(self._fill)()  # type: ignore[no-untyped-call]  # torch gives it no types.
-        token: Tensor = self.project(functional.layer_norm(torch.cat((self.features, self.met)), (self.width,)))
+        token: Tensor = self.project(
+            functional.layer_norm(torch.cat((self.features, self.met)), (self.width,))
+        )
         return token
 
     def _fill(self) -> None:
@@ -174,7 +185,9 @@ class TextEmbedding(Instruction):
         try:
             features = self._encoded([text])
         except ValueError as error:
-            raise ValueError(f"{unknown_name('instruction', text, self.names)} Others cannot be encoded: {error}") from error
+            raise ValueError(
+                f"{unknown_name('instruction', text, self.names)} Others cannot be encoded: {error}"
+            ) from error
         self.met = torch.cat((self.met, features.to(self.met)))
         self._numbers.append(instruction_number(text))
 
@@ -184,10 +197,16 @@ class TextEmbedding(Instruction):
         Raises:
             ValueError: transformers is missing, or the model cannot be loaded or has another width.
         """
-        with torch.random.fork_rng(devices=()), without_autocast(self.features):  # Training draws and computes as without it.
+        with (
+            torch.random.fork_rng(devices=()),
+            without_autocast(self.features),
+        ):  # Training draws and computes as without it.
             features = TextEncoder(self.model)(texts)
         if features.shape[1] != self.width:
-            raise ValueError(f"{self.model!r} gives {features.shape[1]} features; the policy says width {self.width}.")
+            raise ValueError(
+                f"{self.model!r} gives {features.shape[1]} features; the policy says width "
+                f"{self.width}."
+            )
         return features
 
 
@@ -207,7 +226,8 @@ class TextEncoder:
         folder = Path(model).expanduser()
         if model.startswith((".", "/", "~")) and not folder.is_dir():
             raise ValueError(
-                f"There is no folder {model}. Give one with an encoder and its tokenizer, or a name such as {EXAMPLE}."
+                f"There is no folder {model}. Give one with an encoder and its tokenizer, or a "
+                f"name such as {EXAMPLE}."
             )
         source = str(folder) if folder.is_dir() else model
         try:
@@ -218,7 +238,8 @@ class TextEncoder:
         except (OSError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             raise ValueError(
-                f"{model!r} is no text encoder that transformers loads, neither a folder here nor a name on the hub ({reason})."
+                f"{model!r} is no text encoder that transformers loads, neither a folder here nor "
+                f"a name on the hub ({reason})."
             ) from error
 
     @torch.no_grad()
@@ -235,10 +256,15 @@ class TextEncoder:
 
 
 # Families of which the automatic class would load more than the text's side.
-_LOADERS = {"clip": "CLIPTextModel", "clip_text_model": "CLIPTextModel", "t5": "T5EncoderModel", "mt5": "MT5EncoderModel"}
+_LOADERS = {
+    "clip": "CLIPTextModel",
+    "clip_text_model": "CLIPTextModel",
+    "t5": "T5EncoderModel",
+    "mt5": "MT5EncoderModel",
+}
 
 
-class InstructionRecipe(Protocol):
+class InstructionFactory(Protocol):
     """Makes the instruction of a memory, as the classes above do."""
 
     def __call__(self, *, dim: int, known: Sequence[str]) -> Instruction:
@@ -251,4 +277,6 @@ def _transformers() -> ModuleType:
     try:
         return importlib.import_module("transformers")
     except ModuleNotFoundError as error:
-        raise ValueError('This needs transformers, which is not installed. Run: pip install "stringline[text]"') from error
+        raise ValueError(
+            'This needs transformers, which is not installed. Run: pip install "stringline[text]"'
+        ) from error

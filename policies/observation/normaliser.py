@@ -18,20 +18,30 @@ class Normaliser(nn.Module):
         low: (D,) what becomes -1, in data units.
         high: (D,) what becomes 1.
         clip: Whether values beyond become -1 and 1; they do not come back then.
-        reach: The largest magnitude that the data have after `normalise`, at least 1. Samplers that clip must not clip below.
+        reach: The largest magnitude that the data have after `normalise`, at least 1. Samplers that
+            clip must not clip below.
     """
 
     low: Tensor
     high: Tensor
 
-    def __init__(self, statistics: KeyStatistics, low: Floats, high: Floats, *, floor: float, clip: bool = False) -> None:
+    def __init__(
+        self,
+        statistics: KeyStatistics,
+        low: Floats,
+        high: Floats,
+        *,
+        floor: float,
+        clip: bool = False,
+    ) -> None:
         """Sets the ranges.
 
         Args:
             statistics: Of the data.
             low: (D,) what shall become -1.
             high: (D,) what shall become 1.
-            floor: Smallest range; a narrower one is widened about its middle, or a constant joint's noise would be blown up.
+            floor: Smallest range; a narrower one is widened about its middle, or a constant joint's
+                noise would be blown up.
             clip: See the class.
 
         Raises:
@@ -40,8 +50,10 @@ class Normaliser(nn.Module):
         super().__init__()
         POSITIVE.check(floor=floor)
         self.clip = clip
-        lowest, highest = torch.as_tensor(low), torch.as_tensor(high)
-        middle, half = (lowest + highest) / 2, ((highest - lowest) / 2).clamp(min=floor / 2)
+        lowest = torch.as_tensor(low)
+        highest = torch.as_tensor(high)
+        middle = (lowest + highest) / 2
+        half = ((highest - lowest) / 2).clamp(min=floor / 2)
         self.register_buffer("low", (middle - half).float(), persistent=False)
         self.register_buffer("high", (middle + half).float(), persistent=False)
         ends = torch.stack((torch.as_tensor(statistics.min), torch.as_tensor(statistics.max)))
@@ -81,7 +93,8 @@ class MeanStdNormaliser(Normaliser):
             statistics: Of the data.
             floor: Smallest range of two standard deviations.
         """
-        mean, std = statistics.mean, statistics.std
+        mean = statistics.mean
+        std = statistics.std
         super().__init__(statistics, mean - std, mean + std, floor=floor)
 
 
@@ -91,7 +104,9 @@ class QuantileNormaliser(Normaliser):
     Quantiles are those of `KeyStatistics`, each within a 4096th of the range of its dimension.
     """
 
-    def __init__(self, statistics: KeyStatistics, *, floor: float = 0.05, clip: bool = False) -> None:
+    def __init__(
+        self, statistics: KeyStatistics, *, floor: float = 0.05, clip: bool = False
+    ) -> None:
         """Sets the ranges.
 
         Args:
@@ -99,11 +114,18 @@ class QuantileNormaliser(Normaliser):
             floor: Smallest range.
             clip: Cut off what lies beyond the quantiles. A policy then never asks for it either.
         """
-        first, last = QUANTILES.index(0.01), QUANTILES.index(0.99)
-        super().__init__(statistics, statistics.quantiles[first], statistics.quantiles[last], floor=floor, clip=clip)
+        first = QUANTILES.index(0.01)
+        last = QUANTILES.index(0.99)
+        super().__init__(
+            statistics,
+            statistics.quantiles[first],
+            statistics.quantiles[last],
+            floor=floor,
+            clip=clip,
+        )
 
 
-class NormaliserRecipe(Protocol):
+class NormaliserFactory(Protocol):
     """Makes a normaliser of a key, as the classes above do."""
 
     def __call__(self, statistics: KeyStatistics) -> Normaliser:

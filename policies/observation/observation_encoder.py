@@ -27,8 +27,10 @@ class Memory:
     """Tokens that a denoiser attends to.
 
     Attributes:
-        tokens: (B, N, dim). They depend on places only by differences: a shift common to everything changes none of them.
-        present: (B, N) bool, False for tokens of cameras that an example lacks, which mean nothing; None: all are there.
+        tokens: (B, N, dim). They depend on places only by differences: a shift common to everything
+            changes none of them.
+        present: (B, N) bool, False for tokens of cameras that an example lacks, which mean nothing;
+            None: all are there.
     """
 
     tokens: Tensor
@@ -36,18 +38,21 @@ class Memory:
 
 
 class ObservationEncoder(nn.Module):
-    """Fuses pictures and proprioception by attention in which every token stands at its place in the base frame.
+    """Fuses images and proprioception by attention in which every token stands at its place in the base frame.
 
-    Patches stand where their depth says, each arm's token at its gripper's TCP, where the kinematics says. An arm's token bears
-    the joint state of the whole body. With a history everything stands in time as well, in seconds from now, and the tokens of
-    the past stand where their things were then. An instruction has no place.
+    Patches stand where their depth says, each arm's token at its gripper's TCP, where the
+    kinematics says. An arm's token bears the joint state of the whole body. With a history
+    everything stands in time as well, in seconds from now, and the tokens of the past stand where
+    their things were then. An instruction has no place.
 
     Attributes:
         history: Which moments of the past are looked at; None: the present alone.
         instruction: Knows what can be asked for; None: nothing is asked.
     """
 
-    def __init__(self, settings: ObservationSettings, contract: Contract, statistics: Statistics) -> None:
+    def __init__(
+        self, settings: ObservationSettings, contract: Contract, statistics: Statistics
+    ) -> None:
         """Builds the encoder.
 
         Args:
@@ -56,16 +61,22 @@ class ObservationEncoder(nn.Module):
             statistics: For the ranges of the joints.
 
         Raises:
-            ValueError: A camera does not exist, there are no arms or joints, the encoding knows no time, or nothing is asked.
+            ValueError: A camera does not exist, there are no arms or joints, the encoding knows no
+                time, or nothing is asked.
         """
         super().__init__()
         if not contract.arms or not contract.joints:
-            raise ValueError("This policy needs joint positions and gripper poses; the contract has no arms or no joints.")
+            raise ValueError(
+                "This policy needs joint positions and gripper poses; the contract has no arms or "
+                "no joints."
+            )
         self.cameras = settings.choose(contract)
         self.arms = contract.arms
         self.dim = dim = settings.dim
         self.joint_range = settings.normalisation(statistics["joints/position"])
-        coordinates, depth, embedding = settings.coordinates, settings.depth_input, settings.embedding
+        coordinates = settings.coordinates
+        depth = settings.depth_input
+        embedding = settings.embedding
         self.tokenise = RgbdTokens(self.cameras, coordinates, dim, depth=depth, embedding=embedding)
         self.joint_dropout = settings.joint_dropout
         self.embed_joints = nn.Linear(len(contract.joints), dim)
@@ -73,7 +84,9 @@ class ObservationEncoder(nn.Module):
         self.history = settings.history
         places = self._encoding(settings, contract)
         asked = settings.instruction
-        self.instruction: Instruction | None = None if asked is None else asked(dim=dim, known=statistics.instructions)
+        self.instruction: Instruction | None = (
+            None if asked is None else asked(dim=dim, known=statistics.instructions)
+        )
         self.blocks = VisionTransformer(
             places,
             dim,
@@ -85,8 +98,11 @@ class ObservationEncoder(nn.Module):
 
     def _encoding(self, settings: ObservationSettings, contract: Contract) -> PositionEncoding:
         """Returns the encoding of places, and of times where the past is looked at, whose moments then get their marks."""
-        heads, dim = settings.heads, settings.dim
-        places = settings.encoding(heads=heads, head_dim=dim // heads, axes=settings.coordinates.axes)
+        heads = settings.heads
+        dim = settings.dim
+        places = settings.encoding(
+            heads=heads, head_dim=dim // heads, axes=settings.coordinates.axes
+        )
         if self.history is None:
             return places
         self.history.steps(contract.control_hz)
@@ -97,17 +113,17 @@ class ObservationEncoder(nn.Module):
     @property
     def keys(self) -> list[str]:
         """The keys of the contract that `forward` reads of the present; an instruction comes besides."""
-        return [*self._pictures, *self._state, *(["time"] if self.history else [])]
+        return [*self._images, *self._state, *(["time"] if self.history else [])]
 
     @property
     def past_keys(self) -> list[str]:
         """The keys of the contract that `forward` reads of each moment of the past, none without a history."""
         if self.history is None:
             return []
-        return [*(self._pictures if self.history.pictures else []), *self._state, "time"]
+        return [*(self._images if self.history.images else []), *self._state, "time"]
 
     @property
-    def _pictures(self) -> list[str]:
+    def _images(self) -> list[str]:
         return [
             f"{kind}/{camera.name}"
             for camera in self.cameras
@@ -128,19 +144,20 @@ class ObservationEncoder(nn.Module):
         """Encodes a batch.
 
         Args:
-            observation: The contract's keys with a leading batch axis; at least `keys`. With `present/<camera>` (B,) bool
-                examples may lack cameras, see `RgbdTokens`. With a history also `past/<key>` (B, K, ...) for each of
-                `past_keys` and `past_mask` (B, K) bool, as `Windows` gives them; with an instruction `instruction_number` (B,).
+            observation: The contract's keys with a leading batch axis; at least `keys`. With
+                `present/<camera>` (B,) bool examples may lack cameras, see `RgbdTokens`. With a
+                history also `past/<key>` (B, K, ...) for each of `past_keys` and `past_mask` (B, K)
+                bool, as `Windows` gives them; with an instruction `instruction_number` (B,).
 
         Raises:
             ValueError: A key is missing.
         """
-        pictures = self._timed(self.tokenise(observation))
+        images = self._timed(self.tokenise(observation))
         shown = self._shown(observation["joints/position"])
         arms = self._timed(self._arm_tokens(observation, shown))
-        past_pictures, past_arms = self._past(observation, shown)
+        past_images, past_arms = self._past(observation, shown)
         others = [*past_arms, *self._asked(observation, arms), arms]
-        tokens = reduce(add, [pictures, *past_pictures, *others])
+        tokens = reduce(add, [images, *past_images, *others])
         encoded = self.blocks(tokens.features, tokens.coordinates, tokens.placed, tokens.present)
         return self._fused(encoded, tokens.present, sum(part.features.shape[1] for part in others))
 
@@ -150,11 +167,17 @@ class ObservationEncoder(nn.Module):
 
     def _arm_tokens(self, observation: Mapping[str, Tensor], shown: Tensor | None) -> Tokens:
         """Returns a token for each arm; joints are hidden in examples that are not `shown` (B, 1) bool."""
-        features = self.embed_joints(self.joint_range.normalise(observation["joints/position"].float()))
+        features = self.embed_joints(
+            self.joint_range.normalise(observation["joints/position"].float())
+        )
         if shown is not None:
             features = features * shown.to(features.dtype)
-        positions = torch.stack([observation[f"T_base_gripper/{arm}"][:, :3, 3] for arm in self.arms], dim=1)
-        return Tokens(features[:, None] + self.arm_mark, *self.tokenise.coordinates.points(positions))
+        positions = torch.stack(
+            [observation[f"T_base_gripper/{arm}"][:, :3, 3] for arm in self.arms], dim=1
+        )
+        return Tokens(
+            features[:, None] + self.arm_mark, *self.tokenise.coordinates.points(positions)
+        )
 
     def _shown(self, joints: Tensor) -> Tensor | None:
         """Draws whose joint state is seen in training, (B, 1) bool; None: everybody's."""
@@ -162,17 +185,25 @@ class ObservationEncoder(nn.Module):
             return None
         return torch.rand(len(joints), 1, device=joints.device) >= self.joint_dropout
 
-    def _past(self, observation: Mapping[str, Tensor], shown: Tensor | None) -> tuple[list[Tokens], list[Tokens]]:
-        """Returns the tokens of the pictures of the past, and those of the arms then, each one moment after the other."""
+    def _past(
+        self, observation: Mapping[str, Tensor], shown: Tensor | None
+    ) -> tuple[list[Tokens], list[Tokens]]:
+        """Returns the tokens of the images of the past, and those of the arms then, each one moment after the other."""
         if self.history is None:
             return [], []
         known, ago = self._moments(observation)
         flat = {key: read_key(observation, f"past/{key}").flatten(0, 1) for key in self.past_keys}
         for key in (f"present/{camera.name}" for camera in self.cameras):
-            flat |= {key: observation[key].repeat_interleave(known.shape[1])} if key in observation else {}
+            flat |= (
+                {key: observation[key].repeat_interleave(known.shape[1])}
+                if key in observation
+                else {}
+            )
         shown = None if shown is None else shown.repeat_interleave(known.shape[1], dim=0)
         arms = self._in_their_time(self._arm_tokens(flat, shown), known, ago)
-        return [self._in_their_time(self.tokenise(flat), known, ago)] if self.history.pictures else [], [arms]
+        return [
+            self._in_their_time(self.tokenise(flat), known, ago)
+        ] if self.history.images else [], [arms]
 
     def _moments(self, observation: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Returns which moments of the past there are, (B, K) bool, and when they were, (B, K) seconds from now."""
@@ -184,13 +215,16 @@ class ObservationEncoder(nn.Module):
 
     def _in_their_time(self, tokens: Tokens, known: Tensor, ago: Tensor) -> Tokens:
         """Returns tokens (B K, n) of K moments as (B, K n), marked, in time, and present where the moment is `known` (B, K)."""
-        count, batch = tokens.features.shape[1], len(known)
+        count = tokens.features.shape[1]
+        batch = len(known)
         features = tokens.features.reshape(*known.shape, count, -1) + self.past_mark[:, None]
         present = known.repeat_interleave(count, dim=1)
         if tokens.present is not None:
             present = present & tokens.present.reshape(batch, -1)
         coordinates = tokens.coordinates.reshape(batch, present.shape[1], -1)
-        joined = Tokens(features.flatten(1, 2), coordinates, tokens.placed.reshape(batch, -1), present)
+        joined = Tokens(
+            features.flatten(1, 2), coordinates, tokens.placed.reshape(batch, -1), present
+        )
         return self._timed(joined, ago.repeat_interleave(count, dim=1))
 
     def _timed(self, tokens: Tokens, seconds: Tensor | None = None) -> Tokens:
@@ -198,7 +232,11 @@ class ObservationEncoder(nn.Module):
         if self.history is None:
             return tokens
         place = tokens.coordinates
-        time = torch.zeros_like(place[..., :1]) if seconds is None else seconds[..., None].to(place.dtype)
+        time = (
+            torch.zeros_like(place[..., :1])
+            if seconds is None
+            else seconds[..., None].to(place.dtype)
+        )
         return replace(tokens, coordinates=torch.cat((place, time), dim=-1))
 
     def _asked(self, observation: Mapping[str, Tensor], like: Tokens) -> list[Tokens]:
@@ -210,22 +248,27 @@ class ObservationEncoder(nn.Module):
         return [Tokens(features, nowhere, torch.zeros_like(present), present)]
 
     def _fused(self, encoded: Tensor, present: Tensor | None, others: int) -> Memory:
-        """Joins the streams of the pictures, which stand first, of each moment; `others` tokens stand after them."""
+        """Joins the streams of the images, which stand first, of each moment; `others` tokens stand after them."""
         streams = self.tokenise.fusion.streams
         if streams == 1:
             return Memory(encoded, present)
-        moments = 1 + (len(self.history.ages_s) if self.history is not None and self.history.pictures else 0)
-        batch, own = len(encoded), encoded.shape[1] - others
-        pictures = self.tokenise.fuse(encoded[:, :own].reshape(batch * moments, own // moments, -1))
-        tokens = torch.cat((pictures.reshape(batch, own // streams, -1), encoded[:, own:]), dim=1)
-        if present is not None:  # The streams of a moment stand one after the other with the same presence.
+        moments = 1 + (
+            len(self.history.ages_s) if self.history is not None and self.history.images else 0
+        )
+        batch = len(encoded)
+        own = encoded.shape[1] - others
+        images = self.tokenise.fuse(encoded[:, :own].reshape(batch * moments, own // moments, -1))
+        tokens = torch.cat((images.reshape(batch, own // streams, -1), encoded[:, own:]), dim=1)
+        if (
+            present is not None
+        ):  # The streams of a moment stand one after the other with the same presence.
             first = present[:, :own].reshape(batch, moments, streams, -1)[:, :, 0].flatten(1)
             present = torch.cat((first, present[:, own:]), dim=1)
         return Memory(tokens, present)
 
 
 class PolicyMemory(Protocol):
-    """What makes a memory of observations, a `torch.nn.Module`: `ObservationEncoder`, or those of `picture_memory.py`.
+    """What makes a memory of observations, a `torch.nn.Module`: `ObservationEncoder`, or those of `image_memory.py`.
 
     Attributes:
         dim: Width of its tokens.
@@ -254,7 +297,7 @@ class PolicyMemory(Protocol):
         ...
 
 
-class MemoryRecipe(Protocol):
+class MemoryFactory(Protocol):
     """Makes the memory of a policy."""
 
     def __call__(self, *, contract: Contract, statistics: Statistics) -> PolicyMemory:

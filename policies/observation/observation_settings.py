@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from stringline.datasets.contract.arguments import COUNT, SHARE, WHOLE
 from stringline.datasets.contract.contract import Camera, Contract
 from stringline.encoders.coordinates.coordinates import Coordinates
-from stringline.encoders.positions.encoding import EncodingRecipe
+from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.encoders.vision.depth_inputs import DepthInput
-from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingRecipe
+from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory
 from stringline.policies.observation.history import ObservationHistory
-from stringline.policies.observation.instruction import InstructionRecipe
-from stringline.policies.observation.normaliser import MinMaxNormaliser, NormaliserRecipe
+from stringline.policies.observation.instruction import InstructionFactory
+from stringline.policies.observation.normaliser import MinMaxNormaliser, NormaliserFactory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class MemorySettings:
     """
 
     cameras: Sequence[str] | None = None
-    normalisation: NormaliserRecipe = MinMaxNormaliser
+    normalisation: NormaliserFactory = MinMaxNormaliser
 
     def choose(self, contract: Contract) -> tuple[Camera, ...]:
         """Returns the cameras to look through.
@@ -32,7 +32,11 @@ class MemorySettings:
         Raises:
             ValueError: One of them does not exist.
         """
-        return contract.cameras if self.cameras is None else tuple(contract.camera(name) for name in self.cameras)
+        return (
+            contract.cameras
+            if self.cameras is None
+            else tuple(contract.camera(name) for name in self.cameras)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +53,19 @@ class ObservationSettings(MemorySettings):
         depth: Number of blocks.
         heads: Attention heads; `dim` must divide into heads of even size.
         share_layers: One encoding for all blocks, or one for each.
-        registers: Learned tokens without a place that nobody but the others sees; see `VisionTransformer`.
-        joint_dropout: Share of the training examples whose joint state is hidden. In most frames of a demonstration the joints
-            give away where the arm is going, and a policy that reads it there does not learn to look.
+        registers: Learned tokens without a place that nobody but the others sees; see
+            `VisionTransformer`.
+        joint_dropout: Share of the training examples whose joint state is hidden. In most frames of
+            a demonstration the joints give away where the arm is going, and a policy that reads it
+            there does not learn to look.
         history: Which moments of the past to look at; None: the present alone.
         instruction: Makes tokens of what is asked for; None: nothing is asked.
     """
 
-    encoding: EncodingRecipe
+    encoding: EncodingFactory
     coordinates: Coordinates
     depth_input: DepthInput | None = None
-    embedding: EmbeddingRecipe = ConvolutionalStem
+    embedding: EmbeddingFactory = ConvolutionalStem
     values: bool = True
     dim: int = 128
     depth: int = 4
@@ -68,7 +74,7 @@ class ObservationSettings(MemorySettings):
     registers: int = 0
     joint_dropout: float = 0.0
     history: ObservationHistory | None = None
-    instruction: InstructionRecipe | None = None
+    instruction: InstructionFactory | None = None
 
     def __post_init__(self) -> None:
         """Checks the numbers.

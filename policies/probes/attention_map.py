@@ -23,9 +23,11 @@ class AttentionMap:
     """Patches with their place, their colour and what each arm makes of them.
 
     Attributes:
-        points: (P, 3), metres in the base frame; patches without depth, and cameras without geometry, are left out.
+        points: (P, 3), metres in the base frame; patches without depth, and cameras without
+            geometry, are left out.
         colours: (P, 3) uint8, mean colour of the patch.
-        weights: (arms, P), shares of the attention of each arm's token; what is missing from one went to other tokens.
+        weights: (arms, P), shares of the attention of each arm's token; what is missing from one
+            went to other tokens.
         arms: Their names.
     """
 
@@ -39,9 +41,9 @@ class AttentionMap:
 def attention_map(policy: ChunkPolicy, observation: Observation) -> AttentionMap:
     """Follows the attention of the arms' tokens back to the patches.
 
-    Attention rollout (Abnar and Zuidema, 2020, arXiv 2005.00928): the product over all blocks of (A + I) / 2, A the mean over
-    the heads, so what a token has gathered in earlier blocks counts as well. It says where information may come from, not what
-    it is used for.
+    Attention rollout (Abnar and Zuidema, 2020, arXiv 2005.00928): the product over all blocks of (A
+    + I) / 2, A the mean over the heads, so what a token has gathered in earlier blocks counts as
+    well. It says where information may come from, not what it is used for.
 
     Args:
         policy: Any that has the memory of `policies/observation/observation_encoder.py`.
@@ -50,10 +52,14 @@ def attention_map(policy: ChunkPolicy, observation: Observation) -> AttentionMap
     Raises:
         ValueError: The policy has another memory.
     """
-    memory, device = policy.memory, next(policy.parameters()).device
+    memory = policy.memory
+    device = next(policy.parameters()).device
     if not isinstance(memory, ObservationEncoder):
         got = type(memory).__name__
-        raise ValueError(f"Attention can be followed through an ObservationMemory; the memory of this policy is a {got}.")
+        raise ValueError(
+            f"Attention can be followed through an ObservationMemory; the memory of this policy "
+            f"is a {got}."
+        )
     batch = policy.observed(observation)
     with _recorded(memory.blocks) as blocks:
         memory(batch)
@@ -94,13 +100,14 @@ def _recorded(blocks: nn.Module) -> Iterator[list[Tensor]]:
 
 def _patches(memory: ObservationEncoder, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Returns points (P, 3), colours (P, 3) and which have a place (P,) of all cameras' patches, as the tokens stand."""
-    places, tokenise = MetricPlaces(), memory.tokenise
+    places = MetricPlaces()
+    tokenise = memory.tokenise
     patch = tokenise.embedding.patch
     found: list[tuple[Tensor, Tensor, Tensor]] = []
     for camera in tokenise.cameras:
-        pictures, view = camera_view(batch, camera, places.reads)
-        points, placed = places.patches(view, patch, 1, pictures.device)
-        colours = nn.functional.avg_pool2d(pictures[0].permute(2, 0, 1).float(), patch).flatten(1).T
+        images, view = camera_view(batch, camera, places.reads)
+        points, placed = places.patches(view, patch, 1, images.device)
+        colours = nn.functional.avg_pool2d(images[0].permute(2, 0, 1).float(), patch).flatten(1).T
         found.append((points[0], colours, placed[0]))
     points, colours, placed = (torch.cat(parts) for parts in zip(*found, strict=True))
     return points, colours, placed

@@ -11,9 +11,9 @@ from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 class LocalisationProbe:
     """Compares the end of the first chunk with the expert's, on demonstrations that are not trained on.
 
-    At the first frame the joints say nothing yet, so whatever the prediction shares with the expert's targets it has seen.
-    A small loss proves little here: with most frames the joint state gives the target away, and a loss that looked fine has
-    gone together with one success in five.
+    At the first frame the joints say nothing yet, so whatever the prediction shares with the
+    expert's targets it has seen. A small loss proves little here: with most frames the joint state
+    gives the target away, and a loss that looked fine has gone together with one success in five.
     """
 
     def __init__(self, first_windows: Mapping[str, Tensor]) -> None:
@@ -23,13 +23,18 @@ class LocalisationProbe:
             ValueError: There are fewer than three episodes, which have no variance to speak of.
         """
         if len(first_windows["action"]) < 3:
-            raise ValueError(f"The localisation probe needs at least 3 held-out episodes; got {len(first_windows['action'])}.")
+            raise ValueError(
+                f"The localisation probe needs at least 3 held-out episodes; got "
+                f"{len(first_windows['action'])}."
+            )
         self._windows = dict(first_windows)
 
     def __call__(self, policy: nn.Module) -> dict[str, float]:
         """Returns `localisation`: the share of the variance between episodes that the prediction explains, 1 at best."""
         if not isinstance(policy, ChunkPolicy):
-            raise TypeError(f"The localisation probe looks at chunk policies; got {type(policy).__name__}.")
+            raise TypeError(
+                f"The localisation probe looks at chunk policies; got {type(policy).__name__}."
+            )
         device = next(policy.parameters()).device
         windows = {key: value.to(device) for key, value in self._windows.items()}
         predicted = policy.predict(windows, torch.Generator(device).manual_seed(0))[:, -1]

@@ -1,7 +1,8 @@
 """Plain data with NumPy arrays in it as msgpack bytes, laid out as openpi's servers and clients lay it out.
 
-An array is the map {b"__ndarray__": true, b"data": its bytes in C order, b"dtype": such as "<f4", b"shape": list}, a scalar
-{b"__npgeneric__": true, b"data": number, b"dtype": str}. Nothing is ever executed: unlike pickle, bytes of a stranger are data.
+An array is the map {b"__ndarray__": true, b"data": its bytes in C order, b"dtype": such as "<f4",
+b"shape": list}, a scalar {b"__npgeneric__": true, b"data": number, b"dtype": str}. Nothing is ever
+executed: unlike pickle, bytes of a stranger are data.
 """
 
 import math
@@ -31,18 +32,34 @@ def unpack(data: bytes) -> Any:
     """Returns what `pack` was given; arrays are read-only views of the bytes.
 
     Raises:
-        ValueError: The bytes are no such data; what they claim about an array is checked before it is made.
+        ValueError: The bytes are no such data; what they claim about an array is checked before it
+            is made.
     """
     try:
         return msgpack.unpackb(data, object_hook=_array, strict_map_key=False)
-    except (msgpack.UnpackException, ValueError, TypeError, KeyError, OverflowError, SyntaxError, RecursionError) as error:
-        raise ValueError(f"A message of {len(data)} bytes cannot be read: {error or type(error).__name__}.") from error
+    except (
+        msgpack.UnpackException,
+        ValueError,
+        TypeError,
+        KeyError,
+        OverflowError,
+        SyntaxError,
+        RecursionError,
+    ) as error:
+        raise ValueError(
+            f"A message of {len(data)} bytes cannot be read: {error or type(error).__name__}."
+        ) from error
 
 
 def _plain(value: object) -> object:
     if isinstance(value, np.ndarray):
         _check_kind(value.dtype)
-        return {b"__ndarray__": True, b"data": value.tobytes(), b"dtype": value.dtype.str, b"shape": value.shape}
+        return {
+            b"__ndarray__": True,
+            b"data": value.tobytes(),
+            b"dtype": value.dtype.str,
+            b"shape": value.shape,
+        }
     if isinstance(value, np.generic):
         _check_kind(value.dtype)
         return {b"__npgeneric__": True, b"data": value.item(), b"dtype": value.dtype.str}
@@ -58,10 +75,17 @@ def _array(found: dict[Any, Any]) -> Any:
 
 
 def _made(data: object, dtype: np.dtype[Any], shape: object) -> NDArray[Any]:
-    if not isinstance(data, bytes) or not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+    if (
+        not isinstance(data, bytes)
+        or not isinstance(shape, list)
+        or not all(type(n) is int and n >= 0 for n in shape)
+    ):
         raise ValueError("an array needs bytes and a shape of whole numbers")
     if math.prod(shape) * dtype.itemsize != len(data):
-        raise ValueError(f"an array {tuple(shape)} of {dtype} has {math.prod(shape) * dtype.itemsize} bytes; got {len(data)}")
+        raise ValueError(
+            f"an array {tuple(shape)} of {dtype} has {math.prod(shape) * dtype.itemsize} bytes; "
+            f"got {len(data)}"
+        )
     return np.frombuffer(data, dtype).reshape(shape)
 
 
@@ -75,4 +99,6 @@ def _dtype(name: object) -> np.dtype[Any]:
 
 def _check_kind(dtype: np.dtype[Any]) -> None:
     if dtype.kind not in KINDS:
-        raise ValueError(f"an array of {dtype} is not allowed; allowed: booleans, integers and floats")
+        raise ValueError(
+            f"an array of {dtype} is not allowed; allowed: booleans, integers and floats"
+        )

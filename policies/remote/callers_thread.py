@@ -17,17 +17,21 @@ class WorkEndedError(RuntimeError):
 class CallersThread(Executor):
     """Does what other threads submit in the thread that calls `work`, one after the other, in order of arrival.
 
-    PyTorch keeps a team of threads for each thread that computes. Two teams are more threads than cores, and then the system's
-    OpenMP no longer waits for work in a loop but sleeps: on two cores a plan took 2.3 times as long as in the thread that had
-    loaded the policy. So a server computes there, and talks in another thread.
+    PyTorch keeps a team of threads for each thread that computes. Two teams are more threads than
+    cores, and then the system's OpenMP no longer waits for work in a loop but sleeps: on two cores
+    a plan took 2.3 times as long as in the thread that had loaded the policy. So a server computes
+    there, and talks in another thread.
     """
 
     def __init__(self) -> None:
         """Has nothing to do yet."""
         self._submitted: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._open, self._opening = True, Lock()
+        self._open = True
+        self._opening = Lock()
 
-    def submit(self, fn: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs) -> Future[Result]:
+    def submit(
+        self, fn: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs
+    ) -> Future[Result]:
         """Returns what the call will have returned.
 
         Raises:
@@ -53,7 +57,9 @@ class CallersThread(Executor):
             with self._opening:
                 self._open = False
             while not self._submitted.empty():
-                if (waiting := self._submitted.get()) is not None and waiting[0].set_running_or_notify_cancel():
+                if (waiting := self._submitted.get()) is not None and waiting[
+                    0
+                ].set_running_or_notify_cancel():
                     waiting[0].set_exception(WorkEndedError())
 
 

@@ -30,7 +30,8 @@ class RemotePolicy:
     """
 
     def __init__(self, address: str, *, timeout_s: float = 30.0) -> None:
-        self.address, self._timeout_s = address, timeout_s
+        self.address = address
+        self._timeout_s = timeout_s
         connection, hello = self.connect()
         connection.close()
         self.contract = Contract.from_dict(field(hello, "contract", dict))
@@ -55,13 +56,17 @@ class RemotePolicy:
         hello = connection.receive()
         if hello.get("protocol") != PROTOCOL:
             connection.close()
-            raise RemoteError(f"{self.address} speaks {hello.get('protocol')!r}; this client speaks {PROTOCOL!r}.")
+            raise RemoteError(
+                f"{self.address} speaks {hello.get('protocol')!r}; this client speaks {PROTOCOL!r}."
+            )
         return connection, hello
 
     def needed(self, observation: Observation) -> dict[str, Any]:
         """Returns what of an observation the policy looks at: state, what is asked for, and the cameras of its contract."""
         return {
-            key: np.asarray(value) for key, value in observation.items() if key.startswith(STATE) or key.endswith(self._cameras)
+            key: np.asarray(value)
+            for key, value in observation.items()
+            if key.startswith(STATE) or key.endswith(self._cameras)
         }
 
 
@@ -73,7 +78,8 @@ class RemoteSession:
         seed: Decides the policy's random numbers.
 
     Attributes:
-        commits: Whether the server's session can keep to what is decided; servers that do not say so cannot.
+        commits: Whether the server's session can keep to what is decided; servers that do not say
+            so cannot.
 
     Raises:
         RemoteError: The server does not begin it, or serves another contract by now.
@@ -82,9 +88,15 @@ class RemoteSession:
     def __init__(self, policy: RemotePolicy, seed: int) -> None:
         self._policy = policy
         self._connection, hello = policy.connect()
-        if (hello.get("digest"), Contract.from_dict(field(hello, "contract", dict))) != (policy.digest, policy.contract):
+        if (hello.get("digest"), Contract.from_dict(field(hello, "contract", dict))) != (
+            policy.digest,
+            policy.contract,
+        ):
             self.close()
-            raise RemoteError(f"{policy.address} serves another policy now than when this client came. Connect again.")
+            raise RemoteError(
+                f"{policy.address} serves another policy now than when this client came. Connect "
+                f"again."
+            )
         self.commits = self._ask({"type": "begin", "seed": int(seed)}).get("commits") is True
 
     def plan(self, observation: Observation, committed: Commitment | None = None) -> ActionChunk:
@@ -94,17 +106,26 @@ class RemoteSession:
             RemoteError: The server refuses it, does not answer, or answers another one.
             ValueError: Something is decided, and the server's session cannot keep to anything.
         """
-        stamp, address = float(observation["time"]), self._policy.address
+        stamp = float(observation["time"])
+        address = self._policy.address
         question = {"type": "plan", "stamp": stamp, "observation": self._policy.needed(observation)}
         if committed is not None:
             if not self.commits:
                 raise cannot_commit(self)
-            question["committed"] = {"time": committed.time, "action": committed.action, "weight": committed.weight}
+            question["committed"] = {
+                "time": committed.time,
+                "action": committed.action,
+                "weight": committed.weight,
+            }
         answer = self._ask(question)
         if answer.get("stamp") != stamp:
-            raise RemoteError(f"{address} answered the observation of {answer.get('stamp')} s; asked was {stamp} s.")
+            raise RemoteError(
+                f"{address} answered the observation of {answer.get('stamp')} s; asked was "
+                f"{stamp} s."
+            )
         try:
-            time, action = field(answer, "time", np.ndarray), field(answer, "action", np.ndarray)
+            time = field(answer, "time", np.ndarray)
+            action = field(answer, "action", np.ndarray)
             return ActionChunk(time.astype(np.float64), action.astype(np.float32))
         except ValueError as error:
             raise RemoteError(f"{address} answered with no chunk of actions. {error}") from error
@@ -117,7 +138,12 @@ class RemoteSession:
         """Returns itself."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Ends the episode."""
         self.close()
 

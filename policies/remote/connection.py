@@ -22,11 +22,20 @@ class Connection:
     """
 
     def __init__(self, address: str, timeout_s: float) -> None:
-        self._address, self._timeout_s = address, timeout_s
+        self._address = address
+        self._timeout_s = timeout_s
         try:
-            self._socket = connect(address, compression=None, max_size=LARGEST_MESSAGE, open_timeout=timeout_s, proxy=None)
+            self._socket = connect(
+                address,
+                compression=None,
+                max_size=LARGEST_MESSAGE,
+                open_timeout=timeout_s,
+                proxy=None,
+            )
         except (WebSocketException, OSError, ValueError) as error:
-            raise RemoteError(f"No policy server at {address}: {error or type(error).__name__}.") from error
+            raise RemoteError(
+                f"No policy server at {address}: {error or type(error).__name__}."
+            ) from error
 
     def ask(self, message: object) -> dict[str, Any]:
         """Sends one message and returns the answer.
@@ -50,7 +59,9 @@ class Connection:
             data = self._socket.recv(timeout=self._timeout_s)
         except TimeoutError as error:
             self.close()  # A late answer would be taken for that to the next question.
-            raise RemoteError(f"{self._address} has not answered for {self._timeout_s} s.") from error
+            raise RemoteError(
+                f"{self._address} has not answered for {self._timeout_s} s."
+            ) from error
         except (WebSocketException, OSError) as error:
             raise RemoteError(f"{self._address} ended the connection: {error}.") from error
         if isinstance(data, str):
@@ -60,7 +71,9 @@ class Connection:
         except ValueError as error:
             raise RemoteError(f"{self._address} answered what cannot be read. {error}") from error
         if not isinstance(answer, dict):
-            raise RemoteError(f"{self._address} answered with {type(answer).__name__}; a map was expected.")
+            raise RemoteError(
+                f"{self._address} answered with {type(answer).__name__}; a map was expected."
+            )
         return answer
 
     def close(self) -> None:

@@ -1,8 +1,9 @@
 """Policies on a server of openpi, as it serves them for ALOHA.
 
-openpi (Black et al., pi0, 2024; Physical Intelligence's public code of 2025): after the connection the server sends a map that
-describes it; then each question is a map {"state": (14,), "images": {name: (3, H, W) uint8}, "prompt": text} and each answer
-one with "actions" (T, 14), all packed as in `arrays.py`. Errors come as text.
+openpi (Black et al., pi0, 2024; Physical Intelligence's public code of 2025): after the connection
+the server sends a map that describes it; then each question is a map {"state": (14,), "images":
+{name: (3, H, W) uint8}, "prompt": text} and each answer one with "actions" (T, 14), all packed as
+in `arrays.py`. Errors come as text.
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,12 @@ from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.remote.connection import Connection
 from stringline.policies.remote.protocol import RemoteError
 
-CAMERAS = {"cam_high": "overhead", "cam_low": "table", "cam_left_wrist": "wrist_left", "cam_right_wrist": "wrist_right"}
+CAMERAS = {
+    "cam_high": "overhead",
+    "cam_low": "table",
+    "cam_left_wrist": "wrist_left",
+    "cam_right_wrist": "wrist_right",
+}
 GRIPPERS = [ALOHA.grippers[arm] for arm in ALOHA.arms]
 
 
@@ -29,16 +35,17 @@ class OpenpiPolicy:
     Args:
         address: Such as `ws://127.0.0.1:8000`.
         prompt: What to do, in words.
-        state_gripper: How the server's policy counts grippers in its state, a name of `GRIPPER_CONVENTIONS`: nothing in the
-            protocol says it. Models for gym-aloha count `opening`.
+        state_gripper: How the server's policy counts grippers in its state, a name of
+            `GRIPPER_CONVENTIONS`: nothing in the protocol says it. Models for gym-aloha count
+            `opening`.
         action_gripper: The same for its actions.
         cameras: Ours by openpi's names; those left out are masked by the server.
-        image_size: Rows and columns of the pictures that are sent; the server resizes them.
+        image_size: Rows and columns of the images that are sent; the server resizes them.
         control_hz: Actions per second.
         timeout_s: How long to wait for the connection, and for each answer.
 
     Attributes:
-        contract: ALOHA's, with the pictures that are sent.
+        contract: ALOHA's, with the images that are sent.
 
     Raises:
         ValueError: A convention or camera does not exist.
@@ -59,7 +66,9 @@ class OpenpiPolicy:
         for name in cameras:
             if name not in CAMERAS:
                 raise unknown_name("openpi camera", name, CAMERAS)
-        self.address, self.prompt, self.timeout_s = address, prompt, timeout_s
+        self.address = address
+        self.prompt = prompt
+        self.timeout_s = timeout_s
         self.cameras = dict(cameras)
         self.state_gripper = gripper_convention(state_gripper, "state_gripper")
         self.action_gripper = gripper_convention(action_gripper, "action_gripper")
@@ -78,7 +87,10 @@ class OpenpiPolicy:
         """Returns an observation as the server wants it."""
         state = np.array(observation["joints/position"], dtype=np.float32)
         state[GRIPPERS] = self.state_gripper.from_opening(state[GRIPPERS])
-        images = {theirs: np.moveaxis(observation[f"rgb/{ours}"], -1, 0) for theirs, ours in self.cameras.items()}
+        images = {
+            theirs: np.moveaxis(observation[f"rgb/{ours}"], -1, 0)
+            for theirs, ours in self.cameras.items()
+        }
         return {"state": state, "images": images, "prompt": self.prompt}
 
     def chunk(self, answer: Mapping[str, Any], now: float) -> ActionChunk:
@@ -88,9 +100,17 @@ class OpenpiPolicy:
             RemoteError: It has no actions for these arms.
         """
         found = answer.get("actions")
-        if not isinstance(found, np.ndarray) or found.ndim != 2 or found.shape[1] != len(ALOHA.joints) or not len(found):
+        if (
+            not isinstance(found, np.ndarray)
+            or found.ndim != 2
+            or found.shape[1] != len(ALOHA.joints)
+            or not len(found)
+        ):
             shape = found.shape if isinstance(found, np.ndarray) else type(found).__name__
-            raise RemoteError(f"{self.address} answered with actions {shape}; expected are (T, {len(ALOHA.joints)}).")
+            raise RemoteError(
+                f"{self.address} answered with actions {shape}; expected are (T, "
+                f"{len(ALOHA.joints)})."
+            )
         action: NDArray[np.float32] = found.astype(np.float32)
         action[:, GRIPPERS] = self.action_gripper.to_opening(action[:, GRIPPERS])
         return ActionChunk(now + np.arange(len(action)) / self.contract.control_hz, action)
@@ -120,7 +140,9 @@ class OpenpiSession:
         Raises:
             RemoteError: The server fails, does not answer, or answers with something else.
         """
-        return self._policy.chunk(self._connection.ask(self._policy.question(observation)), float(observation["time"]))
+        return self._policy.chunk(
+            self._connection.ask(self._policy.question(observation)), float(observation["time"])
+        )
 
     def close(self) -> None:
         """Ends the connection."""

@@ -7,14 +7,16 @@
     server: {"type": "chunk", "stamp": number, "time": (T,), "action": (T, A)}    times on the clock of the observation
     server: {"type": "error", "kind": "mistake" | "busy" | "defect", "message": text}
 
-A connection is one episode at a time. The stamp is the observation's own time, and comes back as it was sent: a server's clock
-never enters. After an error the connection goes on.
+A connection is one episode at a time. The stamp is the observation's own time, and comes back as it
+was sent: a server's clock never enters. After an error the connection goes on.
 
-Where the session commits, a question may also say what the answer has to keep to, see `commitment.py`:
+Where the session commits, a question may also say what the answer has to keep to, see
+`commitment.py`:
 
     "committed": {"time": (K,), "action": (K, A), "weight": (K,)}
 
-Servers that do not say whether a session commits are older; they would not look at it, so it is not sent to them.
+Servers that do not say whether a session commits are older; they would not look at it, so it is not
+sent to them.
 """
 
 from collections.abc import Mapping
@@ -23,7 +25,9 @@ from typing import Any
 PROTOCOL = "stringline/1"
 PORT = 8765
 LARGEST_MESSAGE = 64 * 2**20  # Bytes: four cameras of 1280 x 720 with depth are 18 MB.
-MISTAKE, BUSY, DEFECT = "mistake", "busy", "defect"
+MISTAKE = "mistake"
+BUSY = "busy"
+DEFECT = "defect"
 
 
 class RemoteError(RuntimeError):

@@ -1,7 +1,8 @@
 """Serves a policy over WebSocket: `serve(MyPolicy())` is all that a policy of one's own needs to be evaluated or deployed.
 
-Bound to this machine unless asked otherwise: whoever can connect can ask, there is no password. One thread computes, in order
-of arrival; what waits is bounded, and who comes too late is told so at once instead of getting an old answer.
+Bound to this machine unless asked otherwise: whoever can connect can ask, there is no password. One
+thread computes, in order of arrival; what waits is bounded, and who comes too late is told so at
+once instead of getting an old answer.
 """
 
 import asyncio
@@ -21,7 +22,15 @@ from stringline.policies.chunks.chunk import Policy, Session
 from stringline.policies.chunks.prefix import Commitment, can_commit, plan_with
 from stringline.policies.remote.arrays import pack, unpack
 from stringline.policies.remote.callers_thread import CallersThread, WorkEndedError
-from stringline.policies.remote.protocol import BUSY, DEFECT, LARGEST_MESSAGE, MISTAKE, PORT, PROTOCOL, field
+from stringline.policies.remote.protocol import (
+    BUSY,
+    DEFECT,
+    LARGEST_MESSAGE,
+    MISTAKE,
+    PORT,
+    PROTOCOL,
+    field,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +46,8 @@ class PolicyServer:
         digest: What tells its checkpoint from every other one; clients keep it with their results.
         queue: How many questions may wait or be worked on, over all clients.
         largest_message: Bytes; a client that sends more is disconnected.
-        worker: Computes, one question after the other; None: a thread of its own. One that ends with a WorkEndedError ends
-            the conversation.
+        worker: Computes, one question after the other; None: a thread of its own. One that ends
+            with a WorkEndedError ends the conversation.
 
     Raises:
         ValueError: The queue has no room.
@@ -54,7 +63,10 @@ class PolicyServer:
         worker: Executor | None = None,
     ) -> None:
         COUNT.check(queue=queue)
-        self._policy, self._digest, self._queue, self._largest = policy, digest, queue, largest_message
+        self._policy = policy
+        self._digest = digest
+        self._queue = queue
+        self._largest = largest_message
         self._waiting = 0
         self._worker = worker or ThreadPoolExecutor(1, thread_name_prefix="policy")
 
@@ -70,7 +82,11 @@ class PolicyServer:
         """Talks with one client until it leaves."""
         logger.debug("A client came.")
         episode = _Episode(self._policy)
-        hello = {"protocol": PROTOCOL, "contract": self._policy.contract.to_dict(), "digest": self._digest}
+        hello = {
+            "protocol": PROTOCOL,
+            "contract": self._policy.contract.to_dict(),
+            "digest": self._digest,
+        }
         try:
             await connection.send(pack(hello))
             async for data in connection:
@@ -83,10 +99,18 @@ class PolicyServer:
 
     async def _answered(self, episode: "_Episode", data: str | bytes) -> dict[str, Any]:
         if self._waiting >= self._queue:
-            return _error(BUSY, f"{self._waiting} questions are waiting already; allowed: {self._queue}. Ask again.")
+            return _error(
+                BUSY,
+                (
+                    f"{self._waiting} questions are waiting already; allowed: {self._queue}. Ask "
+                    f"again."
+                ),
+            )
         self._waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._worker, _guarded, episode.answer, data)
+            return await asyncio.get_running_loop().run_in_executor(
+                self._worker, _guarded, episode.answer, data
+            )
         finally:
             self._waiting -= 1
 
@@ -112,11 +136,21 @@ class _Episode:
             self._session = self._policy.session(field(message, "seed", int))
             return {"type": "begun", "commits": can_commit(self._session)}
         if kind == "plan":
-            committed = None if message.get("committed") is None else _commitment(field(message, "committed", dict))
-            return self._plan(field(message, "observation", dict), field(message, "stamp", (int, float)), committed)
+            committed = (
+                None
+                if message.get("committed") is None
+                else _commitment(field(message, "committed", dict))
+            )
+            return self._plan(
+                field(message, "observation", dict),
+                field(message, "stamp", (int, float)),
+                committed,
+            )
         raise unknown_name("message type", kind, ("begin", "plan"))
 
-    def _plan(self, observation: dict[str, Any], stamp: float, committed: Commitment | None) -> dict[str, Any]:
+    def _plan(
+        self, observation: dict[str, Any], stamp: float, committed: Commitment | None
+    ) -> dict[str, Any]:
         if self._session is None:
             raise ValueError("No episode has begun; send {'type': 'begin', 'seed': ...} first.")
         arrays = {str(key): np.asarray(value) for key, value in observation.items()}
@@ -133,7 +167,9 @@ def serve(
     queue: int = QUEUE,
     started: Callable[[int], object] | None = None,
 ) -> None:
-    """Serves a policy until the process is interrupted. It acts in the thread that calls this, where it was loaded.
+    """Serves a policy until the process is interrupted.
+
+    It acts in the thread that calls this, where it was loaded.
 
     Args:
         policy: Anything with a contract and sessions, see `policies/chunks/chunk.py`.
@@ -148,10 +184,13 @@ def serve(
         OSError: The address is taken or does not exist.
     """
     PORTS.check(port=port)
-    worker, leaving = CallersThread(), Event()
+    worker = CallersThread()
+    leaving = Event()
 
     async def talk() -> None:
-        async with await PolicyServer(policy, digest=digest, queue=queue, worker=worker).start(host, port) as server:
+        async with await PolicyServer(policy, digest=digest, queue=queue, worker=worker).start(
+            host, port
+        ) as server:
             taken = next(iter(server.sockets)).getsockname()[1]
             logger.info("Serving at ws://%s:%d; Ctrl-C ends it.", host, taken)
             if started is not None:
@@ -174,7 +213,9 @@ def _commitment(message: dict[str, Any]) -> Commitment:
     Raises:
         ValueError: It does not say so in arrays that belong together.
     """
-    time, action, weight = (field(message, name, np.ndarray) for name in ("time", "action", "weight"))
+    time, action, weight = (
+        field(message, name, np.ndarray) for name in ("time", "action", "weight")
+    )
     return Commitment(time.astype(np.float64), action.astype(np.float32), weight.astype(np.float64))
 
 

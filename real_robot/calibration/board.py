@@ -1,8 +1,8 @@
 """The board that cameras look at: a chessboard with ArUco or AprilTag markers in its white squares (ChArUco).
 
-Markers say which corner is which, also where part of the board is hidden; the corners of the squares say where it is, to a
-tenth of a pixel. Garrido-Jurado et al. (2014), "Automatic generation and detection of highly reliable fiducial markers under
-occlusion"; detection is OpenCV's.
+Markers say which corner is which, also where part of the board is hidden; the corners of the
+squares say where it is, to a tenth of a pixel. Garrido-Jurado et al. (2014), "Automatic generation
+and detection of highly reliable fiducial markers under occlusion"; detection is OpenCV's.
 """
 
 from collections.abc import Mapping
@@ -15,25 +15,30 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.real_robot.calibration.opencv_library import opencv
-from stringline.real_robot.cameras.camera import Picture
+from stringline.real_robot.cameras.camera import Image
 
 Floats = NDArray[np.float64]
 Grey = NDArray[np.uint8]
 
 FEWEST_CORNERS = 6
 _FEWEST_SQUARES = 3
-_MAGNIFIED_PX, _MAGNIFIED = 720, 2  # Smaller pictures are magnified, so that a marker's bits have pixels enough.
-_WINDOW_SHARE, _WINDOW_LEAST, _WINDOW_MOST = 0.12, 2, 7  # Half of the window of a corner, as a share of a square; pixels.
+# Smaller images are magnified, so that a marker's bits have pixels enough.
+_MAGNIFIED_PX = 720
+_MAGNIFIED = 2
+# Half of the window of a corner, as a share of a square; pixels.
+_WINDOW_SHARE = 0.12
+_WINDOW_LEAST = 2
+_WINDOW_MOST = 7
 
 
 @dataclass(frozen=True, eq=False)
 class Sighting:
-    """What of a board a picture shows.
+    """What of a board an image shows.
 
     Attributes:
         numbers: (N,) of the corners that were found, by row of the board, from 0.
         pixels: (N, 2) where they are, x and y; the centre of pixel (0, 0) is at (0.5, 0.5).
-        trouble: Why the picture cannot be used, in words; empty where it can.
+        trouble: Why the image cannot be used, in words; empty where it can.
     """
 
     numbers: NDArray[np.int64]
@@ -43,7 +48,9 @@ class Sighting:
 
 @dataclass(frozen=True)
 class Board:
-    """A board as it was printed and measured. Its frame: origin at a corner, x along rows, y along columns, z into the board.
+    """A board as it was printed and measured.
+
+    Its frame: origin at a corner, x along rows, y along columns, z into the board.
 
     Attributes:
         columns: Squares along x.
@@ -63,14 +70,19 @@ class Board:
 
     def __post_init__(self) -> None:
         """Refuses boards that there cannot be."""
-        if min(self.columns, self.rows) < _FEWEST_SQUARES or (self.columns - 1) * (self.rows - 1) < FEWEST_CORNERS:
+        if (
+            min(self.columns, self.rows) < _FEWEST_SQUARES
+            or (self.columns - 1) * (self.rows - 1) < FEWEST_CORNERS
+        ):
             raise ValueError(
-                f"A board of {self.columns}x{self.rows} squares; allowed: at least {_FEWEST_SQUARES} each way, and "
+                f"A board of {self.columns}x{self.rows} squares; allowed: at least "
+                f"{_FEWEST_SQUARES} each way, and "
                 f"{FEWEST_CORNERS} corners between them."
             )
         if not 0 < self.marker_mm < self.square_mm:
             raise ValueError(
-                f"Markers of {self.marker_mm} mm in squares of {self.square_mm} mm; allowed: above 0, and smaller."
+                f"Markers of {self.marker_mm} mm in squares of {self.square_mm} mm; allowed: "
+                f"above 0, and smaller."
             )
 
     @classmethod
@@ -105,7 +117,8 @@ class Board:
         Raises:
             ValueError: There is no such dictionary, or it has fewer.
         """
-        needed, have = (self.columns * self.rows) // 2, len(self._markers.bytesList)
+        needed = (self.columns * self.rows) // 2
+        have = len(self._markers.bytesList)
         if needed > have:
             raise ValueError(f"The board needs {needed} markers; {self.dictionary} has {have}.")
         return len(self._charuco.getIds())
@@ -118,24 +131,31 @@ class Board:
             margin_px: White pixels around it.
         """
         size = self.columns * square_px + 2 * margin_px, self.rows * square_px + 2 * margin_px
-        return np.asarray(self._charuco.generateImage(size, marginSize=margin_px, borderBits=1), dtype=np.uint8)
+        return np.asarray(
+            self._charuco.generateImage(size, marginSize=margin_px, borderBits=1), dtype=np.uint8
+        )
 
-    def find(self, picture: Picture) -> Sighting:
-        """Finds the corners in a picture (H, W, 3) or (H, W)."""
+    def find(self, image: Image) -> Sighting:
+        """Finds the corners in an image (H, W, 3) or (H, W)."""
         cv2 = opencv()
-        grey = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY) if picture.ndim == 3 else picture
+        grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) if image.ndim == 3 else image
         times = _MAGNIFIED if max(grey.shape) <= _MAGNIFIED_PX else 1
-        large = grey if times == 1 else cv2.resize(grey, None, fx=times, fy=times, interpolation=cv2.INTER_CUBIC)
+        large = (
+            grey
+            if times == 1
+            else cv2.resize(grey, None, fx=times, fy=times, interpolation=cv2.INTER_CUBIC)
+        )
         corners, numbers, _, _ = self._detector.detectBoard(large)
         if corners is None or numbers is None or len(numbers) < FEWEST_CORNERS:
             count = 0 if numbers is None else len(numbers)
             return Sighting(np.zeros(0, np.int64), np.zeros((0, 2)), self._trouble(large, count))
         found = np.asarray(numbers, dtype=np.int64).reshape(-1)
-        rough = (np.asarray(corners, dtype=np.float32).reshape(-1, 1, 2) + np.float32(0.5)) / np.float32(times) - np.float32(
-            0.5
-        )
+        rough = (
+            np.asarray(corners, dtype=np.float32).reshape(-1, 1, 2) + np.float32(0.5)
+        ) / np.float32(times) - np.float32(0.5)
         half = self._window(found, rough.reshape(-1, 2))
-        # Versions differ by half a pixel in what detectBoard says of the centre of a pixel; cornerSubPix has it at (0, 0).
+        # Versions differ by half a pixel in what detectBoard says of the centre of a pixel;
+        # cornerSubPix has it at (0, 0).
         stop = (cv2.TERM_CRITERIA_EPS + cv2.TERM_CRITERIA_MAX_ITER, 60, 1e-4)
         fine = cv2.cornerSubPix(grey, rough, (half, half), (-1, -1), stop)
         return Sighting(found, np.asarray(fine, dtype=np.float64).reshape(-1, 2) + 0.5)
@@ -157,17 +177,23 @@ class Board:
     def _trouble(self, grey: Grey, corners: int) -> str:
         """Says why there are not enough corners."""
         cv2 = opencv()
-        _, numbers, _ = cv2.aruco.ArucoDetector(self._markers, self._parameters()).detectMarkers(grey)
-        seen = [] if numbers is None else [int(number) for number in np.asarray(numbers).reshape(-1)]
+        _, numbers, _ = cv2.aruco.ArucoDetector(self._markers, self._parameters()).detectMarkers(
+            grey
+        )
+        seen = (
+            [] if numbers is None else [int(number) for number in np.asarray(numbers).reshape(-1)]
+        )
         if not seen:
             return f"no marker of {self.dictionary} is seen"
         if strange := sorted({number for number in seen if number >= self.markers}):
             return (
-                f"markers {', '.join(map(str, strange[:5]))} are seen, and this board has 0 to {self.markers - 1}: "
+                f"markers {', '.join(map(str, strange[:5]))} are seen, and this board has 0 to "
+                f"{self.markers - 1}: "
                 "is it another board?"
             )
         return (
-            f"{len(seen)} of {self.markers} markers and {corners} corners are seen; needed: {FEWEST_CORNERS} corners. "
+            f"{len(seen)} of {self.markers} markers and {corners} corners are seen; needed: "
+            f"{FEWEST_CORNERS} corners. "
             "Is it far, hidden, or another board?"
         )
 
@@ -181,7 +207,8 @@ class Board:
 
     @cached_property
     def _charuco(self) -> Any:
-        size, metres = (self.columns, self.rows), (self.square_mm / 1e3, self.marker_mm / 1e3)
+        size = (self.columns, self.rows)
+        metres = (self.square_mm / 1e3, self.marker_mm / 1e3)
         board = opencv().aruco.CharucoBoard(size, *metres, self._markers)
         board.setLegacyPattern(self.legacy)
         return board
@@ -194,7 +221,8 @@ class Board:
     def _parameters(self) -> Any:
         """Returns how markers are looked for: also small ones, a sixth of whose side is three pixels."""
         parameters = opencv().aruco.DetectorParameters()
-        parameters.adaptiveThreshWinSizeMin, parameters.adaptiveThreshWinSizeMax = 5, 45
+        parameters.adaptiveThreshWinSizeMin = 5
+        parameters.adaptiveThreshWinSizeMax = 45
         parameters.adaptiveThreshWinSizeStep = 10
         parameters.minMarkerPerimeterRate = 0.02
         return parameters

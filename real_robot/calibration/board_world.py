@@ -1,6 +1,7 @@
 """The KUKA's cell with a printed board in it, for emulated calibrations: on the table, or in the hand.
 
-They are named as worlds of one's own are, `module:Class` (`sim/tasks/imported.py`), for nobody trains on them.
+They are named as worlds of one's own are, `module:Class` (`sim/tasks/imported.py`), for nobody
+trains on them.
 """
 
 from typing import ClassVar
@@ -18,18 +19,24 @@ from stringline.sim.robots.workcells import KUKA_CELL, Workcell
 from stringline.sim.tasks.tabletop import TabletopTask
 
 BOARD = Board()
-SQUARE_PX = 64  # Halves exactly down to a pixel, as the graphics' coarser versions of the picture do.
+SQUARE_PX = 64  # Halves exactly down to a pixel, as the graphics' coarser versions of the image do.
 MARGIN_PX = 32
-BLACK, WHITE = 25, 215  # Of ink and paper.
+# Of ink and paper.
+BLACK = 25
+WHITE = 215
 HALF_THICK_M = 0.002
-FACING_CAMERA = np.diag([1.0, -1.0, -1.0])  # A board's z goes into it, that of a box out of its upper face.
+FACING_CAMERA = np.diag(
+    [1.0, -1.0, -1.0]
+)  # A board's z goes into it, that of a box out of its upper face.
 
-# On the table its picture's right is that of the base's x; in the hand it hangs below the fingers, its face to the front.
+# On the table its image's right is that of the base's x; in the hand it hangs below the fingers,
+# its face to the front.
 T_BASE_BOARD: Matrix = pose((0.44, 0.0, 2 * HALF_THICK_M), FACING_CAMERA) @ pose(
     (-BOARD.size_m[0] / 2, -BOARD.size_m[1] / 2, 0.0)
 )
 T_GRIPPER_BOARD: Matrix = pose(
-    (0.02, -BOARD.size_m[0] / 2, HALF_THICK_M), np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
+    (0.02, -BOARD.size_m[0] / 2, HALF_THICK_M),
+    np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]]),
 )
 # Things that both cameras see: place and half lengths, metres, degrees about z.
 BLOCKS = (
@@ -39,7 +46,13 @@ BLOCKS = (
     ((0.50, -0.20), (0.04, 0.025, 0.05), 40.0),
     ((0.35, -0.18), (0.05, 0.03, 0.02), -10.0),
 )
-COLOURS = ((0.75, 0.25, 0.2, 1.0), (0.2, 0.5, 0.7, 1.0), (0.8, 0.7, 0.25, 1.0), (0.3, 0.6, 0.3, 1.0), (0.6, 0.4, 0.65, 1.0))
+COLOURS = (
+    (0.75, 0.25, 0.2, 1.0),
+    (0.2, 0.5, 0.7, 1.0),
+    (0.8, 0.7, 0.25, 1.0),
+    (0.3, 0.6, 0.3, 1.0),
+    (0.6, 0.4, 0.65, 1.0),
+)
 
 
 class _BoardTask(TabletopTask):
@@ -68,7 +81,9 @@ class KukaBoardOnTable(_BoardTask):
         for ((x, y), half, turn), colour in zip(BLOCKS, COLOURS, strict=True):
             quat = (np.cos(np.radians(turn) / 2), 0.0, 0.0, np.sin(np.radians(turn) / 2))
             looks = {"contype": 0, "conaffinity": 0, "group": DRAWN, "rgba": colour}
-            root.worldbody.add("geom", type="box", pos=(x, y, half[2]), quat=quat, size=half, **looks)
+            root.worldbody.add(
+                "geom", type="box", pos=(x, y, half[2]), quat=quat, size=half, **looks
+            )
 
 
 class KukaBoardInHand(_BoardTask):
@@ -90,19 +105,34 @@ def add_board(body: mjcf.Element, T_body_board: Matrix) -> None:
         body: Or the world.
         T_body_board: (4, 4) the board's frame in the body's, metres.
     """
-    paper = (BLACK + BOARD.drawn(SQUARE_PX, MARGIN_PX).astype(np.float64) * ((WHITE - BLACK) / 255)).astype(np.uint8)
-    picture = opencv().imencode(".png", np.repeat(paper[..., None], 3, axis=2))[1].tobytes()
+    paper = (
+        BLACK + BOARD.drawn(SQUARE_PX, MARGIN_PX).astype(np.float64) * ((WHITE - BLACK) / 255)
+    ).astype(np.uint8)
+    image = opencv().imencode(".png", np.repeat(paper[..., None], 3, axis=2))[1].tobytes()
     asset = body.root.asset
-    texture = asset.add("texture", name="board", type="2d", file=mjcf.Asset(picture, ".png"))
-    material = asset.add("material", name="board", texture=texture, specular=0.0, shininess=0.0, reflectance=0.0)
+    texture = asset.add("texture", name="board", type="2d", file=mjcf.Asset(image, ".png"))
+    material = asset.add(
+        "material", name="board", texture=texture, specular=0.0, shininess=0.0, reflectance=0.0
+    )
     length, height = BOARD.size_m
     margin = MARGIN_PX / SQUARE_PX * BOARD.square_mm / 1e3
     T_body_plate = T_body_board @ pose((length / 2, height / 2, HALF_THICK_M), FACING_CAMERA)
     size = (length / 2 + margin, height / 2 + margin, HALF_THICK_M)
-    place, turn = T_body_plate[:3, 3], quaternion(T_body_plate[:3, :3])
-    # Without weight: the arm's gravity is made up for, and so it would be if its controller knew of the board.
+    place = T_body_plate[:3, 3]
+    turn = quaternion(T_body_plate[:3, :3])
+    # Without weight: the arm's gravity is made up for, and so it would be if its controller knew of
+    # the board.
     looks = {"contype": 0, "conaffinity": 0, "group": DRAWN, "mass": 0}
-    body.add("geom", name="board", type="box", pos=place, quat=turn, size=size, material=material, **looks)
+    body.add(
+        "geom",
+        name="board",
+        type="box",
+        pos=place,
+        quat=turn,
+        size=size,
+        material=material,
+        **looks,
+    )
 
 
 def corner_places(T_base_gripper: Vector, *, in_hand: bool) -> Vector:
@@ -114,6 +144,7 @@ def corner_places(T_base_gripper: Vector, *, in_hand: bool) -> Vector:
     """
     T = T_base_gripper @ T_GRIPPER_BOARD if in_hand else T_BASE_BOARD
     margin = MARGIN_PX / SQUARE_PX * BOARD.square_mm / 1e3
-    (length, height), low = BOARD.size_m, -margin
+    length, height = BOARD.size_m
+    low = -margin
     edges = np.array([[x, y, 0.0] for x in (low, length + margin) for y in (low, height + margin)])
     return np.asarray(edges @ T[:3, :3].T + T[:3, 3])

@@ -1,4 +1,4 @@
-"""Poses to which a person brings the arms: they are only read, and a key says when to take pictures.
+"""Poses to which a person brings the arms: they are only read, and a key says when to take images.
 
 The device process is made read-only, so that no command leaves it, whoever made it.
 """
@@ -22,7 +22,7 @@ _LOOK_S = 0.02
 
 
 class ByHand:
-    """Takes pictures where a person says so.
+    """Takes images where a person says so.
 
     Args:
         device: Connected, armed and read-only.
@@ -45,13 +45,17 @@ class ByHand:
         keys: Keys,
         say: Callable[[str], None],
     ) -> None:
-        self._device, self._frames, self._settings, self._keys, self._say = device, frames, settings, keys, say
+        self._device = device
+        self._frames = frames
+        self._settings = settings
+        self._keys = keys
+        self._say = say
         self._assembler = ObservationAssembler(contract, body)
         self._hinges = np.concatenate([body.hinges[arm] for arm in body.arms])
         self._seen_until = -np.inf
 
     def run(self, take: Callable[[int, Observation], None]) -> int:
-        """Takes pictures until the person ends it; returns at how many poses.
+        """Takes images until the person ends it; returns at how many poses.
 
         Args:
             take: Gets the number of the pose, from 1, and the observation, for each look.
@@ -61,7 +65,8 @@ class ByHand:
         """
         self._device.begin()
         self._say(
-            "Bring the arms to a pose from which the board is seen, and hold still. k: take the pictures; q: that was all."
+            "Bring the arms to a pose from which the board is seen, and hold still. k: take the "
+            "images; q: that was all."
         )
         number = 0
         while self._keys.wait(Key.KEEP, Key.END) is Key.KEEP:
@@ -70,29 +75,39 @@ class ByHand:
         return number
 
     def _pose(self, number: int, take: Callable[[int, Observation], None]) -> bool:
-        """Takes the pictures of a pose once the arms rest; returns whether they did."""
-        deadline, looks = time.monotonic() + self._settings.patience_s + self._settings.settle_s, 0
-        since, at = np.inf, np.full(len(self._device.latest().arms.position), np.inf)
+        """Takes the images of a pose once the arms rest; returns whether they did."""
+        deadline = time.monotonic() + self._settings.patience_s + self._settings.settle_s
+        looks = 0
+        since = np.inf
+        at = np.full(len(self._device.latest().arms.position), np.inf)
         while time.monotonic() < deadline:
-            state, frames = self._device.latest(), self._frames.frames()
+            state = self._device.latest()
+            frames = self._frames.frames()
             if state.mode is Mode.FAULT:  # What is not measured is not where the arms are.
                 raise RuntimeError(" ".join(explain_fault(state, self._device)))
             if state.arms.servo_misses.any():
                 since = np.inf
             elif np.abs(state.arms.position - at)[self._hinges].max() > _STILL or since == np.inf:
-                since, at = state.arms.time, state.arms.position
+                since = state.arms.time
+                at = state.arms.position
             oldest = self._oldest(frames)
             if oldest >= since + self._settings.settle_s and oldest > self._seen_until:
                 history = [past.arms for past in self._device.recent()]
-                self._seen_until, looks = oldest, looks + 1
+                self._seen_until = oldest
+                looks = looks + 1
                 take(number, self._assembler.build(state.arms, history, frames))
                 if looks == self._settings.looks:
                     return True
             time.sleep(_LOOK_S)
-        self._say("Nothing was taken: hold the arms still. A camera that stands still would be the other reason.")
+        self._say(
+            "Nothing was taken: hold the arms still. A camera that stands still would be the "
+            "other reason."
+        )
         return looks > 0
 
     def _oldest(self, frames: dict[str, Array]) -> float:
-        """Returns when the oldest of the pictures was taken; before all time if one is missing."""
+        """Returns when the oldest of the images was taken; before all time if one is missing."""
         times = [frames.get(f"time/{name}") for name in self._settings.needed]
-        return min((float(when) if when is not None else -np.inf for when in times), default=-np.inf)
+        return min(
+            (float(when) if when is not None else -np.inf for when in times), default=-np.inf
+        )

@@ -22,7 +22,7 @@ class CameraSummary:
         facts: What was found, by name, in words.
         trouble: Why it was not written, in words.
         bars: What each pose left over: number of the pose, in words, and as a share of the largest.
-        photographs: Its pictures.
+        photographs: Its images.
         legend: What is drawn into them.
     """
 
@@ -46,8 +46,10 @@ def bars_of(residuals: Sequence[tuple[int, float]], unit: str) -> list[tuple[int
     return [(number, f"{value:.2f} {unit}", value / largest) for number, value in residuals]
 
 
-def write_summary(path: Path, title: str, facts: Sequence[tuple[str, str]], cameras: Sequence[CameraSummary]) -> None:
-    """Writes a page that shows the pictures which lie beside it.
+def write_summary(
+    path: Path, title: str, facts: Sequence[tuple[str, str]], cameras: Sequence[CameraSummary]
+) -> None:
+    """Writes a page that shows the images which lie beside it.
 
     Args:
         path: Of the page.
@@ -56,7 +58,9 @@ def write_summary(path: Path, title: str, facts: Sequence[tuple[str, str]], came
         cameras: What was found.
     """
     folder = Path(__file__).parent
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True, undefined=jinja2.StrictUndefined)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder), autoescape=True, undefined=jinja2.StrictUndefined
+    )
     text = environment.get_template(_TEMPLATE).render(title=title, facts=facts, cameras=cameras)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, text.encode())

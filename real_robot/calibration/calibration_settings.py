@@ -27,7 +27,7 @@ _KNOWN = (
     "speed",
     "settle_s",
     "patience_s",
-    "picture_px",
+    "image_px",
     "file",
 )
 
@@ -49,12 +49,13 @@ class CalibrationSettings:
         board: That they look at.
         held_by: The arm that holds the board; None: it stands still.
         reference: The camera that is trusted, for clouds.
-        poses: (N, J) joints at which pictures are taken; None: a person moves the arms and says when.
-        looks: Pictures at each pose; more than one only helps clouds.
-        speed: Of the fastest hinge on the way from pose to pose, rad/s; the safety filter may have it slower.
-        settle_s: How long the arms must have been at rest before a picture counts.
+        poses: (N, J) joints at which images are taken; None: a person moves the arms and says when.
+        looks: Images at each pose; more than one only helps clouds.
+        speed: Of the fastest hinge on the way from pose to pose, rad/s; the safety filter may have
+            it slower.
+        settle_s: How long the arms must have been at rest before an image counts.
         patience_s: How long a pose is waited for beyond the time of the way.
-        picture_px: Rows and columns of the pictures of emulated cameras.
+        image_px: Rows and columns of the images of emulated cameras.
         file: That is written; cameras in it that are not measured now stay.
     """
 
@@ -68,12 +69,12 @@ class CalibrationSettings:
     speed: float
     settle_s: float
     patience_s: float
-    picture_px: int
+    image_px: int
     file: Path
 
     def __post_init__(self) -> None:
         """Refuses numbers that nothing can be done with."""
-        for name in ("looks", "speed", "settle_s", "patience_s", "picture_px"):
+        for name in ("looks", "speed", "settle_s", "patience_s", "image_px"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"calibration.{name} is {getattr(self, name)}; allowed: above 0.")
 
@@ -86,7 +87,8 @@ class CalibrationSettings:
             body: That is calibrated.
 
         Raises:
-            ValueError: A setting, camera or arm is unknown, poses do not fit the body, or nothing could be learnt.
+            ValueError: A setting, camera or arm is unknown, poses do not fit the body, or nothing
+                could be learnt.
         """
         for name in plain:
             if name not in _KNOWN:
@@ -105,7 +107,7 @@ class CalibrationSettings:
             float(plain.get("speed", 0.4)),
             float(plain.get("settle_s", 0.4)),
             float(plain.get("patience_s", 5.0)),
-            int(plain.get("picture_px", 480)),
+            int(plain.get("image_px", 480)),
             Path(plain["file"]),
         )
         found._demand_sense(body)
@@ -120,7 +122,10 @@ class CalibrationSettings:
         """Refuses what could teach nothing."""
         parents = {mount.name: mount.parent for mount in body.cameras}
         if not self.cameras:
-            raise ValueError(f"No camera is to be calibrated: calibration.cameras. {body.name} has {', '.join(parents)}.")
+            raise ValueError(
+                f"No camera is to be calibrated: calibration.cameras. {body.name} has "
+                f"{', '.join(parents)}."
+            )
         for name in self.needed:
             if name not in parents:
                 raise unknown_name("camera", name, parents)
@@ -128,21 +133,28 @@ class CalibrationSettings:
             raise unknown_name("arm", self.held_by, body.arms)
         if self.method is Method.CLOUDS:
             if self.reference is None or self.reference in self.cameras:
-                raise ValueError("Clouds are laid over that of a camera that is trusted, another one: calibration.reference.")
+                raise ValueError(
+                    "Clouds are laid over that of a camera that is trusted, another one: "
+                    "calibration.reference."
+                )
             return
         for name in self.cameras:
             if parents[name] == (self.held_by or WORLD):
                 carrier = (
-                    "stands still, as the board does" if self.held_by is None else f"sits on {self.held_by}, as the board does"
+                    "stands still, as the board does"
+                    if self.held_by is None
+                    else f"sits on {self.held_by}, as the board does"
                 )
                 raise ValueError(
-                    f"The camera {name!r} {carrier}: one of them must move past the other. Who holds the board: "
+                    f"The camera {name!r} {carrier}: one of them must move past the other. Who "
+                    f"holds the board: "
                     f"calibration.held_by, one of {', '.join(body.arms)}, or null where it stands."
                 )
 
 
 def _poses(plain: Mapping[str, Any], body: Embodiment) -> NDArray[np.float64] | None:
-    listed, file = plain.get("poses"), plain.get("poses_file")
+    listed = plain.get("poses")
+    file = plain.get("poses_file")
     if file is not None:
         listed = read_poses(Path(file))
     if listed is None:
@@ -150,10 +162,17 @@ def _poses(plain: Mapping[str, Any], body: Embodiment) -> NDArray[np.float64] | 
     names = [joint.name for joint in body.joints]
     for number, entry in enumerate(listed, 1):
         if not isinstance(entry, Sequence) or len(entry) != len(names):
-            raise ValueError(f"Pose {number} is {entry}; {body.name} has {len(names)} joints: {', '.join(names)}.")
-    poses = np.array([[float(value) for value in entry] for entry in listed], dtype=np.float64).reshape(-1, len(names))
+            raise ValueError(
+                f"Pose {number} is {entry}; {body.name} has {len(names)} joints: "
+                f"{', '.join(names)}."
+            )
+    poses = np.array(
+        [[float(value) for value in entry] for entry in listed], dtype=np.float64
+    ).reshape(-1, len(names))
     if not len(poses):
-        raise ValueError("There are no poses: calibration.poses, a list of lists; null: a person moves the arms.")
+        raise ValueError(
+            "There are no poses: calibration.poses, a list of lists; null: a person moves the arms."
+        )
     if not np.isfinite(poses).all():
         raise ValueError("The poses hold something that is no number.")
     return poses
@@ -171,8 +190,14 @@ def read_poses(path: Path) -> list[Any]:
         raise ValueError(f"The file of poses {path} cannot be read: {error.strerror}.") from error
     except yaml.YAMLError as error:
         raise ValueError(f"The file of poses {path} is no YAML: {error}.") from error
-    if not isinstance(found, dict) or not isinstance(found.get("poses"), list) or not found["poses"]:
-        raise ValueError(f"The file of poses {path} must have `poses:` with a list of joints for each.")
+    if (
+        not isinstance(found, dict)
+        or not isinstance(found.get("poses"), list)
+        or not found["poses"]
+    ):
+        raise ValueError(
+            f"The file of poses {path} must have `poses:` with a list of joints for each."
+        )
     listed: list[Any] = found["poses"]
     return listed
 

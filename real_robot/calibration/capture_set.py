@@ -1,4 +1,4 @@
-"""The pictures of a calibration: what each camera saw at each pose, kept for whoever looks afterwards."""
+"""The images of a calibration: what each camera saw at each pose, kept for whoever looks afterwards."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,14 +15,16 @@ from stringline.real_robot.calibration.calibration_settings import CalibrationSe
 from stringline.real_robot.calibration.cloud_alignment import DepthMean, Encounter
 from stringline.real_robot.calibration.detections import Shot, carried, projected, shoot
 from stringline.real_robot.calibration.opencv_library import opencv
-from stringline.real_robot.cameras.camera import Picture
+from stringline.real_robot.cameras.camera import Image
 
-GREEN, RED, YELLOW = (60, 220, 60), (240, 70, 60), (250, 220, 60)
+GREEN = (60, 220, 60)
+RED = (240, 70, 60)
+YELLOW = (250, 220, 60)
 
 
 @dataclass(frozen=True)
 class Photograph:
-    """A picture that was written.
+    """An image that was written.
 
     Attributes:
         camera: That took it.
@@ -55,11 +57,11 @@ class Gallery:
         settings: What is calibrated.
         body: With the cameras where they are taken to be so far.
         contract: Of the observations.
-        folder: Where pictures go.
+        folder: Where images go.
         say: Shows a line.
         shots: Of the board, by camera.
         photographs: All that were written.
-        intrinsics: (3, 3) of the pictures of each camera.
+        intrinsics: (3, 3) of the images of each camera.
         visited: (J,) joints at each pose.
     """
 
@@ -80,7 +82,7 @@ class Gallery:
         self._parents = {mount.name: mount.parent for mount in self.body.cameras}
 
     def take(self, number: int, observation: Observation) -> None:
-        """Takes the pictures of one look at a pose at which the arms rest.
+        """Takes the images of one look at a pose at which the arms rest.
 
         Args:
             number: Of the pose, from 1.
@@ -90,14 +92,22 @@ class Gallery:
         first = number not in self.visited
         self.visited.setdefault(number, q)
         for name in self.settings.needed:
-            K = self.intrinsics.setdefault(name, observation[f"intrinsics/{name}"].astype(np.float64))
+            K = self.intrinsics.setdefault(
+                name, observation[f"intrinsics/{name}"].astype(np.float64)
+            )
             if self.settings.method is Method.CLOUDS:
                 look = self._looks.setdefault(number, _Look(q, {}))
                 mean = look.depth.setdefault(name, DepthMean(self.contract.camera(name), K))
                 mean.add(observation[f"depth/{name}"])
                 if first:
                     seen = float((observation[f"depth/{name}"] > 0).mean())
-                    self._keep(name, number, observation[f"rgb/{name}"], f"depth at {seen:.0%} of the pixels", good=seen > 0)
+                    self._keep(
+                        name,
+                        number,
+                        observation[f"rgb/{name}"],
+                        f"depth at {seen:.0%} of the pixels",
+                        good=seen > 0,
+                    )
             else:
                 self._find_board(name, number, observation[f"rgb/{name}"], q)
 
@@ -109,13 +119,15 @@ class Gallery:
         for number, look in self._looks.items():
             places = self.body.camera_poses(look.position)
             mount = next(mount for mount in self.body.cameras if mount.name == camera)
-            T_base_parent = carried(self.body, "world", None if mount.parent == "world" else mount.parent, look.position)
+            T_base_parent = carried(
+                self.body, "world", None if mount.parent == "world" else mount.parent, look.position
+            )
             trusted, surface = (look.depth[name].surface() for name in (reference, camera))
             found.append(Encounter(number, trusted, places[reference], surface, T_base_parent))
         return found
 
     def redraw(self, camera: str, shots: Mapping[int, tuple[Shot, NDArray[np.float64]]]) -> None:
-        """Adds to a camera's pictures where corners should be by the result, as yellow crosses.
+        """Adds to a camera's images where corners should be by the result, as yellow crosses.
 
         Args:
             camera: Its name.
@@ -125,43 +137,47 @@ class Gallery:
         for photograph in self.photographs:
             if photograph.camera == camera and photograph.pose in shots:
                 path = self.folder / photograph.file
-                picture = cv2.imread(str(path))
+                image = cv2.imread(str(path))
                 for x, y in shots[photograph.pose][1]:
                     place = (round(x - 0.5), round(y - 0.5))
-                    cv2.drawMarker(picture, place, YELLOW[::-1], cv2.MARKER_CROSS, 9, 1)
-                write_file(path, cv2.imencode(".png", picture)[1].tobytes())
+                    cv2.drawMarker(image, place, YELLOW[::-1], cv2.MARKER_CROSS, 9, 1)
+                write_file(path, cv2.imencode(".png", image)[1].tobytes())
 
-    def _find_board(self, name: str, number: int, picture: Picture, q: Vector) -> None:
-        sighting = self.settings.board.find(picture)
+    def _find_board(self, name: str, number: int, image: Image, q: Vector) -> None:
+        sighting = self.settings.board.find(image)
         T_parent_carrier = carried(self.body, self._parents[name], self.settings.held_by, q)
         try:
-            shot = shoot(number, T_parent_carrier, self.settings.board, sighting, self.intrinsics[name])
+            shot = shoot(
+                number, T_parent_carrier, self.settings.board, sighting, self.intrinsics[name]
+            )
         except ValueError as error:
-            self._keep(name, number, _marked(picture, sighting, RED), str(error), good=False)
+            self._keep(name, number, _marked(image, sighting, RED), str(error), good=False)
             return
         self.shots.setdefault(name, []).append(shot)
         distance_m = float(shot.T_camera_board[2, 3])
         words = f"{len(shot.points)} corners, {shot.rms_px:.2f} px, {distance_m:.2f} m away"
-        self._keep(name, number, _marked(picture, sighting, GREEN), words, good=True)
+        self._keep(name, number, _marked(image, sighting, GREEN), words, good=True)
 
-    def _keep(self, name: str, number: int, picture: Picture, words: str, *, good: bool) -> None:
+    def _keep(self, name: str, number: int, image: Image, words: str, *, good: bool) -> None:
         file = f"{name}_{number:02d}.png"
-        picture = np.ascontiguousarray(picture[..., ::-1])
-        write_file(self.folder / file, opencv().imencode(".png", picture)[1].tobytes())
+        image = np.ascontiguousarray(image[..., ::-1])
+        write_file(self.folder / file, opencv().imencode(".png", image)[1].tobytes())
         self.photographs.append(Photograph(name, number, file, words, good))
         self.say(f"Pose {number}, {name}: {words}" + ("." if good else ". Not used."))
 
 
-def expected(shot: Shot, T_parent_camera: NDArray[np.float64], T_carrier_board: NDArray[np.float64]) -> NDArray[np.float64]:
+def expected(
+    shot: Shot, T_parent_camera: NDArray[np.float64], T_carrier_board: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Returns the pixels (N, 2) at which the corners of a look should be."""
     T_camera_board = np.linalg.inv(T_parent_camera) @ shot.T_parent_carrier @ T_carrier_board
     return projected(T_camera_board, shot.points, shot.intrinsics)
 
 
-def _marked(picture: Picture, sighting: Sighting, colour: tuple[int, int, int]) -> Picture:
-    """Returns a picture with a circle about each corner."""
+def _marked(image: Image, sighting: Sighting, colour: tuple[int, int, int]) -> Image:
+    """Returns an image with a circle about each corner."""
     cv2 = opencv()
-    drawn = np.ascontiguousarray(picture.copy())
+    drawn = np.ascontiguousarray(image.copy())
     for x, y in sighting.pixels:
         cv2.circle(drawn, (round(x - 0.5), round(y - 0.5)), 5, colour, 1, cv2.LINE_AA)
     return drawn

@@ -1,15 +1,16 @@
 """Where a camera sits on what carries it, by a board that is seen from many poses of the arms.
 
-For pose i, T_camera_board = X^-1 A_i Y, with X = T_parent_camera and Y = T_carrier_board unknown and A_i = T_parent_carrier
-known from the joints. With the camera on an arm and a board that stands, the parent is the gripper and A_i = T_base_gripper^-1
-(eye in hand); with a camera that stands and a board in the gripper, the parent is the base and A_i = T_base_gripper (eye to
-hand).
+For pose i, T_camera_board = X^-1 A_i Y, with X = T_parent_camera and Y = T_carrier_board unknown
+and A_i = T_parent_carrier known from the joints. With the camera on an arm and a board that stands,
+the parent is the gripper and A_i = T_base_gripper^-1 (eye in hand); with a camera that stands and a
+board in the gripper, the parent is the base and A_i = T_base_gripper (eye to hand).
 
-The start is the best of OpenCV's closed forms: Park and Martin (1994), Daniilidis (1999) for A X = X B; Shah (2013), Li, Wang
-and Wu (2010) for A X = Z B. They weigh each picture's own guess of the board's pose alike, which is worse the flatter the board
-is seen. So X and Y are refined together on the pixels of all corners, as in bundle adjustment (Tabb and Ahmad Yousef 2017,
-"Solving the robot-world hand-eye(s) calibration problem with iterative methods", reprojection error), with a loss that a
-single bad picture cannot pull far (soft L1, 1 pixel).
+The start is the best of OpenCV's closed forms: Park and Martin (1994), Daniilidis (1999) for A X =
+X B; Shah (2013), Li, Wang and Wu (2010) for A X = Z B. They weigh each image's own guess of the
+board's pose alike, which is worse the flatter the board is seen. So X and Y are refined together on
+the pixels of all corners, as in bundle adjustment (Tabb and Ahmad Yousef 2017, "Solving the
+robot-world hand-eye(s) calibration problem with iterative methods", reprojection error), with a
+loss that a single bad image cannot pull far (soft L1, 1 pixel).
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,12 +42,13 @@ class Fit:
         T_carrier_board: (4, 4) Y, metres.
         rms_px: Root of the mean square distance between corners and where they should be.
         each_px: (K,) the same of each look.
-        held_mm: How far the board was seen from where looks that did not have this one put it, in the camera's frame, root of
-            the mean square over all looks.
+        held_mm: How far the board was seen from where looks that did not have this one put it, in
+            the camera's frame, root of the mean square over all looks.
         held_deg: The same of its rotation.
         unsure_mm: Standard deviation of the place of the camera, by the curvature of the errors.
         unsure_deg: The same of its rotation.
-        scale: By which factor the board had to be larger than it is said to be, to be explained best.
+        scale: By which factor the board had to be larger than it is said to be, to be explained
+            best.
     """
 
     T_parent_camera: Matrix
@@ -86,14 +88,23 @@ def closed_form(shots: Sequence[Shot]) -> Pair:
 def _starts(shots: Sequence[Shot]) -> Iterator[Pair]:
     """Yields what each closed form says."""
     cv2 = opencv()
-    seen, moved = [shot.T_camera_board for shot in shots], [shot.T_parent_carrier for shot in shots]
+    seen = [shot.T_camera_board for shot in shots]
+    moved = [shot.T_parent_carrier for shot in shots]
     back = [inverse(T) for T in moved]
     for method in (cv2.CALIB_HAND_EYE_PARK, cv2.CALIB_HAND_EYE_DANIILIDIS):
-        X = pose(*_place_and_turn(cv2.calibrateHandEye(*_split(back), *_split(seen), method=method)))
-        yield X, middle(T_carrier_parent @ X @ T for T_carrier_parent, T in zip(back, seen, strict=True))
+        X = pose(
+            *_place_and_turn(cv2.calibrateHandEye(*_split(back), *_split(seen), method=method))
+        )
+        yield (
+            X,
+            middle(
+                T_carrier_parent @ X @ T for T_carrier_parent, T in zip(back, seen, strict=True)
+            ),
+        )
     for method in (cv2.CALIB_ROBOT_WORLD_HAND_EYE_SHAH, cv2.CALIB_ROBOT_WORLD_HAND_EYE_LI):
         found = cv2.calibrateRobotWorldHandEye(*_split(seen), *_split(moved), method=method)
-        T_board_carrier, T_camera_parent = pose(*_place_and_turn(found[:2])), pose(*_place_and_turn(found[2:]))
+        T_board_carrier = pose(*_place_and_turn(found[:2]))
+        T_camera_parent = pose(*_place_and_turn(found[2:]))
         yield inverse(T_camera_parent), inverse(T_board_carrier)
 
 
@@ -111,16 +122,26 @@ def _errors(X: Matrix, Y: Matrix, shots: Sequence[Shot]) -> Floats:
     """Returns the root of the mean square distance of the pixels of each look (K,)."""
     back = inverse(X)
     return np.array(
-        [rms(projected(back @ shot.T_parent_carrier @ Y, shot.points, shot.intrinsics) - shot.pixels) for shot in shots]
+        [
+            rms(
+                projected(back @ shot.T_parent_carrier @ Y, shot.points, shot.intrinsics)
+                - shot.pixels
+            )
+            for shot in shots
+        ]
     )
 
 
-def _refined(shots: Sequence[Shot], start: Pair, *, scaled: bool = False) -> tuple[Matrix, Matrix, Any, float]:
+def _refined(
+    shots: Sequence[Shot], start: Pair, *, scaled: bool = False
+) -> tuple[Matrix, Matrix, Any, float]:
     """Minimises the distances of all pixels; returns X, Y, SciPy's result and the scale of the board."""
     of_point = np.repeat(np.arange(len(shots)), [len(shot.points) for shot in shots])
     A = np.stack([shot.T_parent_carrier for shot in shots])
     K = np.stack([shot.intrinsics for shot in shots])[of_point]
-    points, pixels = (np.concatenate([getattr(shot, name) for shot in shots]) for name in ("points", "pixels"))
+    points, pixels = (
+        np.concatenate([getattr(shot, name) for shot in shots]) for name in ("points", "pixels")
+    )
 
     def away(change: Floats) -> Floats:
         X, Y = _moved(start, change)
@@ -131,7 +152,9 @@ def _refined(shots: Sequence[Shot], start: Pair, *, scaled: bool = False) -> tup
 
     first = np.zeros(12 + scaled)
     first[12:] = 1.0
-    result = optimisation().least_squares(away, first, loss="soft_l1", f_scale=_ROBUST_PX, x_scale="jac")
+    result = optimisation().least_squares(
+        away, first, loss="soft_l1", f_scale=_ROBUST_PX, x_scale="jac"
+    )
     X, Y = _moved(start, result.x)
     return X, Y, result, float(result.x[12]) if scaled else 1.0
 
@@ -144,12 +167,17 @@ def _moved(start: Pair, change: Floats) -> Pair:
 
 def _motion(change: Floats) -> Matrix:
     angle = float(np.linalg.norm(change[:3]))
-    return pose(change[3:6], rotation_about(change[:3] / angle, angle) if angle > 1e-12 else np.eye(3))
+    return pose(
+        change[3:6], rotation_about(change[:3] / angle, angle) if angle > 1e-12 else np.eye(3)
+    )
 
 
 def _held_out(shots: Sequence[Shot], fold: int, start: Pair) -> Iterator[tuple[float, float]]:
     """Yields how far, mm and degrees, the board of each look of a fold is from where the other looks put it."""
-    others, held = ([shot for place, shot in enumerate(shots) if (place % _FOLDS == fold) == out] for out in (False, True))
+    others, held = (
+        [shot for place, shot in enumerate(shots) if (place % _FOLDS == fold) == out]
+        for out in (False, True)
+    )
     if not held:
         return
     X, Y, _, _ = _refined(others, start)

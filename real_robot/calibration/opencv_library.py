@@ -3,7 +3,8 @@
 import importlib
 from types import ModuleType
 
-# OpenCV 5.0.0 for Python came without the solvers (opencv/opencv thread 29565); 4.x before 4.7 has other names for boards.
+# OpenCV 5.0.0 for Python came without the solvers (opencv/opencv thread 29565); 4.x before 4.7 has
+# other names for boards.
 _OF_OPENCV = ("calibrateHandEye", "calibrateRobotWorldHandEye", "solvePnPGeneric", "aruco")
 _OF_ARUCO = ("CharucoDetector", "CharucoBoard", "getPredefinedDictionary")
 _INSTALL = 'Run: pip install "stringline[calibration]"'
@@ -21,7 +22,10 @@ def opencv() -> ModuleType:
         missing = [name for name in _OF_ARUCO if not hasattr(library.aruco, name)]
     if missing:
         version = getattr(library, "__version__", "of unknown version")
-        raise ValueError(f"OpenCV {version} comes without {', '.join(missing)}, which calibration needs. {_INSTALL}")
+        raise ValueError(
+            f"OpenCV {version} comes without {', '.join(missing)}, which calibration needs. "
+            f"{_INSTALL}"
+        )
     return library
 
 
@@ -47,4 +51,6 @@ def _imported(module: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ValueError(f"Calibration needs {name}, which cannot be imported ({error}). {_INSTALL}") from error
+        raise ValueError(
+            f"Calibration needs {name}, which cannot be imported ({error}). {_INSTALL}"
+        ) from error

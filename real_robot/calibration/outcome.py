@@ -1,4 +1,4 @@
-"""From pictures to entries of the calibration file: solves for each camera, judges the result, and says it."""
+"""From images to entries of the calibration file: solves for each camera, judges the result, and says it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,8 +15,11 @@ from stringline.real_robot.cameras.calibration_file import CalibratedCamera, Cal
 from stringline.real_robot.cameras.camera import CameraError, Identity
 
 SCALE_OFF = 0.02  # A board that is so much larger or smaller than it is said to be is another one.
-UNSURE_MM, UNSURE_DEG = 2.0, 0.2
-_LEGEND = "Green circles: corners that were found. Yellow crosses: where they should be by the result."
+UNSURE_MM = 2.0
+UNSURE_DEG = 0.2
+_LEGEND = (
+    "Green circles: corners that were found. Yellow crosses: where they should be by the result."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +39,10 @@ def outcome_of(gallery: Gallery, name: str, identity: Identity, date: str) -> Ou
     """Solves for one camera.
 
     Args:
-        gallery: With its pictures.
+        gallery: With its images.
         name: Of the camera.
         identity: What it said about itself.
-        date: Of the pictures.
+        date: Of the images.
     """
     mount = next(mount for mount in gallery.body.cameras if mount.name == name)
     photographs = [photograph for photograph in gallery.photographs if photograph.camera == name]
@@ -49,7 +52,9 @@ def outcome_of(gallery: Gallery, name: str, identity: Identity, date: str) -> Ou
         else:
             T, residuals, facts, bars = _by_clouds(gallery, name, mount.T_parent_camera)
     except ValueError as error:
-        return Outcome(None, CameraSummary(name, False, (), f"The camera {name!r}: {error}", (), photographs))
+        return Outcome(
+            None, CameraSummary(name, False, (), f"The camera {name!r}: {error}", (), photographs)
+        )
     K = gallery.intrinsics[name]
     described = gallery.contract.camera(name)
     camera = CalibratedCamera(
@@ -64,36 +69,60 @@ def outcome_of(gallery: Gallery, name: str, identity: Identity, date: str) -> Ou
         date=date,
     )
     moved = said(inverse(mount.T_parent_camera) @ T)
-    facts = [*facts, ("from where it was taken to be", moved), (f"pose in the frame of {mount.parent}", _shown(T))]
-    trouble, legend = "", _LEGEND if gallery.settings.method is Method.BOARD else ""
+    facts = [
+        *facts,
+        ("from where it was taken to be", moved),
+        (f"pose in the frame of {mount.parent}", _shown(T)),
+    ]
+    trouble = ""
+    legend = _LEGEND if gallery.settings.method is Method.BOARD else ""
     try:
         Calibration({name: camera}).demand(name, identity.serial)
     except CameraError as error:
         trouble = f"The camera {name!r}: {error}"
-    return Outcome(None if trouble else camera, CameraSummary(name, not trouble, facts, trouble, bars, photographs, legend))
+    return Outcome(
+        None if trouble else camera,
+        CameraSummary(name, not trouble, facts, trouble, bars, photographs, legend),
+    )
 
 
 Found = tuple[Matrix, Mapping[str, float], list[tuple[str, str]], list[tuple[int, str, float]]]
 
 
 def _by_board(gallery: Gallery, name: str) -> Found:
-    shots, board = gallery.shots.get(name, []), gallery.settings.board
+    shots = gallery.shots.get(name, [])
+    board = gallery.settings.board
     if not shots:
         reasons = sorted({each.words for each in gallery.photographs if each.camera == name})
-        raise ValueError(f"the board was seen from no pose: {'; '.join(reasons) or 'no picture was taken'}.")
+        raise ValueError(
+            f"the board was seen from no pose: {'; '.join(reasons) or 'no image was taken'}."
+        )
     varied = demand_varied([shot.T_parent_carrier for shot in shots])
     fit = solve(shots)
     _demand_sound(fit, board.square_mm)
-    expectations = {shot.pose: (shot, expected(shot, fit.T_parent_camera, fit.T_carrier_board)) for shot in shots}
+    expectations = {
+        shot.pose: (shot, expected(shot, fit.T_parent_camera, fit.T_carrier_board))
+        for shot in shots
+    }
     gallery.redraw(name, expectations)
     facts = [
         ("poses", varied),
         ("reprojection", f"{fit.rms_px:.3f} px"),
         ("poses that were held out", f"{fit.held_mm:.2f} mm, {fit.held_deg:.3f} degrees"),
-        ("standard deviation of the result", f"{fit.unsure_mm:.2f} mm, {fit.unsure_deg:.3f} degrees"),
-        ("side of a square, as the pictures have it", f"{board.square_mm * fit.scale:.2f} mm; said to be {board.square_mm:g}"),
+        (
+            "standard deviation of the result",
+            f"{fit.unsure_mm:.2f} mm, {fit.unsure_deg:.3f} degrees",
+        ),
+        (
+            "side of a square, as the images have it",
+            f"{board.square_mm * fit.scale:.2f} mm; said to be {board.square_mm:g}",
+        ),
     ]
-    residuals = {"residual_px": fit.rms_px, "residual_mm": fit.held_mm, "residual_deg": fit.held_deg}
+    residuals = {
+        "residual_px": fit.rms_px,
+        "residual_mm": fit.held_mm,
+        "residual_deg": fit.held_deg,
+    }
     each = [(shot.pose, float(value)) for shot, value in zip(shots, fit.each_px, strict=True)]
     return fit.T_parent_camera, residuals, facts, bars_of(each, "px")
 
@@ -106,12 +135,15 @@ def _demand_sound(fit: Fit, square_mm: float) -> None:
     """
     if abs(fit.scale - 1.0) > SCALE_OFF:
         raise ValueError(
-            f"the arms' motions say that a square of the board is {square_mm * fit.scale:.1f} mm wide; configured is "
-            f"{square_mm:g}. Measure the board (calibration.board.square_mm), or the camera's intrinsics are wrong."
+            f"the arms' motions say that a square of the board is {square_mm * fit.scale:.1f} mm "
+            f"wide; configured is "
+            f"{square_mm:g}. Measure the board (calibration.board.square_mm), or the camera's "
+            f"intrinsics are wrong."
         )
     if not (fit.unsure_mm <= UNSURE_MM and fit.unsure_deg <= UNSURE_DEG):
         raise ValueError(
-            f"these poses leave its place unsure by {fit.unsure_mm:.1f} mm and {fit.unsure_deg:.2f} degrees; allowed: "
+            f"these poses leave its place unsure by {fit.unsure_mm:.1f} mm and "
+            f"{fit.unsure_deg:.2f} degrees; allowed: "
             f"{UNSURE_MM:g} and {UNSURE_DEG:g}. Take more poses, nearer and more different ones."
         )
 
@@ -122,10 +154,18 @@ def _by_clouds(gallery: Gallery, name: str, T_parent_camera: Matrix) -> Found:
     facts = [
         ("compared with", str(gallery.settings.reference)),
         ("poses", f"{len(fit.each_mm)}" + (f"; refused: {refused}" if refused else "")),
-        ("standard error, by leaving out a pose at a time", f"{fit.unsure_mm:.2f} mm, {fit.unsure_deg:.3f} degrees"),
+        (
+            "standard error, by leaving out a pose at a time",
+            f"{fit.unsure_mm:.2f} mm, {fit.unsure_deg:.3f} degrees",
+        ),
     ]
     bars = bars_of(list(fit.each_mm.items()), "mm")
-    return fit.T_parent_camera, {"residual_mm": fit.unsure_mm, "residual_deg": fit.unsure_deg}, facts, bars
+    return (
+        fit.T_parent_camera,
+        {"residual_mm": fit.unsure_mm, "residual_deg": fit.unsure_deg},
+        facts,
+        bars,
+    )
 
 
 def _shown(T: Matrix) -> str:

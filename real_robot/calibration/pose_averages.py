@@ -16,7 +16,9 @@ def middle(poses: Iterable[Matrix]) -> Matrix:
     The chordal mean of rotations: Hartley et al. (2013), "Rotation Averaging", section 5.3.
     """
     stacked = np.stack(list(poses))
-    return pose(np.median(stacked[:, :3, 3], axis=0), nearest_rotation(stacked[:, :3, :3].sum(axis=0)))
+    return pose(
+        np.median(stacked[:, :3, 3], axis=0), nearest_rotation(stacked[:, :3, :3].sum(axis=0))
+    )
 
 
 def nearest_rotation(matrix: Floats) -> Floats:

@@ -31,10 +31,20 @@ def write_board(board: Board, path: Path) -> tuple[float, float]:
     figure = Figure(figsize=(width / _INCH_MM, height / _INCH_MM))
     kinds = figure.canvas.get_supported_filetypes()
     if path.suffix.removeprefix(".") not in kinds:
-        raise ValueError(f"{path} is no kind of file that can be written; allowed: {', '.join(f'.{kind}' for kind in kinds)}.")
-    inside = (_MARGIN_MM / width, _MARGIN_MM / height, 1 - 2 * _MARGIN_MM / width, 1 - 2 * _MARGIN_MM / height)
+        raise ValueError(
+            f"{path} is no kind of file that can be written; allowed: "
+            f"{', '.join(f'.{kind}' for kind in kinds)}."
+        )
+    inside = (
+        _MARGIN_MM / width,
+        _MARGIN_MM / height,
+        1 - 2 * _MARGIN_MM / width,
+        1 - 2 * _MARGIN_MM / height,
+    )
     axes = figure.add_axes(inside)
-    axes.imshow(board.drawn(_SQUARE_PX), cmap="gray", vmin=0, vmax=255, interpolation="none", aspect="auto")
+    axes.imshow(
+        board.drawn(_SQUARE_PX), cmap="gray", vmin=0, vmax=255, interpolation="none", aspect="auto"
+    )
     axes.axis("off")
     sides = f"squares of {board.square_mm:g} mm, markers of {board.marker_mm:g} mm"
     words = f"{board.columns} x {board.rows} {sides}, {board.dictionary}"
@@ -45,20 +55,30 @@ def write_board(board: Board, path: Path) -> tuple[float, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program."""
-    parser, usual = argparse.ArgumentParser(description=__doc__), Board()
+    parser = argparse.ArgumentParser(description=__doc__)
+    usual = Board()
     parser.add_argument("file", type=Path)
     for name in ("columns", "rows"):
         parser.add_argument(f"--{name}", type=int, default=getattr(usual, name), help="squares")
     for name in ("square_mm", "marker_mm"):
-        parser.add_argument(f"--{name.replace('_', '-')}", type=float, default=getattr(usual, name), help="side, millimetres")
-    parser.add_argument("--dictionary", default=usual.dictionary, help="of OpenCV, such as DICT_APRILTAG_36h11")
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=float,
+            default=getattr(usual, name),
+            help="side, millimetres",
+        )
+    parser.add_argument(
+        "--dictionary", default=usual.dictionary, help="of OpenCV, such as DICT_APRILTAG_36h11"
+    )
     settings = vars(parser.parse_args(arguments))
     path = settings.pop("file")
     try:
         width, height = write_board(Board.of(settings), path)
     except ValueError as error:
         raise SystemExit(str(error)) from error
-    sys.stdout.write(f"{path}: {width:g} x {height:g} mm. Print it without scaling, and measure a square.\n")
+    sys.stdout.write(
+        f"{path}: {width:g} x {height:g} mm. Print it without scaling, and measure a square.\n"
+    )
 
 
 if __name__ == "__main__":

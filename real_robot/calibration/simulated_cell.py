@@ -25,7 +25,7 @@ class SimulatedCell:
         task: `module:Class` of a world, such as those of `board_world.py`.
         cameras: That are drawn.
         size: Rows and columns.
-        picture_noise: Standard deviation of what is added to each colour of a pixel, of 255.
+        image_noise: Standard deviation of what is added to each colour of a pixel, of 255.
         joint_noise_rad: The same of what encoders report.
     """
 
@@ -35,19 +35,26 @@ class SimulatedCell:
         cameras: Sequence[str],
         size: tuple[int, int],
         *,
-        picture_noise: float = 2.0,
+        image_noise: float = 2.0,
         joint_noise_rad: float = 0.0,
     ) -> None:
-        self._names, self._noise, self._joint_noise = tuple(cameras), picture_noise, joint_noise_rad
+        self._names = tuple(cameras)
+        self._noise = image_noise
+        self._joint_noise = joint_noise_rad
         self._world = make_environment(task, cameras=(), image_size=16)
         made = self._world.task
         self.body: Embodiment = made.embodiment
         parts = segments(made, self._world.physics)
-        self._cameras = Cameras(self._world.physics, self.body.cameras, self._names, size, parts, shifts=made.shifts)
-        self.contract: Contract = self.body.contract([Camera(name, *size, "simulated") for name in self._names], 50.0)
+        self._cameras = Cameras(
+            self._world.physics, self.body.cameras, self._names, size, parts, shifts=made.shifts
+        )
+        self.contract: Contract = self.body.contract(
+            [Camera(name, *size, "simulated") for name in self._names], 50.0
+        )
         model = self._world.physics.model
         self._drawn = model.cam_pos.copy(), model.cam_quat.copy()
-        self._rng, self._time = np.random.default_rng(0), 0.0
+        self._rng = np.random.default_rng(0)
+        self._time = 0.0
 
     def begin(self, seed: int, knocks: Mapping[str, Matrix]) -> None:
         """Begins anew with cameras where the drawing has them, but for a knock.
@@ -57,27 +64,37 @@ class SimulatedCell:
             knocks: (4, 4) by camera, in its own frame, metres.
         """
         self._world.begin(seed)
-        self._rng, self._time = np.random.default_rng(seed), 0.0
+        self._rng = np.random.default_rng(seed)
+        self._time = 0.0
         model = self._world.physics.model
         model.cam_pos[:], model.cam_quat[:] = self._drawn
         for name, knock in knocks.items():
             number = self._number(name)
-            T_body_camera = pose(model.cam_pos[number], _rotation(model.cam_quat[number])) @ _TO_CONTRACT
+            T_body_camera = (
+                pose(model.cam_pos[number], _rotation(model.cam_quat[number])) @ _TO_CONTRACT
+            )
             moved = T_body_camera @ knock @ _TO_CONTRACT
-            model.cam_pos[number], model.cam_quat[number] = moved[:3, 3], quaternion(moved[:3, :3])
+            model.cam_pos[number] = moved[:3, 3]
+            model.cam_quat[number] = quaternion(moved[:3, :3])
 
     def observe(self, q: Vector, after_s: float = 1.0) -> dict[str, Array]:
         """Puts the joints (J,) there and returns what the contract says of it, with all noise, some seconds after the last."""
-        physics, robot = self._world.physics, self._world.task.robot
+        physics = self._world.physics
+        robot = self._world.task.robot
         robot.put(physics, q)
         physics.forward()
         self._time += after_s
         measured = q + self._joint_noise * self._rng.standard_normal(len(q))
-        seen: dict[str, Any] = {"time": np.asarray(self._time), "joints/position": measured.astype(np.float32)}
+        seen: dict[str, Any] = {
+            "time": np.asarray(self._time),
+            "joints/position": measured.astype(np.float32),
+        }
         seen |= self._cameras.frame(self._time)
         for name in self._names:
             clean = seen[f"rgb/{name}"].astype(np.float32)
-            noisy = clean + np.float32(self._noise) * self._rng.standard_normal(clean.shape, dtype=np.float32)
+            noisy = clean + np.float32(self._noise) * self._rng.standard_normal(
+                clean.shape, dtype=np.float32
+            )
             seen[f"rgb/{name}"] = np.clip(np.rint(noisy), 0, 255).astype(np.uint8)
         return seen
 
@@ -87,7 +104,10 @@ class SimulatedCell:
         self._world.task.robot.put(physics, q)
         physics.forward()
         number = self._number(name)
-        T_base_camera = pose(physics.data.cam_xpos[number], physics.data.cam_xmat[number].reshape(3, 3)) @ _TO_CONTRACT
+        T_base_camera = (
+            pose(physics.data.cam_xpos[number], physics.data.cam_xmat[number].reshape(3, 3))
+            @ _TO_CONTRACT
+        )
         parent = next(mount.parent for mount in self.body.cameras if mount.name == name)
         return np.asarray(carried(self.body, parent, None, q) @ T_base_camera)
 
@@ -98,7 +118,9 @@ class SimulatedCell:
 
     def _number(self, name: str) -> int:
         model = self._world.physics.model
-        return [model.id2name(number, "camera").split("/")[-1] for number in range(model.ncam)].index(name)
+        return [
+            model.id2name(number, "camera").split("/")[-1] for number in range(model.ncam)
+        ].index(name)
 
 
 def _rotation(quat: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,6 +1,7 @@
-"""Takes the arms from pose to pose and has pictures taken where they rest: a policy's session like any other.
+"""Takes the arms from pose to pose and has images taken where they rest: a policy's session like any other.
 
-So its plans go through the mailbox and the safety filter, and what holds or stops a policy holds or stops it as well.
+So its plans go through the mailbox and the safety filter, and what holds or stops a policy holds or
+stops it as well.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +50,9 @@ class _Way:
 
 
 class PoseVisit:
-    """Visits poses, one after the other. Grippers stay as they are found, whatever openings the poses name.
+    """Visits poses, one after the other.
+
+    Grippers stay as they are found, whatever openings the poses name.
 
     Args:
         body: That is moved.
@@ -72,15 +75,22 @@ class PoseVisit:
         say: Callable[[str], None],
     ) -> None:
         assert settings.poses is not None
-        self._body, self._period_s, self._settings, self._poses = body, 1.0 / control_hz, settings, settings.poses
-        self._take, self._say = take, say
+        self._body = body
+        self._period_s = 1.0 / control_hz
+        self._settings = settings
+        self._poses = settings.poses
+        self._take = take
+        self._say = say
         self._hinges = np.concatenate([body.hinges[arm] for arm in body.arms])
         self._grippers = [body.grippers[arm] for arm in body.arms]
         self._openings: Vector | None = None
-        self._next, self._looks, self.reached = 0, 0, 0
+        self._next = 0
+        self._looks = 0
+        self.reached = 0
         self._way: _Way | None = None
         self._seen_until = -np.inf
-        self._still_at, self._still_since = np.full(len(body.joints), np.inf), np.inf
+        self._still_at = np.full(len(body.joints), np.inf)
+        self._still_since = np.inf
 
     @property
     def done(self) -> bool:
@@ -90,9 +100,13 @@ class PoseVisit:
     @property
     def longest_s(self) -> float:
         """Seconds that it can take, if every pose takes all the patience there is."""
-        ways = sum(self._seconds(a, b) for a, b in zip(self._poses[:-1], self._poses[1:], strict=True))
+        ways = sum(
+            self._seconds(a, b) for a, b in zip(self._poses[:-1], self._poses[1:], strict=True)
+        )
         first = self._seconds(self._body.lower, self._body.upper)
-        return float(ways + first + len(self._poses) * (self._settings.settle_s + self._settings.patience_s))
+        return float(
+            ways + first + len(self._poses) * (self._settings.settle_s + self._settings.patience_s)
+        )
 
     def again(self) -> "PoseVisit":
         """Begins anew where the arms are, after they held: with the pose that was not done."""
@@ -101,9 +115,11 @@ class PoseVisit:
 
     def plan(self, observation: Observation) -> ActionChunk:
         """Answers an observation with what the arms do next, after a look at it where they rest."""
-        now, q = float(observation["time"]), observation["joints/position"].astype(np.float64)
+        now = float(observation["time"])
+        q = observation["joints/position"].astype(np.float64)
         if np.abs(q - self._still_at)[self._hinges].max() > _STILL:
-            self._still_at, self._still_since = q, now
+            self._still_at = q
+            self._still_since = now
         if self._openings is None:
             self._openings = q[self._grippers]
         if self._way is None:
@@ -111,22 +127,31 @@ class PoseVisit:
             self._way = self._to(min(self._next, len(self._poses) - 1), q, now)
         elif not self.done and now >= self._way.begins + self._way.seconds:
             self._look(observation, now, q)
-        times: Vector = now + self._period_s * np.arange(round(_AHEAD_S / self._period_s) + 1, dtype=np.float64)
+        times: Vector = now + self._period_s * np.arange(
+            round(_AHEAD_S / self._period_s) + 1, dtype=np.float64
+        )
         return ActionChunk(times, self._way.at(times).astype(np.float32))
 
     def _look(self, observation: Observation, now: float, q: Vector) -> None:
-        """Takes pictures if the arms rest at the pose and the cameras have seen that; goes on when there are enough."""
+        """Takes images if the arms rest at the pose and the cameras have seen that; goes on when there are enough."""
         assert self._way is not None
         off = np.abs(q - self._way.goal)[self._hinges]
         rested = self._still_since + self._settings.settle_s
         oldest = min(float(observation[f"time/{name}"]) for name in self._settings.needed)
         if off.max() <= _ARRIVED and oldest >= rested and oldest > self._seen_until:
-            self._seen_until, self._looks = oldest, self._looks + 1
+            self._seen_until = oldest
+            self._looks = self._looks + 1
             self._take(self._next + 1, observation)
             if self._looks == self._settings.looks:
                 self.reached += 1
                 self._go_on(now)
-        elif now > self._way.begins + self._way.seconds + self._settings.settle_s + self._settings.patience_s:
+        elif (
+            now
+            > self._way.begins
+            + self._way.seconds
+            + self._settings.settle_s
+            + self._settings.patience_s
+        ):
             joint = self._body.joints[int(self._hinges[off.argmax()])].name
             why = (
                 f"{joint} is {off.max():.2f} rad away"
@@ -138,7 +163,8 @@ class PoseVisit:
 
     def _go_on(self, now: float) -> None:
         assert self._way is not None
-        self._next, self._looks = self._next + 1, 0
+        self._next = self._next + 1
+        self._looks = 0
         if not self.done:
             self._way = self._to(self._next, self._way.goal, now)
 
@@ -153,7 +179,9 @@ class PoseVisit:
         return max(_SHORTEST_S, _STEEPEST * farthest / self._settings.speed)
 
 
-def demand_reachable(poses: Sequence[Vector] | Vector, body: Embodiment, limits: SafetyLimits) -> str:
+def demand_reachable(
+    poses: Sequence[Vector] | Vector, body: Embodiment, limits: SafetyLimits
+) -> str:
     """Looks at poses and at the straight ways between them before anything moves; the safety filter does so again.
 
     Args:
@@ -162,14 +190,16 @@ def demand_reachable(poses: Sequence[Vector] | Vector, body: Embodiment, limits:
         limits: Of the safety filter.
 
     Raises:
-        ValueError: One is beyond a limit, or on the way something touches the table, a wall, or the other arm.
+        ValueError: One is beyond a limit, or on the way something touches the table, a wall, or the
+            other arm.
     """
     before: Vector | None = None
     for number, pose in enumerate(poses, 1):
         for index, joint in enumerate(body.joints):
             if not limits.lower[index] <= pose[index] <= limits.upper[index]:
                 raise ValueError(
-                    f"pose {number}: {joint.name} is {pose[index]:.3f}; allowed: {limits.lower[index]:.3f} to "
+                    f"pose {number}: {joint.name} is {pose[index]:.3f}; allowed: "
+                    f"{limits.lower[index]:.3f} to "
                     f"{limits.upper[index]:.3f}."
                 )
         if before is None:
@@ -180,7 +210,9 @@ def demand_reachable(poses: Sequence[Vector] | Vector, body: Embodiment, limits:
     return f"{len(poses)}, in reach"
 
 
-def demand_first_way(start: Vector, pose: Vector, body: Embodiment, limits: SafetyLimits, *, near: bool) -> None:
+def demand_first_way(
+    start: Vector, pose: Vector, body: Embodiment, limits: SafetyLimits, *, near: bool
+) -> None:
     """Looks at the straight way from where the arms stand to the first pose, before they move.
 
     Args:
@@ -191,20 +223,28 @@ def demand_first_way(start: Vector, pose: Vector, body: Embodiment, limits: Safe
         near: Whether it has to be a short one, because nobody brought the arms to where they stand.
 
     Raises:
-        ValueError: It is long though it should not be, or on the way something touches the table, a wall, or the other arm.
+        ValueError: It is long though it should not be, or on the way something touches the table, a
+            wall, or the other arm.
     """
     hinges = np.concatenate([body.hinges[arm] for arm in body.arms])
     off = np.abs(pose - start)[hinges]
     if near and off.max() > _NEAR:
         raise ValueError(
-            f"Pose 1 is {off.max():.2f} rad away from where {body.joints[int(hinges[off.argmax()])].name} is; allowed: "
-            f"{_NEAR}. Bring the arms near to it, or let them move to their home pose first (robot.approach_s=8)."
+            f"Pose 1 is {off.max():.2f} rad away from where "
+            f"{body.joints[int(hinges[off.argmax()])].name} is; allowed: "
+            f"{_NEAR}. Bring the arms near to it, or let them move to their home pose first "
+            f"(robot.approach_s=8)."
         )
     _demand_clear(start, pose, 1, body, limits)
 
 
 def _demand_clear(
-    start: Vector, pose: Vector, number: int, body: Embodiment, limits: SafetyLimits, points: int = _PATH_POINTS
+    start: Vector,
+    pose: Vector,
+    number: int,
+    body: Embodiment,
+    limits: SafetyLimits,
+    points: int = _PATH_POINTS,
 ) -> None:
     """Looks at the straight way to a pose; where it begins was looked at before, or is where the arms are."""
     clearance = Clearance(body, limits.table_height, limits.box, exact_up_to=limits.arm_clearance)
@@ -218,4 +258,6 @@ def _demand_clear(
 
 def _demand_room(have_m: float, needed_m: float, where: str, what: str) -> None:
     if have_m < needed_m:
-        raise ValueError(f"{where}: an arm would be {1e3 * have_m:.0f} mm {what}; needed: {1e3 * needed_m:.0f}.")
+        raise ValueError(
+            f"{where}: an arm would be {1e3 * have_m:.0f} mm {what}; needed: {1e3 * needed_m:.0f}."
+        )

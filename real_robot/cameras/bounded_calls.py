@@ -11,8 +11,8 @@ T = TypeVar("T")
 class BoundedCalls:
     """Makes calls one after the other in a thread of their own, and waits for each only so long.
 
-    Nothing can end a call that is late. Its thread is left behind, with what the call works on, which nobody may touch any
-    more. It ends when the call comes back, or with the process.
+    Nothing can end a call that is late. Its thread is left behind, with what the call works on,
+    which nobody may touch any more. It ends when the call comes back, or with the process.
 
     Args:
         name: Of the thread.

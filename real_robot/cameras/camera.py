@@ -1,4 +1,4 @@
-"""What a camera is to the bridge: pictures with the time at which they were taken."""
+"""What a camera is to the bridge: images with the time at which they were taken."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Picture = NDArray[np.uint8]
+Image = NDArray[np.uint8]
 Depth = NDArray[np.uint16]
 Matrix = NDArray[np.float32]
 
@@ -17,19 +17,21 @@ class CameraError(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One picture.
+    """One image.
 
     Attributes:
-        number: Counted by the camera; a larger one is later, a gap is a picture that was lost.
+        number: Counted by the camera; a larger one is later, a gap is an image that was lost.
         captured: When it was taken, seconds of the host's monotonic clock.
         colour: (H, W, 3) sRGB.
-        depth: (H, W) millimetres along the optical axis at the pixels of `colour`, 0 where there is no return; None without.
-        intrinsics: (3, 3) of the picture, the centre of pixel (0, 0) at (0.5, 0.5); None if nobody knows them.
+        depth: (H, W) millimetres along the optical axis at the pixels of `colour`, 0 where there is
+            no return; None without.
+        intrinsics: (3, 3) of the image, the centre of pixel (0, 0) at (0.5, 0.5); None if nobody
+            knows them.
     """
 
     number: int
     captured: float
-    colour: Picture
+    colour: Image
     depth: Depth | None = None
     intrinsics: Matrix | None = None
 
@@ -40,9 +42,9 @@ class Identity:
 
     Attributes:
         serial: Number; empty if it does not tell.
-        height: Rows of its own pictures.
+        height: Rows of its own images.
         width: Columns.
-        hz: Pictures per second that it promises.
+        hz: Images per second that it promises.
         words: What else is worth knowing, such as its model.
     """
 
@@ -54,10 +56,13 @@ class Identity:
 
 
 class Camera(Protocol):
-    """A source of pictures, owned by one process. What goes wrong is a `CameraError`; what failed is not used again."""
+    """A source of images, owned by one process.
+
+    What goes wrong is a `CameraError`; what failed is not used again.
+    """
 
     def start(self) -> Identity:
-        """Opens it and waits until it promises pictures.
+        """Opens it and waits until it promises images.
 
         Raises:
             CameraError: It is not there, or cannot do what it is to do.
@@ -65,7 +70,7 @@ class Camera(Protocol):
         ...
 
     def frame(self) -> Frame:
-        """Waits for the next picture, no longer than a few seconds.
+        """Waits for the next image, no longer than a few seconds.
 
         Raises:
             CameraError: It shows nothing any more.

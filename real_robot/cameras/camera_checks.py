@@ -13,7 +13,7 @@ from stringline.real_robot.ipc.camera_liveness import Count
 from stringline.real_robot.operator.checklist import Checklist
 from stringline.real_robot.safety.reasons import old_cameras
 
-_PICTURES = 10
+_IMAGES = 10
 _SLOWEST_SHARE = 0.8
 
 
@@ -29,12 +29,17 @@ def check_cameras(cameras: Cameras, checklist: Checklist, calibration: Calibrati
         settings = handle.settings
         with checklist.check(f"camera {settings.name}") as note:
             identity = handle.wait(cameras.start_s)
-            said = f"{settings.driver.value} {identity.serial}, {identity.width}x{identity.height} at {identity.hz:g} Hz"
+            said = (
+                f"{settings.driver.value} {identity.serial}, {identity.width}x{identity.height} "
+                f"at {identity.hz:g} Hz"
+            )
             note(", ".join(filter(None, (said, identity.words))))
             if settings.driver is not CameraDriver.EMULATED:  # A busy machine may draw late.
                 note(f"; {demand_rate(handle):.1f} Hz measured")
             if calibration is not None and settings.name in calibration.cameras:
-                emulated = settings.driver is CameraDriver.EMULATED  # Its pictures are drawn in whatever size somebody wants.
+                emulated = (
+                    settings.driver is CameraDriver.EMULATED
+                )  # Its images are drawn in whatever size somebody wants.
                 size = None if emulated else (identity.height, identity.width)
                 note("; " + calibration.demand(settings.name, identity.serial, size))
             elif calibration is not None:
@@ -42,20 +47,24 @@ def check_cameras(cameras: Cameras, checklist: Checklist, calibration: Calibrati
 
 
 def demand_rate(handle: CameraHandle) -> float:
-    """Measures how many pictures a second a camera brings.
+    """Measures how many images a second a camera brings.
 
     Raises:
         CameraError: Far fewer than it promised.
     """
     hz = handle.settings.hz
-    first, began, deadline = handle.count(Count.PICTURES), handle.captured, time.monotonic() + 3 * _PICTURES / hz + 0.5
-    while handle.count(Count.PICTURES) < first + _PICTURES and time.monotonic() < deadline:
+    first = handle.count(Count.IMAGES)
+    began = handle.captured
+    deadline = time.monotonic() + 3 * _IMAGES / hz + 0.5
+    while handle.count(Count.IMAGES) < first + _IMAGES and time.monotonic() < deadline:
         time.sleep(0.2 / hz)
-    came, seconds = handle.count(Count.PICTURES) - first, handle.captured - began
+    came = handle.count(Count.IMAGES) - first
+    seconds = handle.captured - began
     measured = came / seconds if seconds > 0 else 0.0
     if measured < _SLOWEST_SHARE * hz:
         raise CameraError(
-            f"it brings {measured:.1f} pictures a second; configured are {hz:g}. In little light automatic exposure takes "
+            f"it brings {measured:.1f} images a second; configured are {hz:g}. In little light "
+            f"automatic exposure takes "
             "longer; on a hub, cameras share its bandwidth."
         )
     return measured
@@ -70,8 +79,10 @@ class CameraWords:
     """
 
     def __init__(self, names: Sequence[str], say: Callable[[str], None]) -> None:
-        self._names, self._say = tuple(names), say
-        self._tick, self._since = -1, 0.0
+        self._names = tuple(names)
+        self._say = say
+        self._tick = -1
+        self._since = 0.0
         self._silent: tuple[str, ...] = ()
 
     def note(self, states: Sequence[DeviceState]) -> None:

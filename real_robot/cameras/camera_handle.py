@@ -33,24 +33,36 @@ class CameraHandle:
         started: When the last process was started, seconds of the monotonic clock.
     """
 
-    def __init__(self, settings: CameraSettings, liveliness: Liveliness, place: int, context: SpawnContext) -> None:
+    def __init__(
+        self, settings: CameraSettings, liveliness: Liveliness, place: int, context: SpawnContext
+    ) -> None:
         self._context = context
-        self.settings, self._life, self._place = settings, liveliness, place
+        self.settings = settings
+        self._life = liveliness
+        self._place = place
         memory = ring_memory(self._context, settings)
-        self._setup, self._ring = CameraSetup(settings, memory, liveliness, place), FrameRing(memory, settings)
+        self._setup = CameraSetup(settings, memory, liveliness, place)
+        self._ring = FrameRing(memory, settings)
         self._process: SpawnProcess | None = None
         self._connection: Connection | None = None
         self._seen: Frame | None = None
-        self.problem, self.started = "", float("-inf")
+        self.problem = ""
+        self.started = float("-inf")
         self.identity: Identity | None = None
 
     def start(self) -> None:
         """Starts a process; the one before it must have ended."""
         self._connection, far_end = self._context.Pipe()
-        weakref.finalize(self, self._connection.close)  # At the owner's exit the process learns that it is gone.
+        weakref.finalize(
+            self, self._connection.close
+        )  # At the owner's exit the process learns that it is gone.
         name = f"stringline camera {self.settings.name}"
-        self._process = self._context.Process(target=run_camera, args=(self._setup, far_end), name=name, daemon=True)
-        self.problem, self.identity, self.started = "", None, time.monotonic()
+        self._process = self._context.Process(
+            target=run_camera, args=(self._setup, far_end), name=name, daemon=True
+        )
+        self.problem = ""
+        self.identity = None
+        self.started = time.monotonic()
         self._process.start()
         far_end.close()
 
@@ -66,7 +78,7 @@ class CameraHandle:
 
     @property
     def captured(self) -> float:
-        """When the newest picture was taken, seconds of the monotonic clock; minus infinity before the first."""
+        """When the newest image was taken, seconds of the monotonic clock; minus infinity before the first."""
         return float(self._life.times[self._place])
 
     def count(self, what: Count) -> int:
@@ -86,7 +98,11 @@ class CameraHandle:
             if not self.problem and self._process is not None:
                 self._process.join(_END_TIMEOUT_S)
                 code = self._process.exitcode
-                self.problem = f"its process was killed by signal {-code}." if code and code < 0 else "its process has ended."
+                self.problem = (
+                    f"its process was killed by signal {-code}."
+                    if code and code < 0
+                    else "its process has ended."
+                )
 
     def _known(self, identity: Identity) -> Identity:
         """Sees to it that no other camera takes the place of this one when it is started anew."""
@@ -96,24 +112,25 @@ class CameraHandle:
         return identity
 
     def wait(self, timeout_s: float) -> Identity:
-        """Waits until the camera has told who it is and shown its first picture.
+        """Waits until the camera has told who it is and shown its first image.
 
         Raises:
             CameraError: It is not as it should be, or has done neither in that time.
         """
-        deadline, before = time.monotonic() + timeout_s, self.count(Count.PICTURES)
+        deadline = time.monotonic() + timeout_s
+        before = self.count(Count.IMAGES)
         while True:
             self.listen()
             if self.problem:
                 raise CameraError(self.problem)
-            if self.identity is not None and self.count(Count.PICTURES) > before:
+            if self.identity is not None and self.count(Count.IMAGES) > before:
                 return self.identity
             if time.monotonic() > deadline:
                 raise CameraError(f"it has shown nothing for {timeout_s:g} s.")
             time.sleep(0.01)
 
     def newest(self) -> Frame | None:
-        """Returns the newest picture, None before the first one."""
+        """Returns the newest image, None before the first one."""
         if self._seen is None or self._seen.captured != self.captured:
             self._seen = self._ring.newest() or self._seen
         return self._seen

@@ -1,7 +1,7 @@
-"""What runs in the process of a camera: it takes pictures, stamps them, and puts them where everybody may look.
+"""What runs in the process of a camera: it takes images, stamps them, and puts them where everybody may look.
 
-It tells its owner, in JSON, who the camera is and what is wrong with it. It ends when the camera fails, and when the owner
-says so or is gone. Neither torch nor MuJoCo get into it.
+It tells its owner, in JSON, who the camera is and what is wrong with it. It ends when the camera
+fails, and when the owner says so or is gone. Neither torch nor MuJoCo get into it.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ def run_camera(setup: CameraSetup, connection: Connection) -> None:
             identity = camera.start()
             demand_as_configured(identity, setup.settings)
             connection.send_bytes(json.dumps(asdict(identity)).encode())
-            _take_pictures(camera, setup, connection)
+            _take_images(camera, setup, connection)
         finally:
             camera.close()
     except (CameraError, ValueError, OSError) as error:
@@ -90,17 +90,25 @@ def demand_as_configured(identity: Identity, settings: CameraSettings) -> None:
     """
     found = []
     if settings.serial and identity.serial != settings.serial:
-        found.append(f"its serial number is {identity.serial or 'not told'}; expected is {settings.serial}")
+        found.append(
+            f"its serial number is {identity.serial or 'not told'}; expected is {settings.serial}"
+        )
     if (identity.height, identity.width) != (settings.height, settings.width):
-        found.append(f"its pictures are {identity.width}x{identity.height}; configured is {settings.width}x{settings.height}")
+        found.append(
+            f"its images are {identity.width}x{identity.height}; configured is "
+            f"{settings.width}x{settings.height}"
+        )
     if abs(identity.hz - settings.hz) > 0.05 * settings.hz:
-        found.append(f"it brings {identity.hz:g} pictures a second; configured are {settings.hz:g}")
+        found.append(f"it brings {identity.hz:g} images a second; configured are {settings.hz:g}")
     if found:
         raise CameraError("; ".join(found) + ".")
 
 
-def _take_pictures(camera: Camera, setup: CameraSetup, connection: Connection) -> None:
-    ring, fit, life, place = FrameRing(setup.memory, setup.settings), Fitting(setup.settings), setup.liveliness, setup.place
+def _take_images(camera: Camera, setup: CameraSetup, connection: Connection) -> None:
+    ring = FrameRing(setup.memory, setup.settings)
+    fit = Fitting(setup.settings)
+    life = setup.liveliness
+    place = setup.place
     number = -1
     while not _told_to_stop(connection):
         frame = camera.frame()
@@ -111,7 +119,7 @@ def _take_pictures(camera: Camera, setup: CameraSetup, connection: Connection) -
             life.add(place, Count.LOST, frame.number - number - 1)
         number = frame.number
         ring.put(fit(frame))
-        life.add(place, Count.PICTURES)
+        life.add(place, Count.IMAGES)
         life.times[place] = frame.captured
 
 

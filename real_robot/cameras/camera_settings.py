@@ -1,4 +1,4 @@
-"""How a camera is configured: what drives it, which one it is, and what is to become of its pictures."""
+"""How a camera is configured: what drives it, which one it is, and what is to become of its images."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -8,7 +8,13 @@ from typing import Any, Self
 
 import yaml
 
-from stringline.datasets.contract.arguments import COUNT, FINITE, NOT_NEGATIVE, POSITIVE, unknown_name
+from stringline.datasets.contract.arguments import (
+    COUNT,
+    FINITE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    unknown_name,
+)
 
 
 class CameraDriver(StrEnum):
@@ -28,15 +34,19 @@ class CameraSettings:
         name: As in the contract; the body's mount of that name says where it sits.
         driver: What drives it.
         serial: Number that it must have; empty takes any.
-        source: Port, file or address where the driver needs one. A RealSense recording (.db3) is played in place of the camera.
-        height: Rows of its own pictures.
+        source: Port, file or address where the driver needs one. A RealSense recording (.db3) is
+            played in place of the camera.
+        height: Rows of its own images.
         width: Columns.
-        hz: Pictures per second.
+        hz: Images per second.
         depth: Whether depth is taken too.
-        intrinsics: fx, fy, cx, cy in pixels of its own pictures, for drivers that do not tell; empty if nobody knows them.
-        fovy_deg: Vertical field of view that the pictures are cropped to; None keeps as much as the shape allows.
-        latency_s: From the capture to the stamp that the driver gives, as measured, not negative; it is taken off.
-        shown: Rows and columns of the pictures that it delivers; None leaves them as they are.
+        intrinsics: fx, fy, cx, cy in pixels of its own images, for drivers that do not tell; empty
+            if nobody knows them.
+        fovy_deg: Vertical field of view that the images are cropped to; None keeps as much as the
+            shape allows.
+        latency_s: From the capture to the stamp that the driver gives, as measured, not negative;
+            it is taken off.
+        shown: Rows and columns of the images that it delivers; None leaves them as they are.
     """
 
     name: str
@@ -60,29 +70,49 @@ class CameraSettings:
         """
         if self.height not in COUNT or self.width not in COUNT or self.hz not in POSITIVE:
             got = f"{self.width}x{self.height} at {self.hz} Hz"
-            raise ValueError(f"Camera {self.name!r}: {got}; all three must be positive, the size in whole numbers.")
+            raise ValueError(
+                f"Camera {self.name!r}: {got}; all three must be positive, the size in whole "
+                f"numbers."
+            )
         if self.driver in (CameraDriver.V4L2, CameraDriver.FILE):
             if not self.source:
-                raise ValueError(f"Camera {self.name!r}: the driver {self.driver.value} needs a source, such as /dev/video0.")
+                raise ValueError(
+                    f"Camera {self.name!r}: the driver {self.driver.value} needs a source, such "
+                    f"as /dev/video0."
+                )
             if self.depth:
-                raise ValueError(f"Camera {self.name!r}: the driver {self.driver.value} gives no depth.")
+                raise ValueError(
+                    f"Camera {self.name!r}: the driver {self.driver.value} gives no depth."
+                )
         if self.latency_s not in NOT_NEGATIVE:
             raise ValueError(
-                f"Camera {self.name!r}: latency_s is {self.latency_s}; allowed: {NOT_NEGATIVE}, for stamps are late."
+                f"Camera {self.name!r}: latency_s is {self.latency_s}; allowed: {NOT_NEGATIVE}, "
+                f"for stamps are late."
             )
-        if self.intrinsics and (len(self.intrinsics) != 4 or any(number not in FINITE for number in self.intrinsics)):
-            raise ValueError(f"Camera {self.name!r}: intrinsics are {list(self.intrinsics)}; allowed: [fx, fy, cx, cy].")
+        if self.intrinsics and (
+            len(self.intrinsics) != 4 or any(number not in FINITE for number in self.intrinsics)
+        ):
+            raise ValueError(
+                f"Camera {self.name!r}: intrinsics are {list(self.intrinsics)}; allowed: [fx, fy, "
+                f"cx, cy]."
+            )
         if self.fovy_deg is not None and (not 0 < self.fovy_deg < 180 or not self.has_geometry):
-            raise ValueError(f"Camera {self.name!r}: fovy_deg is {self.fovy_deg}; allowed: 0 to 180, with known intrinsics.")
+            raise ValueError(
+                f"Camera {self.name!r}: fovy_deg is {self.fovy_deg}; allowed: 0 to 180, with "
+                f"known intrinsics."
+            )
 
     @property
     def has_geometry(self) -> bool:
-        """Whether intrinsics come with its pictures."""
-        return bool(self.intrinsics) or self.driver in (CameraDriver.REALSENSE, CameraDriver.EMULATED)
+        """Whether intrinsics come with its images."""
+        return bool(self.intrinsics) or self.driver in (
+            CameraDriver.REALSENSE,
+            CameraDriver.EMULATED,
+        )
 
     @property
     def size(self) -> tuple[int, int]:
-        """Rows and columns of the pictures that it delivers."""
+        """Rows and columns of the images that it delivers."""
         return self.shown or (self.height, self.width)
 
     @classmethod
@@ -102,7 +132,10 @@ class CameraSettings:
         # A serial number of digits only is a number to YAML.
         texts = {key: str(plain[key] or "") for key in ("serial", "source") if key in plain}
         intrinsics = tuple(float(value) for value in plain.get("intrinsics") or ())
-        return cls(name=name, **{**plain, **texts, "driver": CameraDriver(driver), "intrinsics": intrinsics})
+        return cls(
+            name=name,
+            **{**plain, **texts, "driver": CameraDriver(driver), "intrinsics": intrinsics},
+        )
 
 
 def read_cameras(path: Path) -> dict[str, Any]:
@@ -117,6 +150,13 @@ def read_cameras(path: Path) -> dict[str, Any]:
         raise ValueError(f"The file of cameras {path} cannot be read: {error.strerror}.") from error
     except yaml.YAMLError as error:
         raise ValueError(f"The file of cameras {path} is no YAML: {error}.") from error
-    if not isinstance(found, dict) or not found or not all(isinstance(value, dict) for value in found.values()):
-        raise ValueError(f"The file of cameras {path} must give each camera its settings: `overhead: {{driver: realsense}}`.")
+    if (
+        not isinstance(found, dict)
+        or not found
+        or not all(isinstance(value, dict) for value in found.values())
+    ):
+        raise ValueError(
+            f"The file of cameras {path} must give each camera its settings: `overhead: {{driver: "
+            f"realsense}}`."
+        )
     return {str(name): value for name, value in found.items()}

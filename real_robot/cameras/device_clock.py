@@ -8,9 +8,10 @@ _SAMPLES = 300
 class DeviceClock:
     """Maps stamps by the smallest delay between stamp and arrival that was seen lately, which counts as none.
 
-    A picture that waited in a queue keeps the age it has: its arrival is late, its stamp is not. Samples are counted and not
-    timed, so that a process that stood still does not take its backlog for fresh. Stamps may be of any clock; if they go
-    backwards, that clock was set, and the mapping begins anew.
+    An image that waited in a queue keeps the age it has: its arrival is late, its stamp is not.
+    Samples are counted and not timed, so that a process that stood still does not take its backlog
+    for fresh. Stamps may be of any clock; if they go backwards, that clock was set, and the mapping
+    begins anew.
 
     Args:
         latency_s: Between capture and stamp, as measured.
@@ -22,7 +23,7 @@ class DeviceClock:
         self._stamp = float("-inf")
 
     def captured(self, stamp: float, received: float) -> float:
-        """Returns when a picture was taken, on the host's clock.
+        """Returns when an image was taken, on the host's clock.
 
         Args:
             stamp: Of the camera, seconds.

@@ -15,14 +15,15 @@ def emulated_serial(name: str) -> str:
 
 
 class EmulatedCamera:
-    """Asks the emulator for each picture that is newer than the last one; the emulator waits for nobody.
+    """Asks the emulator for each image that is newer than the last one; the emulator waits for nobody.
 
     Args:
-        settings: Its source is the address of the emulator's pictures.
+        settings: Its source is the address of the emulator's images.
     """
 
     def __init__(self, settings: CameraSettings) -> None:
-        self._settings, self._number = settings, 0
+        self._settings = settings
+        self._number = 0
         self._connection: socket.socket | None = None
 
     def start(self) -> Identity:
@@ -36,13 +37,21 @@ class EmulatedCamera:
         try:
             connection.connect(self._settings.source)
         except OSError as error:
-            raise CameraError(f"there is no emulator at {self._settings.source}: {error}.") from error
+            raise CameraError(
+                f"there is no emulator at {self._settings.source}: {error}."
+            ) from error
         height, width = self.frame().colour.shape[:2]
         self._number = 0
-        return Identity(emulated_serial(self._settings.name), height, width, self._settings.hz, "of the emulated world")
+        return Identity(
+            emulated_serial(self._settings.name),
+            height,
+            width,
+            self._settings.hz,
+            "of the emulated world",
+        )
 
     def frame(self) -> Frame:
-        """Waits for the next picture.
+        """Waits for the next image.
 
         Raises:
             CameraError: The emulator is gone, or its world stands still.
@@ -53,7 +62,9 @@ class EmulatedCamera:
             send(self._connection, {"camera": name, "after": self._number})
             header, arrays = receive(self._connection)
         except (OSError, ValueError) as error:
-            raise CameraError(f"the emulator shows nothing any more: {error or type(error).__name__}.") from error
+            raise CameraError(
+                f"the emulator shows nothing any more: {error or type(error).__name__}."
+            ) from error
         if "error" in header:
             raise CameraError(str(header["error"]))
         self._number = int(str(header["number"]))

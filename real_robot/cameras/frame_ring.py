@@ -1,7 +1,8 @@
-"""A camera's last pictures in shared memory.
+"""A camera's last images in shared memory.
 
-A ring is a mailbox of whole pictures: no lock that a killed process could hold. A picture that was being written when its
-process died has no number and is not taken for one; the next process goes on in the same ring.
+A ring is a mailbox of whole images: no lock that a killed process could hold. An image that was
+being written when its process died has no number and is not taken for one; the next process goes on
+in the same ring.
 """
 
 from multiprocessing.context import SpawnContext
@@ -16,8 +17,11 @@ _SLOTS = 4
 
 
 def frame_layout(settings: CameraSettings) -> np.dtype[np.void]:
-    """Layout of one picture of a camera."""
-    fields: list[tuple[str, str, tuple[int, ...]]] = [("number", "<i8", ()), ("captured", "<f8", ())]
+    """Layout of one image of a camera."""
+    fields: list[tuple[str, str, tuple[int, ...]]] = [
+        ("number", "<i8", ()),
+        ("captured", "<f8", ()),
+    ]
     fields += [("colour", "u1", (*settings.size, 3))]
     fields += [("depth", "<u2", settings.size)] * settings.depth
     fields += [("intrinsics", "<f4", (3, 3))] * settings.has_geometry
@@ -39,17 +43,20 @@ class FrameRing:
 
     def __init__(self, memory: Memory, settings: CameraSettings) -> None:
         self._layout = frame_layout(settings)
-        self._keys = [name for name in self._layout.names or () if name not in ("number", "captured")]
+        self._keys = [
+            name for name in self._layout.names or () if name not in ("number", "captured")
+        ]
         self._box = Mailbox(memory, self._layout)
 
     def put(self, frame: Frame) -> None:
-        """Takes a picture.
+        """Takes an image.
 
         Raises:
             ValueError: It is not as configured.
         """
         record: Record = np.zeros((), self._layout)
-        record["number"], record["captured"] = frame.number, frame.captured
+        record["number"] = frame.number
+        record["captured"] = frame.captured
         for key in self._keys:
             value = getattr(frame, key)
             shape = None if value is None else value.shape
@@ -59,8 +66,12 @@ class FrameRing:
         self._box.put(record)
 
     def newest(self) -> Frame | None:
-        """Returns the newest picture, None if there has been none."""
+        """Returns the newest image, None if there has been none."""
         record = self._box.newest()
         if record is None:
             return None
-        return Frame(int(record["number"]), float(record["captured"]), **{key: record[key] for key in self._keys})
+        return Frame(
+            int(record["number"]),
+            float(record["captured"]),
+            **{key: record[key] for key in self._keys},
+        )

@@ -1,25 +1,27 @@
-"""Pictures of the size that a policy looks at: cropped about the middle, scaled down, intrinsics along with them."""
+"""Images of the size that a policy looks at: cropped about the middle, scaled down, intrinsics along with them."""
 
 from dataclasses import replace
 
 import numpy as np
 
-from stringline.real_robot.cameras.camera import Depth, Frame, Matrix, Picture
+from stringline.real_robot.cameras.camera import Depth, Frame, Image, Matrix
 from stringline.real_robot.cameras.camera_settings import CameraSettings
 
 
 class Fitting:
     """Brings frames to the size that is shown.
 
-    The largest part of the asked shape is taken, or the one with the asked vertical field of view. Colours are averaged over
-    areas; depth is taken at the nearest pixel, since a mean of two surfaces is neither.
+    The largest part of the asked shape is taken, or the one with the asked vertical field of view.
+    Colours are averaged over areas; depth is taken at the nearest pixel, since a mean of two
+    surfaces is neither.
 
     Args:
         settings: Of the camera.
     """
 
     def __init__(self, settings: CameraSettings) -> None:
-        self._size, self._fovy_deg = settings.size, settings.fovy_deg
+        self._size = settings.size
+        self._fovy_deg = settings.fovy_deg
         fx, fy, cx, cy = settings.intrinsics or (0.0,) * 4
         known = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]], dtype=np.float32)
         self._intrinsics: Matrix | None = known if settings.intrinsics else None
@@ -27,9 +29,12 @@ class Fitting:
     def __call__(self, frame: Frame) -> Frame:
         """Returns the frame at that size; configured intrinsics go before those that the camera tells."""
         intrinsics = frame.intrinsics if self._intrinsics is None else self._intrinsics
-        top, left, rows, columns = self._part(frame.colour.shape[0], frame.colour.shape[1], intrinsics)
+        top, left, rows, columns = self._part(
+            frame.colour.shape[0], frame.colour.shape[1], intrinsics
+        )
         window = np.s_[top : top + rows, left : left + columns]
-        down, across = self._size[0] / rows, self._size[1] / columns
+        down = self._size[0] / rows
+        across = self._size[1] / columns
         return replace(
             frame,
             colour=_scaled_colour(frame.colour[window], self._size),
@@ -37,13 +42,16 @@ class Fitting:
             intrinsics=None if intrinsics is None else _moved(intrinsics, top, left, down, across),
         )
 
-    def _part(self, height: int, width: int, intrinsics: Matrix | None) -> tuple[int, int, int, int]:
+    def _part(
+        self, height: int, width: int, intrinsics: Matrix | None
+    ) -> tuple[int, int, int, int]:
         """Returns the first row and column of the part that is shown, and its rows and columns."""
         shape = self._size[1] / self._size[0]
         rows = min(float(height), width / shape)
         if self._fovy_deg is not None and intrinsics is not None:
             rows = min(rows, 2 * float(intrinsics[1, 1]) * np.tan(np.radians(self._fovy_deg) / 2))
-        kept, columns = max(1, round(rows)), max(1, min(width, round(rows * shape)))
+        kept = max(1, round(rows))
+        columns = max(1, min(width, round(rows * shape)))
         return (height - kept) // 2, (width - columns) // 2, kept, columns
 
 
@@ -57,7 +65,7 @@ def _moved(intrinsics: Matrix, top: int, left: int, down: float, across: float) 
     return moved.astype(np.float32)
 
 
-def _scaled_colour(colour: Picture, size: tuple[int, int]) -> Picture:
+def _scaled_colour(colour: Image, size: tuple[int, int]) -> Image:
     if colour.shape[:2] == size:
         return np.ascontiguousarray(colour)
     # Imported by cameras that scale, which is their own process.

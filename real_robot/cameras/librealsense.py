@@ -8,7 +8,9 @@ from stringline.real_robot.cameras.camera import CameraError
 
 
 def librealsense() -> ModuleType:
-    """Imports pyrealsense2. Where the system has no libusb, the one that comes with the extra is loaded first.
+    """Imports pyrealsense2.
+
+    Where the system has no libusb, the one that comes with the extra is loaded first.
 
     Raises:
         CameraError: It is not installed, or cannot be loaded.
@@ -17,7 +19,8 @@ def librealsense() -> ModuleType:
         return importlib.import_module("pyrealsense2")
     except ModuleNotFoundError as error:
         raise CameraError(
-            'This needs pyrealsense2, which is not installed. Run: pip install "stringline[realsense]"'
+            "This needs pyrealsense2, which is not installed. Run: pip install "
+            '"stringline[realsense]"'
         ) from error
     except ImportError as error:
         if "libusb" not in str(error):
@@ -28,6 +31,7 @@ def librealsense() -> ModuleType:
         return importlib.import_module("pyrealsense2")
     except (ImportError, OSError) as error:
         raise CameraError(
-            f"pyrealsense2 needs libusb, which cannot be loaded ({error}). Install your system's libusb-1.0, or run: "
+            f"pyrealsense2 needs libusb, which cannot be loaded ({error}). Install your system's "
+            f"libusb-1.0, or run: "
             'pip install "stringline[realsense]"'
         ) from error

@@ -1,4 +1,4 @@
-"""Intel RealSense cameras: colour, depth brought into the colour picture, intrinsics; live, or a recording in their place."""
+"""Intel RealSense cameras: colour, depth brought into the colour image, intrinsics; live, or a recording in their place."""
 
 import time
 from pathlib import Path
@@ -11,7 +11,8 @@ from stringline.real_robot.cameras.camera_settings import CameraSettings
 from stringline.real_robot.cameras.device_clock import DeviceClock
 from stringline.real_robot.cameras.librealsense import librealsense
 
-_FIRST_S, _NEXT_S = 5.0, 2.0
+_FIRST_S = 5.0
+_NEXT_S = 2.0
 _UNIT_M = 0.001
 _NOTICEABLE_DISTORTION = 1e-3
 
@@ -19,15 +20,17 @@ _NOTICEABLE_DISTORTION = 1e-3
 class RealSenseCamera:
     """One RealSense camera.
 
-    The library's own queue holds one set of pictures, the newest. It stamps them by the camera's clock or, as "global time",
-    by the wall clock; either is mapped onto the monotonic one, see `DeviceClock`.
+    The library's own queue holds one set of images, the newest. It stamps them by the camera's
+    clock or, as "global time", by the wall clock; either is mapped onto the monotonic one, see
+    `DeviceClock`.
 
     Args:
         settings: Its serial number chooses among several; its source, if any, is a recording.
     """
 
     def __init__(self, settings: CameraSettings) -> None:
-        self._settings, self._clock = settings, DeviceClock(settings.latency_s)
+        self._settings = settings
+        self._clock = DeviceClock(settings.latency_s)
         self._library: Any = None
         self._pipeline: Any = None
         self._align: Any = None
@@ -36,13 +39,15 @@ class RealSenseCamera:
         self._patience_s = _FIRST_S
 
     def start(self) -> Identity:
-        """Finds the camera and lets its pictures come.
+        """Finds the camera and lets its images come.
 
         Raises:
-            CameraError: There is none with that number, or it has no such pictures; says which there are.
+            CameraError: There is none with that number, or it has no such images; says which there
+                are.
         """
         rs = self._library = librealsense()
-        pipeline, wanted = rs.pipeline(), self._configuration(rs)
+        pipeline = rs.pipeline()
+        wanted = self._configuration(rs)
         try:
             # Starting what is not there waits for it to be plugged in.
             if not wanted.can_resolve(rs.pipeline_wrapper(pipeline)):
@@ -57,34 +62,48 @@ class RealSenseCamera:
         video = profile.get_stream(rs.stream.color).as_video_stream_profile()
         lens = video.get_intrinsics()
         # The library counts from the centre of the first pixel, the contract from its corner.
-        self._intrinsics = np.array([[lens.fx, 0, lens.ppx + 0.5], [0, lens.fy, lens.ppy + 0.5], [0, 0, 1]], dtype=np.float32)
+        self._intrinsics = np.array(
+            [[lens.fx, 0, lens.ppx + 0.5], [0, lens.fy, lens.ppy + 0.5], [0, 0, 1]],
+            dtype=np.float32,
+        )
         if self._settings.depth:
-            self._align, self._unit_m = rs.align(rs.stream.color), float(device.first_depth_sensor().get_depth_scale())
+            self._align = rs.align(rs.stream.color)
+            self._unit_m = float(device.first_depth_sensor().get_depth_scale())
         words = [self._info(device, rs.camera_info.name)]
         if max(np.abs(lens.coeffs), default=0.0) > _NOTICEABLE_DISTORTION:
             bent = ", ".join(f"{value:.3f}" for value in lens.coeffs)
-            words.append(f"its lens bends pictures ({bent}), which nobody corrects")
+            words.append(f"its lens bends images ({bent}), which nobody corrects")
         serial = self._info(device, rs.camera_info.serial_number)
-        return Identity(serial, video.height(), video.width(), float(video.fps()), "; ".join(filter(None, words)))
+        return Identity(
+            serial,
+            video.height(),
+            video.width(),
+            float(video.fps()),
+            "; ".join(filter(None, words)),
+        )
 
     def frame(self) -> Frame:
-        """Waits for the next pair of pictures.
+        """Waits for the next pair of images.
 
         Raises:
             CameraError: None comes.
         """
         deadline = time.monotonic() + self._patience_s
         while True:
-            came, frames = self._pipeline.try_wait_for_frames(max(1, round((deadline - time.monotonic()) * 1000)))
+            came, frames = self._pipeline.try_wait_for_frames(
+                max(1, round((deadline - time.monotonic()) * 1000))
+            )
             received = time.monotonic()
             if not came:
                 raise CameraError(f"it has shown nothing for {self._patience_s:g} s.")
-            colour, depth = frames.get_color_frame(), frames.get_depth_frame()
+            colour = frames.get_color_frame()
+            depth = frames.get_depth_frame()
             if colour and (self._align is None or (depth and self._belong_together(colour, depth))):
                 break  # Sets may be incomplete, or of two moments, above all right after the start.
         if self._align is not None:
             aligned = self._align.process(frames)
-            colour, depth = aligned.get_color_frame(), aligned.get_depth_frame()
+            colour = aligned.get_color_frame()
+            depth = aligned.get_depth_frame()
         self._patience_s = _NEXT_S
         return Frame(
             number=int(colour.get_frame_number()),
@@ -101,20 +120,22 @@ class RealSenseCamera:
             self._pipeline = None
 
     def _belong_together(self, colour: Any, depth: Any) -> bool:
-        """Says whether two pictures are of one moment; stamps of two clocks say nothing about it."""
+        """Says whether two images are of one moment; stamps of two clocks say nothing about it."""
         if colour.get_frame_timestamp_domain() != depth.get_frame_timestamp_domain():
             return True
         return bool(abs(colour.get_timestamp() - depth.get_timestamp()) < 500.0 / self._settings.hz)
 
     def _configuration(self, rs: Any) -> Any:
-        settings, wanted = self._settings, rs.config()
+        settings = self._settings
+        wanted = rs.config()
         if settings.source:
             if not Path(settings.source).is_file():
                 raise CameraError(f"there is no recording {settings.source}.")
             wanted.enable_device_from_file(settings.source, repeat_playback=False)
         elif settings.serial:
             wanted.enable_device(settings.serial)
-        size, hz = (settings.width, settings.height), round(settings.hz)
+        size = (settings.width, settings.height)
+        hz = round(settings.hz)
         wanted.enable_stream(rs.stream.color, *size, rs.format.rgb8, hz)
         if settings.depth:
             wanted.enable_stream(rs.stream.depth, *size, rs.format.z16, hz)
@@ -135,7 +156,10 @@ class RealSenseCamera:
     def _present(self, rs: Any) -> str:
         if self._settings.source:
             return f"The recording is {self._settings.source}."
-        found = [self._info(device, rs.camera_info.serial_number) for device in rs.context().query_devices()]
+        found = [
+            self._info(device, rs.camera_info.serial_number)
+            for device in rs.context().query_devices()
+        ]
         return f"Serial numbers that are plugged in: {', '.join(found) or 'none'}."
 
     @staticmethod

@@ -17,67 +17,85 @@ from stringline.real_robot.cameras.camera_settings import CameraDriver, CameraSe
 from stringline.real_robot.cameras.device_clock import DeviceClock
 
 _SYSTEM = Path("/sys/class/video4linux")
-_FIRST_S, _NEXT_S = 10.0, 2.0
+_FIRST_S = 10.0
+_NEXT_S = 2.0
 
 
 class VideoCamera:
-    """A camera without depth. A file is played at its own rate and ends when it ends, which is a camera that fails.
+    """A camera without depth.
 
-    FFmpeg waits for a device for ever, and lets nobody break that off. So it runs in a thread of its own, which is left behind
-    when a picture is late; a process that ends, ends it.
+    A file is played at its own rate and ends when it ends, which is a camera that fails.
+
+    FFmpeg waits for a device for ever, and lets nobody break that off. So it runs in a thread of
+    its own, which is left behind when an image is late; a process that ends, ends it.
 
     Args:
         settings: Its source is the device or the file.
-        first_s: Longest time until it is open, which takes pictures of some kinds of files.
-        next_s: Longest time until the next picture.
+        first_s: Longest time until it is open, which takes images of some kinds of files.
+        next_s: Longest time until the next image.
     """
 
-    def __init__(self, settings: CameraSettings, *, first_s: float = _FIRST_S, next_s: float = _NEXT_S) -> None:
-        self._settings, self._clock = settings, DeviceClock(settings.latency_s)
-        self._first_s, self._next_s = first_s, next_s
+    def __init__(
+        self, settings: CameraSettings, *, first_s: float = _FIRST_S, next_s: float = _NEXT_S
+    ) -> None:
+        self._settings = settings
+        self._clock = DeviceClock(settings.latency_s)
+        self._first_s = first_s
+        self._next_s = next_s
         self._live = settings.driver is CameraDriver.V4L2
         self._ffmpeg: BoundedCalls | None = None
         self._container: Any = None
         self._frames: Iterator[VideoFrame] = iter(())
-        self._number, self._began = 0, 0.0
+        self._number = 0
+        self._began = 0.0
 
     def start(self) -> Identity:
         """Opens the device or the file.
 
         Raises:
-            CameraError: It is not there, is in use, or shows no pictures.
+            CameraError: It is not there, is in use, or shows no images.
         """
         self._ffmpeg = BoundedCalls(f"stringline camera {self._settings.source}")
         try:
             return self._ffmpeg(self._open, self._first_s)
         except TimeoutError as error:
-            raise CameraError(f"{self._settings.source} has shown nothing for {self._first_s:g} s.") from error
+            raise CameraError(
+                f"{self._settings.source} has shown nothing for {self._first_s:g} s."
+            ) from error
         except (FFmpegError, OSError, ValueError, IndexError) as error:
-            raise CameraError(f"{self._settings.source} cannot be opened as a camera: {error}.") from error
+            raise CameraError(
+                f"{self._settings.source} cannot be opened as a camera: {error}."
+            ) from error
 
     def frame(self) -> Frame:
-        """Waits for the next picture.
+        """Waits for the next image.
 
         Raises:
             CameraError: There is none, or none in time.
         """
         assert self._ffmpeg is not None
         try:
-            picture, received = self._ffmpeg(self._next, self._next_s)
+            image, received = self._ffmpeg(self._next, self._next_s)
         except TimeoutError as error:
-            raise CameraError(f"{self._settings.source} has shown nothing for {self._next_s:g} s.") from error
+            raise CameraError(
+                f"{self._settings.source} has shown nothing for {self._next_s:g} s."
+            ) from error
         except (FFmpegError, OSError, ValueError) as error:
-            raise CameraError(f"{self._settings.source} shows nothing any more: {error}.") from error
-        if picture is None:
+            raise CameraError(
+                f"{self._settings.source} shows nothing any more: {error}."
+            ) from error
+        if image is None:
             raise CameraError(f"{self._settings.source} is at its end.")
-        stamp = float(picture.time or 0.0)
+        stamp = float(image.time or 0.0)
         if not self._live:
             self._began = self._began or received - stamp
             time.sleep(max(0.0, self._began + stamp - time.monotonic()))
             received = time.monotonic()
         self._number += 1
         captured = self._clock.captured(stamp, received)
-        return Frame(self._number, captured, np.asarray(picture.to_ndarray(format="rgb24"), dtype=np.uint8))
+        return Frame(
+            self._number, captured, np.asarray(image.to_ndarray(format="rgb24"), dtype=np.uint8)
+        )
 
     def close(self) -> None:
         """Lets go of the device; one that FFmpeg still waits for stays open until the process ends."""
@@ -91,18 +109,31 @@ class VideoCamera:
 
     def _open(self) -> Identity:
         settings = self._settings
-        asked = {"video_size": f"{settings.width}x{settings.height}", "framerate": f"{settings.hz:g}"} if self._live else {}
-        self._container = av.open(settings.source, format="v4l2" if self._live else None, options=asked)
+        asked = (
+            {"video_size": f"{settings.width}x{settings.height}", "framerate": f"{settings.hz:g}"}
+            if self._live
+            else {}
+        )
+        self._container = av.open(
+            settings.source, format="v4l2" if self._live else None, options=asked
+        )
         stream = self._container.streams.video[0]
-        # Several threads would each keep a picture back.
-        stream.thread_type, stream.codec_context.thread_count = "NONE", 1
+        # Several threads would each keep an image back.
+        stream.thread_type = "NONE"
+        stream.codec_context.thread_count = 1
         self._frames = self._container.decode(stream)
         rate = float(stream.average_rate or stream.base_rate or 0)
         serial = serial_of(Path(settings.source)) if self._live else ""
-        return Identity(serial, stream.height, stream.width, rate, f"{settings.source}, {stream.codec_context.name}")
+        return Identity(
+            serial,
+            stream.height,
+            stream.width,
+            rate,
+            f"{settings.source}, {stream.codec_context.name}",
+        )
 
     def _next(self) -> tuple[VideoFrame | None, float]:
-        """Returns the next picture, None at the end, and when it came."""
+        """Returns the next image, None at the end, and when it came."""
         return next(self._frames, None), time.monotonic()
 
 
@@ -115,5 +146,9 @@ def serial_of(device: Path, system: Path = _SYSTEM) -> str:
     """
     with contextlib.suppress(OSError):
         # The port belongs to an interface of the device; the number stands with the device.
-        return ((system / device.resolve().name / "device").resolve().parent / "serial").read_text().strip()
+        return (
+            ((system / device.resolve().name / "device").resolve().parent / "serial")
+            .read_text()
+            .strip()
+        )
     return ""

@@ -13,7 +13,8 @@ _LOOK_S = 0.02
 class AttentiveSession:
     """Brakes the arms as soon as somebody says stop while the policy plans; what it answers then is for others to drop.
 
-    While it plans, a thread of its own listens, and nobody else does; when the answer is there, that thread has ended.
+    While it plans, a thread of its own listens, and nobody else does; when the answer is there,
+    that thread has ended.
 
     Args:
         session: Of the policy.
@@ -21,8 +22,12 @@ class AttentiveSession:
         brake: Called once at most in a plan.
     """
 
-    def __init__(self, session: Session, stop: Callable[[], bool], brake: Callable[[], None]) -> None:
-        self._session, self._stop, self._brake = session, stop, brake
+    def __init__(
+        self, session: Session, stop: Callable[[], bool], brake: Callable[[], None]
+    ) -> None:
+        self._session = session
+        self._stop = stop
+        self._brake = brake
 
     def plan(self, observation: Observation) -> ActionChunk:
         """Answers one observation."""

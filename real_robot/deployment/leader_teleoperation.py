@@ -1,7 +1,8 @@
 """Leader arms in a person's hands drive the followers: same hinge angles, same opening of the grippers, 50 targets per second.
 
-Targets go through the mailbox and the safety filter like those of any policy. Nothing moves before leaders and followers agree,
-and whenever the leaders fall silent, or the filter holds the followers for any reason, they hold until both agree again.
+Targets go through the mailbox and the safety filter like those of any policy. Nothing moves before
+leaders and followers agree, and whenever the leaders fall silent, or the filter holds the followers
+for any reason, they hold until both agree again.
 """
 
 import time
@@ -21,7 +22,9 @@ from stringline.real_robot.execution.lock_step import explain_fault
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 _SILENT_READS = 3
-_HELD_PERIODS = 5  # A target stays due for so long when no newer one comes; then the followers hold.
+_HELD_PERIODS = (
+    5  # A target stays due for so long when no newer one comes; then the followers hold.
+)
 _LOOK_S = 0.05
 
 
@@ -40,7 +43,8 @@ class LedEpisode:
     Attributes:
         seconds: How long it took.
         targets: Sent to the followers.
-        pauses: How often the followers had to hold because the leaders fell silent, or the filter had a reason.
+        pauses: How often the followers had to hold because the leaders fell silent, or the filter
+            had a reason.
         late: Cycles that the device process had to skip.
         counts: Cycles in which each reason of the safety filter acted.
         fault: Why the safety filter stopped the episode; empty when it did not.
@@ -62,16 +66,26 @@ class Teleoperation:
         device: Of the followers: connected and armed, by the clock.
         embodiment: The followers' body.
         control_hz: Targets per second.
-        agree: Largest distance (rad) of any hinge between leader and follower at which coupling begins.
+        agree: Largest distance (rad) of any hinge between leader and follower at which coupling
+            begins.
     """
 
     def __init__(
-        self, leaders: Leaders, device: DeviceProcess, embodiment: Embodiment, *, control_hz: float = 50.0, agree: float = 0.3
+        self,
+        leaders: Leaders,
+        device: DeviceProcess,
+        embodiment: Embodiment,
+        *,
+        control_hz: float = 50.0,
+        agree: float = 0.3,
     ) -> None:
         if not control_hz > 0 or not agree > 0:
             raise ValueError(f"control_hz is {control_hz} and agree {agree}; both must be above 0.")
-        self._leaders, self._device, self._embodiment = leaders, device, embodiment
-        self._period_s, self._agree = 1.0 / control_hz, agree
+        self._leaders = leaders
+        self._device = device
+        self._embodiment = embodiment
+        self._period_s = 1.0 / control_hz
+        self._agree = agree
         self._hinges = np.concatenate([embodiment.hinges[arm] for arm in embodiment.arms])
         self._target: Vector | None = None
 
@@ -87,7 +101,9 @@ class Teleoperation:
         off = np.abs(target - self._device.latest().arms.position)[self._hinges]
         return float(off.max()), self._embodiment.joints[int(self._hinges[off.argmax()])].name
 
-    def wait(self, patience_s: float, *, stop: Callable[[], bool], say: Callable[[str], None]) -> bool:
+    def wait(
+        self, patience_s: float, *, stop: Callable[[], bool], say: Callable[[str], None]
+    ) -> bool:
         """Waits until a person has brought the leaders to where the followers are; returns whether that happened.
 
         Args:
@@ -95,13 +111,17 @@ class Teleoperation:
             stop: Ends the wait.
             say: Gets a line whenever another joint is the worst.
         """
-        deadline, told = time.monotonic() + patience_s, ""
+        deadline = time.monotonic() + patience_s
+        told = ""
         while time.monotonic() < deadline and not stop():
             off, joint = self.disagreement()
             if off <= self._agree:
                 return True
             if joint != told:
-                say(f"Bring the leaders to the followers: {joint} is {off:.2f} rad away; {self._agree} rad will do.")
+                say(
+                    f"Bring the leaders to the followers: {joint} is {off:.2f} rad away; "
+                    f"{self._agree} rad will do."
+                )
                 told = joint
             time.sleep(_LOOK_S)
         return False
@@ -128,7 +148,8 @@ class Teleoperation:
         Args:
             seconds: Longest time.
             stop: Asked in every period.
-            record: Gets the followers' state and the target (J,) that answers it, in every period in which they are led.
+            record: Gets the followers' state and the target (J,) that answers it, in every period
+                in which they are led.
             report: Gets the newest state and the seconds so far, in every period.
 
         Raises:
@@ -138,7 +159,8 @@ class Teleoperation:
         off, joint = self.disagreement()
         if off > self._agree:
             raise ValueError(
-                f"Leader and follower do not agree: {joint} is {off:.2f} rad away; allowed: {self._agree}. Bring the leaders "
+                f"Leader and follower do not agree: {joint} is {off:.2f} rad away; allowed: "
+                f"{self._agree}. Bring the leaders "
                 "there, or let the followers come slowly (robot.teleoperation.approach_s=4)."
             )
         self._target = None
@@ -146,7 +168,9 @@ class Teleoperation:
         episode = LedEpisode()
         while True:
             state = self._device.latest()
-            episode.seconds, episode.counts, episode.late = time.monotonic() - start, state.counts, state.late
+            episode.seconds = time.monotonic() - start
+            episode.counts = state.counts
+            episode.late = state.late
             report(state, episode.seconds)
             if state.mode is Mode.FAULT:
                 episode.fault = explain_fault(state, self._device)
@@ -164,7 +188,9 @@ class Teleoperation:
         Whatever made them hold, leaders and followers must agree again before they go on.
         """
         leader = self._leaders.read(time.monotonic)
-        held = state.mode is Mode.HOLD and not state.reasons & Reason.STARVED  # For want of a target they hold as asked.
+        held = (
+            state.mode is Mode.HOLD and not state.reasons & Reason.STARVED
+        )  # For want of a target they hold as asked.
         if held or leader.lost.any() or leader.servo_misses.max() >= _SILENT_READS:
             episode.pauses += self._target is not None
             self._target = None
@@ -177,6 +203,9 @@ class Teleoperation:
             before = state.command
         # From the target before to this one within a period: no staircase, at the price of 20 ms.
         due = leader.time + self._period_s * np.arange(_HELD_PERIODS + 1, dtype=np.float64)
-        self._device.send(ActionChunk(due, np.stack([before, *[target] * _HELD_PERIODS]).astype(np.float32)))
-        self._target, episode.targets = target, episode.targets + 1
+        self._device.send(
+            ActionChunk(due, np.stack([before, *[target] * _HELD_PERIODS]).astype(np.float32))
+        )
+        self._target = target
+        episode.targets = episode.targets + 1
         return target

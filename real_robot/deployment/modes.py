@@ -12,7 +12,8 @@ class DeploymentMode(StrEnum):
     DRY_RUN = "dry_run"  # A policy decides, the filter computes, and nothing is sent.
     SHADOW = "shadow"  # A policy moves the arms and, beside them, a twin.
     TELEOP = "teleop"  # A person moves the arms with leaders.
-    CALIBRATE = "calibrate"  # Nobody decides: the arms visit poses, and what cameras see there says where they sit.
+    # Nobody decides: the arms visit poses, and what cameras see there says where they sit.
+    CALIBRATE = "calibrate"
 
     @classmethod
     def named(cls, name: str) -> "DeploymentMode":

@@ -29,9 +29,21 @@ from stringline.real_robot.execution.environment_reset import begin_world
 from stringline.real_robot.execution.lock_step import LockStepRobot
 from stringline.real_robot.execution.real_time import RealTimeRobot
 from stringline.real_robot.operator.checklist import Checklist
-from stringline.real_robot.operator.live_status import LiveStatus, say, say_counts, say_fault, say_outcome
+from stringline.real_robot.operator.live_status import (
+    LiveStatus,
+    say,
+    say_counts,
+    say_fault,
+    say_outcome,
+)
 from stringline.real_robot.operator.operator_keys import TerminalKeys
-from stringline.real_robot.recording.deployment_log import Recording, asked_for, log_plan, recording, what_was_kept
+from stringline.real_robot.recording.deployment_log import (
+    Recording,
+    asked_for,
+    log_plan,
+    recording,
+    what_was_kept,
+)
 from stringline.real_robot.recording.observation_bridge import FrameSource
 from stringline.real_robot.robots.robot_factory import NoCameras, RobotFactory
 
@@ -53,10 +65,16 @@ class Deployment:
         if self._mode is DeploymentMode.TELEOP:
             raise ValueError("A deployment of a policy is not led by hand; see LedDeployment.")
         if self._mode is DeploymentMode.CALIBRATE:
-            raise ValueError("A deployment of a policy calibrates nothing; see CalibrationDeployment.")
-        self._settings, self._robot, self._cell = settings, settings["robot"], RobotFactory(settings["robot"])
-        self._execution, self._steps = Execution.of(settings.get("execution")), settings["execute_steps"]
-        self._dry, self._shadow = self._mode is DeploymentMode.DRY_RUN, self._mode is DeploymentMode.SHADOW
+            raise ValueError(
+                "A deployment of a policy calibrates nothing; see CalibrationDeployment."
+            )
+        self._settings = settings
+        self._robot = settings["robot"]
+        self._cell = RobotFactory(settings["robot"])
+        self._execution = Execution.of(settings.get("execution"))
+        self._steps = settings["execute_steps"]
+        self._dry = self._mode is DeploymentMode.DRY_RUN
+        self._shadow = self._mode is DeploymentMode.SHADOW
         self._also: Callable[[DeviceState], None] = lambda _: None
         WHOLE.check(seed=settings["seed"])
         POSITIVE.check(seconds=settings["seconds"])
@@ -64,13 +82,16 @@ class Deployment:
             check_place(str(settings["view"]))
         if self._cell.lock_step and self._execution.delay_s == MEASURED:
             raise ValueError(
-                "In lock-step the world waits for the policy, so there is no delay to measure: give execution.delay_s in "
+                "In lock-step the world waits for the policy, so there is no delay to measure: "
+                "give execution.delay_s in "
                 "seconds, or run by the clock with robot.lock_step=false."
             )
         if self._cell.lock_step and (self._shadow or settings["take_over"]):
             raise ValueError("A twin and a hand go by the clock: robot.lock_step=false.")
         if settings["take_over"] and self._dry:
-            raise ValueError("In a dry run nothing moves, so nobody can take over: take_over=false.")
+            raise ValueError(
+                "In a dry run nothing moves, so nobody can take over: take_over=false."
+            )
 
     def run(self) -> bool:
         """Checks, runs the episode and shows the result; returns whether the task was done.
@@ -79,7 +100,10 @@ class Deployment:
             ValueError: A check failed.
         """
         checklist = Checklist()
-        say(f"Deploying to {self._cell.name}" + (f", mode {self._mode}" if self._mode is not DeploymentMode.RUN else ""))
+        say(
+            f"Deploying to {self._cell.name}"
+            + (f", mode {self._mode}" if self._mode is not DeploymentMode.RUN else "")
+        )
         policy = self._open(checklist)
         cameras: Cameras | None = None
         self._cell.check(checklist, moving=not self._dry, led=self._settings["take_over"])
@@ -102,25 +126,38 @@ class Deployment:
                     note(f"{len(device.servos)} servos answer and are set as they should be")
                 checklist.demand()
                 assert policy is not None
-                with checklist.check("where the arms stand" if self._dry else "goal where the arms stand, then torque") as note:
+                with checklist.check(
+                    "where the arms stand"
+                    if self._dry
+                    else "goal where the arms stand, then torque"
+                ) as note:
                     note(" ".join(shadowed.arm()))
                 checklist.demand()
                 if cameras is not None:
                     cameras.look_after()
-                return self._run(policy, emulator, shadowed, cameras or emulator or NoCameras(), stack)
+                return self._run(
+                    policy, emulator, shadowed, cameras or emulator or NoCameras(), stack
+                )
         finally:
             seen = [] if cameras is None else cameras.summary()
             for line in seen + ([] if device is None else what_was_kept(device)):
                 say(line)
 
     def _run(
-        self, policy: Policy, emulator: Emulator | None, device: ShadowedProcess, frames: FrameSource, stack: ExitStack
+        self,
+        policy: Policy,
+        emulator: Emulator | None,
+        device: ShadowedProcess,
+        frames: FrameSource,
+        stack: ExitStack,
     ) -> bool:
         if not self._cell.lock_step:
             self._set_up(emulator, device)
         # What was not sent is nothing to learn from.
         settings = {**self._settings, "record": None} if self._dry else self._settings
-        self._also = stack.enter_context(viewing(self._settings, device, policy.contract, self._cell.body, frames))
+        self._also = stack.enter_context(
+            viewing(self._settings, device, policy.contract, self._cell.body, frames)
+        )
         with recording(settings, policy.contract, device, frames, self._cell.body) as kept:
             if self._cell.lock_step:
                 assert emulator is not None
@@ -148,10 +185,16 @@ class Deployment:
             begin_world(emulator, device, self._settings["seed"], self._settings["options"])
         elif self._robot["approach_s"] and not self._dry:
             say("The arms move to their home pose.")
-            Approach(device, self._cell.body).to(self._cell.body.home, float(self._robot["approach_s"]), "their home pose")
+            Approach(device, self._cell.body).to(
+                self._cell.body.home, float(self._robot["approach_s"]), "their home pose"
+            )
 
-    def _run_in_lock_step(self, policy: Policy, emulator: Emulator, device: DeviceProcess, kept: Recording | None) -> bool:
-        robot = LockStepRobot(emulator, device, policy.contract, self._cell.body, device_hz=self._cell.device_hz)
+    def _run_in_lock_step(
+        self, policy: Policy, emulator: Emulator, device: DeviceProcess, kept: Recording | None
+    ) -> bool:
+        robot = LockStepRobot(
+            emulator, device, policy.contract, self._cell.body, device_hz=self._cell.device_hz
+        )
         commands = self._commands()
         with LiveStatus(float(self._robot["emulator"]["time_limit_s"]), self._also) as status:
 
@@ -186,11 +229,22 @@ class Deployment:
         kept: Recording | None,
         stack: ExitStack,
     ) -> bool:
-        commands, divergence = self._commands(), self._accompany(device, stack)
+        commands = self._commands()
+        divergence = self._accompany(device, stack)
         around = self._supervision(device, commands, divergence, kept, stack)
-        seconds, start = float(self._settings["seconds"]), time.monotonic()
-        supervised = SupervisedRun(robot, partial(self._begin_session, policy), self._execution.ask_after(self._steps), around)
-        watch = None if device.incidents is None else LoopWatch.of(device, self._cell.body, 1.0 / self._cell.device_hz)
+        seconds = float(self._settings["seconds"])
+        start = time.monotonic()
+        supervised = SupervisedRun(
+            robot,
+            partial(self._begin_session, policy),
+            self._execution.ask_after(self._steps),
+            around,
+        )
+        watch = (
+            None
+            if device.incidents is None
+            else LoopWatch.of(device, self._cell.body, 1.0 / self._cell.device_hz)
+        )
         with LiveStatus(seconds, self._also) as status:
 
             def report(state: DeviceState, so_far: float) -> None:
@@ -206,10 +260,15 @@ class Deployment:
                 report=report,
             )
         say(
-            f"{episode.plans} plans, {episode.refused} refused, {episode.waits} waits for pictures, {episode.late} late cycles."
+            f"{episode.plans} plans, {episode.refused} refused, {episode.waits} waits for images, "
+            f"{episode.late} late cycles."
         )
         if episode.waited_for:
-            say("Waited for pictures of " + ", ".join(f"{name} ({n})" for name, n in episode.waited_for.most_common()) + ".")
+            say(
+                "Waited for images of "
+                + ", ".join(f"{name} ({n})" for name, n in episode.waited_for.most_common())
+                + "."
+            )
         say_counts(episode.counts, round(episode.seconds * self._cell.device_hz))
         for line in () if watch is None else watch.lines()[1:]:
             say(line)
@@ -226,10 +285,16 @@ class Deployment:
         return not episode.fault if success is None else success
 
     def _begin_session(self, policy: Policy) -> Session:
-        return self._execution.session(policy, self._settings["seed"], execute_steps=self._steps, clock=time.monotonic)
+        return self._execution.session(
+            policy, self._settings["seed"], execute_steps=self._steps, clock=time.monotonic
+        )
 
     def _commands(self) -> CommandLog | None:
-        return CommandLog(self._cell.body, Path(self._settings["output"]) / "commands.csv") if self._dry else None
+        return (
+            CommandLog(self._cell.body, Path(self._settings["output"]) / "commands.csv")
+            if self._dry
+            else None
+        )
 
     def _sum_up(self, commands: CommandLog | None) -> None:
         if commands is not None:
@@ -247,7 +312,9 @@ class Deployment:
         twin.connect()
         twin.arm()
         begin_world(world, twin, self._settings["seed"], self._settings["options"])
-        Approach(twin, self._cell.body).to(device.latest().arms.position, _TWIN_APPROACH_S, "where the arms stand")
+        Approach(twin, self._cell.body).to(
+            device.latest().arms.position, _TWIN_APPROACH_S, "where the arms stand"
+        )
         device.twin = twin
         return Divergence(self._cell.body)
 
@@ -260,13 +327,19 @@ class Deployment:
         stack: ExitStack,
     ) -> Supervision:
         keys = stack.enter_context(TerminalKeys())
-        watchers: list[Callable[[list[DeviceState]], None]] = [CameraWords(device.cameras, say).note]
+        watchers: list[Callable[[list[DeviceState]], None]] = [
+            CameraWords(device.cameras, say).note
+        ]
         if commands is not None:
             watchers.append(commands.note)
         if divergence is not None and device.twin is not None:
             twin = device.twin
             watchers.append(lambda states: divergence.note(states, twin.recent()))
-        leaders = couple_leaders(self._cell, self._robot, device, stack)[0] if self._settings["take_over"] else None
+        leaders = (
+            couple_leaders(self._cell, self._robot, device, stack)[0]
+            if self._settings["take_over"]
+            else None
+        )
         home_s = 0.0 if self._dry else float(self._robot["home_s"])
         around = Supervision(
             device,
@@ -275,7 +348,13 @@ class Deployment:
             home_s=home_s,
             watchers=tuple(watchers),
             leaders=leaders,
-            led=(lambda *_: None) if kept is None else lambda state, target: kept.add(state, target, by_hand=True),
+            led=(lambda *_: None)
+            if kept is None
+            else lambda state, target: kept.add(state, target, by_hand=True),
         )
-        say(around.words() + "." if keys.available else "No terminal, hence no operator keys; Ctrl-C makes the arms hold.")
+        say(
+            around.words() + "."
+            if keys.available
+            else "No terminal, hence no operator keys; Ctrl-C makes the arms hold."
+        )
         return around

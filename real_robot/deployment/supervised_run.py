@@ -29,8 +29,10 @@ class Supervision:
         device: Of the arms.
         embodiment: The body.
         keys: Of the operator.
-        home_s: Seconds of the way to the home pose that the operator may ask for; 0 where arms cannot be moved.
-        watchers: Get the device's recent states, oldest first, now and then and at the end of each segment.
+        home_s: Seconds of the way to the home pose that the operator may ask for; 0 where arms
+            cannot be moved.
+        watchers: Get the device's recent states, oldest first, now and then and at the end of each
+            segment.
         leaders: With which a person may take over.
         led: Gets the state and the target (J,) of each period in which a person leads.
     """
@@ -45,7 +47,12 @@ class Supervision:
 
     def known(self) -> tuple[Key, ...]:
         """Returns the keys that mean something while a policy acts."""
-        return (Key.HOLD, Key.END, *([Key.HOME] if self.home_s else []), *([Key.TAKE_OVER] if self.leaders else []))
+        return (
+            Key.HOLD,
+            Key.END,
+            *([Key.HOME] if self.home_s else []),
+            *([Key.TAKE_OVER] if self.leaders else []),
+        )
 
     def words(self) -> str:
         """Returns the keys in words."""
@@ -59,7 +66,8 @@ class SupervisedRun:
 
     Attributes:
         robot: Runs the policy.
-        session: Begins a session of the policy; each segment has its own, for plans made before a hold do not count after it.
+        session: Begins a session of the policy; each segment has its own, for plans made before a
+            hold do not count after it.
         execute_steps: See `RealTimeRobot.run`.
         around: What surrounds it.
         total: What was counted over all segments.
@@ -73,11 +81,17 @@ class SupervisedRun:
     _pressed: Key | None = field(default=None, init=False)
     _looked: int = field(default=0, init=False)
 
-    def run(self, seconds: float, *, done: Callable[[], bool], report: Callable[[DeviceState, float], None]) -> LiveEpisode:
+    def run(
+        self,
+        seconds: float,
+        *,
+        done: Callable[[], bool],
+        report: Callable[[DeviceState, float], None],
+    ) -> LiveEpisode:
         """Runs until the time is over, the task is done, or the operator ends it; time in a hold does not count.
 
-        However it ends, by Ctrl-C or an error too, the arms brake then: nothing is said, recorded or waited for before that. A
-        key does not wait for a policy that has not answered yet.
+        However it ends, by Ctrl-C or an error too, the arms brake then: nothing is said, recorded
+        or waited for before that. A key does not wait for a policy that has not answered yet.
 
         Args:
             seconds: Longest time in which the policy acts.
@@ -87,16 +101,23 @@ class SupervisedRun:
         while True:
             with braked_after(self.around.device):
                 episode = self._segment(seconds, done=done, report=report)
-            episode.fault = episode.fault or fault_of(self.around.device)  # One may come up while the arms brake.
+            episode.fault = episode.fault or fault_of(
+                self.around.device
+            )  # One may come up while the arms brake.
             self._add(episode)
             self._look(None)
             if not self._goes_on(episode):
                 return self.total
 
     def _segment(
-        self, seconds: float, *, done: Callable[[], bool], report: Callable[[DeviceState, float], None]
+        self,
+        seconds: float,
+        *,
+        done: Callable[[], bool],
+        report: Callable[[DeviceState, float], None],
     ) -> LiveEpisode:
-        before, self._pressed = self.total.seconds, None
+        before = self.total.seconds
+        self._pressed = None
         session = AttentiveSession(self.session(), self._key, lambda: brake(self.around.device))
 
         def show(state: DeviceState, now: float) -> None:
@@ -123,7 +144,11 @@ class SupervisedRun:
     def _look(self, state: DeviceState | None) -> None:
         if state is not None and 0 <= state.tick - self._looked < _LOOK_EVERY:
             return
-        recent = [past for past in self.around.device.recent() if state is None or past.session == state.session]
+        recent = [
+            past
+            for past in self.around.device.recent()
+            if state is None or past.session == state.session
+        ]
         self._looked = recent[-1].tick if recent else 0
         for watch in self.around.watchers:
             watch(recent)
@@ -137,14 +162,17 @@ class SupervisedRun:
         total.answer_ms += episode.answer_ms
         total.waited_for += episode.waited_for
         total.counts = Counter[Reason](total.counts) + Counter[Reason](episode.counts)
-        total.late, total.fault = episode.late, episode.fault  # The device process counts late cycles over all episodes.
+        # The device process counts late cycles over all episodes.
+        total.late = episode.late
+        total.fault = episode.fault
 
     def _goes_on(self, episode: LiveEpisode) -> bool:
         """Does what the key that ended a segment asks for; returns whether another segment follows."""
         keys = self.around.keys
         if episode.fault:
             return self._reset(episode.fault)
-        key, self._pressed = self._pressed, None
+        key = self._pressed
+        self._pressed = None
         if key is Key.HOLD:
             say("The arms hold.")
             key = keys.wait(*self.around.known())
@@ -176,15 +204,22 @@ class SupervisedRun:
         return reset
 
     def _go_home(self) -> None:
-        keys, home = self.around.keys, self.around.embodiment.home
+        keys = self.around.keys
+        home = self.around.embodiment.home
         say("The arms move to their home pose; any key that means something stops them.")
         approach = Approach(self.around.device, self.around.embodiment)
-        if not approach.to(home, self.around.home_s, "their home pose", lambda: keys.pressed() in self.around.known()):
+        if not approach.to(
+            home,
+            self.around.home_s,
+            "their home pose",
+            lambda: keys.pressed() in self.around.known(),
+        ):
             say("The arms hold.")
 
     def _take_over(self, leaders: Teleoperation) -> bool:
         """Lets a person lead until the key comes again; returns whether the policy goes on after that."""
-        keys, device = self.around.keys, self.around.device
+        keys = self.around.keys
+        device = self.around.device
         pressed: list[Key] = []
 
         def stop() -> bool:
@@ -198,7 +233,12 @@ class SupervisedRun:
             return False
         say("You lead.")
         with braked_after(device):
-            led = leaders.run(float("inf"), stop=stop, record=self.around.led, report=lambda state, _: self._look(state))
+            led = leaders.run(
+                float("inf"),
+                stop=stop,
+                record=self.around.led,
+                report=lambda state, _: self._look(state),
+            )
         say(f"You led for {led.seconds:.1f} s, with {led.targets} targets.")
         if led.fault:
             self.total.fault = led.fault

@@ -19,7 +19,13 @@ from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.execution.lock_step import fault_of
 from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.operator.checklist import Checklist
-from stringline.real_robot.operator.live_status import LiveStatus, say, say_counts, say_fault, say_outcome
+from stringline.real_robot.operator.live_status import (
+    LiveStatus,
+    say,
+    say_counts,
+    say_fault,
+    say_outcome,
+)
 from stringline.real_robot.operator.operator_keys import Key, Keys, TerminalKeys
 from stringline.real_robot.recording.deployment_recorder import DeploymentRecorder
 from stringline.real_robot.recording.observation_bridge import FrameSource
@@ -29,7 +35,11 @@ EXPERT = "expert"
 
 
 def couple_leaders(
-    cell: RobotFactory, robot: Mapping[str, Any], device: DeviceProcess, stack: ExitStack, hand: Path | None = None
+    cell: RobotFactory,
+    robot: Mapping[str, Any],
+    device: DeviceProcess,
+    stack: ExitStack,
+    hand: Path | None = None,
 ) -> tuple[Teleoperation, LeaderEmulator | None]:
     """Connects the leaders of a robot.
 
@@ -62,16 +72,25 @@ class LedDeployment:
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._settings, self._robot, self._cell = settings, settings["robot"], RobotFactory(settings["robot"])
+        self._settings = settings
+        self._robot = settings["robot"]
+        self._cell = RobotFactory(settings["robot"])
         if self._robot.get("leaders") is None:
-            raise ValueError(f"The configuration of {self._cell.name} describes no leaders; allowed: run, dry_run, shadow.")
+            raise ValueError(
+                f"The configuration of {self._cell.name} describes no leaders; allowed: run, "
+                f"dry_run, shadow."
+            )
         self._teleoperation = self._robot["teleoperation"]
         if self._cell.lock_step:
             raise ValueError("A hand does not wait: robot.lock_step=false.")
         if self._settings["record"] is None:
-            raise ValueError("Teleoperation is there to be recorded: record=FOLDER, the episode store.")
+            raise ValueError(
+                "Teleoperation is there to be recorded: record=FOLDER, the episode store."
+            )
         if self._settings["log"]["folder"] is None:
-            raise ValueError("Episodes are recorded out of what the device process notes: log.folder=FOLDER.")
+            raise ValueError(
+                "Episodes are recorded out of what the device process notes: log.folder=FOLDER."
+            )
         if settings.get("view") is not None:
             check_place(str(settings["view"]))
 
@@ -91,14 +110,18 @@ class LedDeployment:
             cameras = self._cell.cameras(emulator, None)
             if cameras is not None:
                 check_cameras(stack.enter_context(cameras), checklist, self._cell.calibration)
-            device = stack.enter_context(self._cell.device(emulator, log=self._log(), cameras=cameras))
+            device = stack.enter_context(
+                self._cell.device(emulator, log=self._log(), cameras=cameras)
+            )
             with checklist.check("ports and servos of the followers") as note:
                 device.connect()
                 note(f"{len(device.servos)} servos answer and are set as they should be")
             coupled: Teleoperation | None = None
             hand: LeaderEmulator | None = None
             with checklist.check("ports and servos of the leaders") as note:
-                coupled, hand = couple_leaders(self._cell, self._robot, device, stack, self._way(stack))
+                coupled, hand = couple_leaders(
+                    self._cell, self._robot, device, stack, self._way(stack)
+                )
                 note("they answer, and have no torque")
             checklist.demand()
             with checklist.check("goal where the followers stand, then torque"):
@@ -107,7 +130,9 @@ class LedDeployment:
             assert coupled is not None
             if cameras is not None:
                 cameras.look_after()
-            return self._lead(coupled, device, emulator, hand, cameras or emulator or NoCameras(), stack)
+            return self._lead(
+                coupled, device, emulator, hand, cameras or emulator or NoCameras(), stack
+            )
 
     def _log(self) -> LogPlan:
         """Returns what of the wire and the loop is kept where."""
@@ -124,9 +149,14 @@ class LedDeployment:
         # A simulation, which nobody needs who has leaders.
         from stringline.real_robot.emulators.plants.expert_hand import write_expert_hand
 
-        file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stringline-"))) / "way.npz"
-        task, chosen = self._settings["task"], self._settings
-        write_expert_hand(file, task["name"], chosen["seed"], chosen["options"], float(task["time_limit_s"]))
+        file = (
+            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stringline-"))) / "way.npz"
+        )
+        task = self._settings["task"]
+        chosen = self._settings
+        write_expert_hand(
+            file, task["name"], chosen["seed"], chosen["options"], float(task["time_limit_s"])
+        )
         return file
 
     def _lead(
@@ -155,11 +185,16 @@ class LedDeployment:
             hand.begin(self._settings["seed"])
         say("You lead." if hand is None else "The scripted hand leads.")
         seconds = float(self._settings["seconds"])
-        also = stack.enter_context(viewing(self._settings, device, self._cell.contract(), self._cell.body, frames))
+        also = stack.enter_context(
+            viewing(self._settings, device, self._cell.contract(), self._cell.body, frames)
+        )
         with LiveStatus(seconds, also) as status:
             led = coupled.run(
                 seconds,
-                stop=lambda: keys.pressed() is Key.END or (emulator is not None and bool(emulator.outcome()["success"])),
+                stop=lambda: (
+                    keys.pressed() is Key.END
+                    or (emulator is not None and bool(emulator.outcome()["success"]))
+                ),
                 record=lambda state, _: recorder.look(state, frames),
                 report=status.show,
             )
@@ -172,11 +207,20 @@ class LedDeployment:
         if self._teleoperation["approach_s"]:
             say("The followers move to where the leaders are.")
             coupled.approach(float(self._teleoperation["approach_s"]))
-        return coupled.wait(float(self._teleoperation["patience_s"]), stop=lambda: keys.pressed() is Key.END, say=say)
+        return coupled.wait(
+            float(self._teleoperation["patience_s"]),
+            stop=lambda: keys.pressed() is Key.END,
+            say=say,
+        )
 
-    def _sum_up(self, led: LedEpisode, recorder: DeploymentRecorder, emulator: Emulator | None) -> bool:
+    def _sum_up(
+        self, led: LedEpisode, recorder: DeploymentRecorder, emulator: Emulator | None
+    ) -> bool:
         """Says how it went and stores it; returns whether it is worth keeping, as far as anybody knows."""
-        say(f"{led.targets} targets in {led.seconds:.1f} s, {led.pauses} pauses of the leaders, {led.late} late cycles.")
+        say(
+            f"{led.targets} targets in {led.seconds:.1f} s, {led.pauses} pauses of the leaders, "
+            f"{led.late} late cycles."
+        )
         say_counts(led.counts, round(led.seconds * self._cell.device_hz))
         say_fault(led.fault)
         success: bool | None = None
@@ -184,12 +228,15 @@ class LedDeployment:
             outcome = emulator.outcome()
             success = bool(outcome["success"])
             say_outcome(success, str(outcome["stage_name"]), led.seconds)
-        recorded = recorder.commit(success, {"fault": led.fault, "pauses": led.pauses, "late_cycles": led.late})
+        recorded = recorder.commit(
+            success, {"fault": led.fault, "pauses": led.pauses, "late_cycles": led.late}
+        )
         if recorded.problem:
             say(f"Nothing was recorded: {recorded.problem}.")
         else:
             say(
-                f"Recorded {recorded.steps} steps as {recorded.name} in {self._settings['record']}; "
+                f"Recorded {recorded.steps} steps as {recorded.name} in "
+                f"{self._settings['record']}; "
                 f"{recorded.lost} records were lost."
             )
         return not led.fault and not recorded.problem and success is not False
@@ -198,8 +245,15 @@ class LedDeployment:
         """Starts the recording of the next episode, whose actions are what the hand asks for."""
         about = {"robot": self._cell.name, "began_unix_s": time.time()}
         attributes = EpisodeAttributes(
-            self._cell.contract(), self._settings["task"]["name"], self._settings["seed"], source="teleoperation", extra=about
+            self._cell.contract(),
+            self._settings["task"]["name"],
+            self._settings["seed"],
+            source="teleoperation",
+            extra=about,
         )
-        store, frame_hz = Path(self._settings["record"]), float(self._settings["task"]["frame_hz"])
-        recorder = DeploymentRecorder(device, store, attributes, self._cell.body, frame_hz=frame_hz, asked=True)
+        store = Path(self._settings["record"])
+        frame_hz = float(self._settings["task"]["frame_hz"])
+        recorder = DeploymentRecorder(
+            device, store, attributes, self._cell.body, frame_hz=frame_hz, asked=True
+        )
         return stack.enter_context(recorder)

@@ -13,7 +13,8 @@ def braked_after(device: DeviceProcess) -> Iterator[None]:
     """Whatever ends the block, an error or Ctrl-C too, the arms brake then instead of following the rest of their plan.
 
     Raises:
-        DeviceError: The device process is gone, so that nobody brakes them; unless an error says already why the block ended.
+        DeviceError: The device process is gone, so that nobody brakes them; unless an error says
+            already why the block ended.
     """
     with braked_on_error(device):
         yield
@@ -32,7 +33,9 @@ def braked_on_error(device: DeviceProcess) -> Iterator[None]:
 
 
 def brake(device: DeviceProcess) -> None:
-    """Drops what the arms follow. A fault is left as it is: they hold already, and only a person may say that it is over.
+    """Drops what the arms follow.
+
+    A fault is left as it is: they hold already, and only a person may say that it is over.
 
     Raises:
         DeviceError: The device process is gone.

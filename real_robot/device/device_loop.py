@@ -32,8 +32,10 @@ class DeviceLoop:
         states: Mailbox of states to tell.
         state_layout: Layout of a state.
         log: Takes down what happens, or None.
-        silence_s: Says for how long whoever is in charge has given no sign of life; None where time stands still.
-        picture_ages_s: Says how old the newest picture of each camera is; None where time stands still, or nobody looks.
+        silence_s: Says for how long whoever is in charge has given no sign of life; None where time
+            stands still.
+        image_ages_s: Says how old the newest image of each camera is; None where time stands still,
+            or nobody looks.
 
     Attributes:
         late: Cycles that were skipped; counted by whoever runs the loop.
@@ -51,11 +53,16 @@ class DeviceLoop:
         state_layout: np.dtype[np.void],
         log: IncidentLog | None = None,
         silence_s: Callable[[], float] | None = None,
-        picture_ages_s: Callable[[], tuple[float, ...]] | None = None,
+        image_ages_s: Callable[[], tuple[float, ...]] | None = None,
     ) -> None:
-        self._log, self._silence_s, self._picture_ages_s = log, silence_s, picture_ages_s
+        self._log = log
+        self._silence_s = silence_s
+        self._image_ages_s = image_ages_s
         self._old_cameras = 0
-        self._driver, self._chunks, self._states, self._layout = driver, chunks, states, state_layout
+        self._driver = driver
+        self._chunks = chunks
+        self._states = states
+        self._layout = state_layout
         self._filter = SafetyFilter(embodiment, limits, period_s)
         self._sampler = ChunkSampler()
         self._command = np.zeros(len(embodiment.joints))
@@ -63,7 +70,9 @@ class DeviceLoop:
         self._unjudged: ArmState | None = None
         self._cause: Cause | None = None
         self._blamed = NONE
-        self._session, self._tick, self.late = -1, 0, 0
+        self._session = -1
+        self._tick = 0
+        self.late = 0
 
     def begin(self, session: int, clock: Clock, told: Reason | None = None) -> None:
         """Begins an episode where the arms are; chunks of earlier ones no longer count.
@@ -71,8 +80,9 @@ class DeviceLoop:
         Args:
             session: Number that its chunks bear.
             clock: Of the measurement.
-            told: Reasons of a fault that somebody was told: they are cleared, and others stay a fault. What drivers tell but
-                once is looked at in the first cycle. None: whatever was before is forgotten, as in a new world.
+            told: Reasons of a fault that somebody was told: they are cleared, and others stay a
+                fault. What drivers tell but once is looked at in the first cycle. None: whatever
+                was before is forgotten, as in a new world.
         """
         self._sampler.clear()
         self._chunks.fresh()
@@ -88,10 +98,13 @@ class DeviceLoop:
 
     def observe(self, clock: Clock) -> None:
         """First half of a cycle: measures and tells."""
-        state, missed = self._driver.read(clock), self._unjudged
+        state = self._driver.read(clock)
+        missed = self._unjudged
         if missed is not None:
-            error, barred = state.servo_error | missed.servo_error, np.maximum(state.barred, missed.barred)
-            state, self._unjudged = replace(state, servo_error=error, barred=barred), None
+            error = state.servo_error | missed.servo_error
+            barred = np.maximum(state.barred, missed.barred)
+            state = replace(state, servo_error=error, barred=barred)
+            self._unjudged = None
         self._state = state
         self._tell()
 
@@ -110,8 +123,10 @@ class DeviceLoop:
             self._log.cycle(told, now, self._sampler.in_force, target, self._filter.amounts)
 
     def _signs(self, now: float) -> Signs:
-        ages = () if self._picture_ages_s is None else self._picture_ages_s()
-        self._old_cameras = sum(1 << place for place, age in enumerate(ages) if age > self._filter.limits.oldest_picture_s)
+        ages = () if self._image_ages_s is None else self._image_ages_s()
+        self._old_cameras = sum(
+            1 << place for place, age in enumerate(ages) if age > self._filter.limits.oldest_image_s
+        )
         silence = 0.0 if self._silence_s is None else self._silence_s()
         return Signs(self._sampler.overdue_s(now), silence, ages, self._sampler.plan_age_s(now))
 
@@ -132,7 +147,9 @@ class DeviceLoop:
                 self._filter.reject()
                 continue
             observed_s = float(record["observed"])
-            if admitted := self._filter.admit(chunk, session, now, float(record["picture_age"]), observed_s):
+            if admitted := self._filter.admit(
+                chunk, session, now, float(record["image_age"]), observed_s
+            ):
                 self._sampler.replace(chunk, observed_s)
             if self._log is not None:
                 self._log.chunk(chunk, session, self._sampler.taken if admitted else 0)

@@ -1,7 +1,7 @@
 """The owner's handle on the process that alone talks to the arms.
 
-Chunks and states pass through shared memory; a pipe carries a few bytes at the beginning and the end of an episode and, in
-lock-step, the clock.
+Chunks and states pass through shared memory; a pipe carries a few bytes at the beginning and the
+end of an episode and, in lock-step, the clock.
 """
 
 import contextlib
@@ -14,7 +14,12 @@ from typing import Self
 
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.real_robot.device.device_state import DeviceState, chunk_layout, chunk_record, state_layout
+from stringline.real_robot.device.device_state import (
+    DeviceState,
+    chunk_layout,
+    chunk_record,
+    state_layout,
+)
 from stringline.real_robot.device.device_worker import EPISODE, OK, TIME, DeviceSetup, run_device
 from stringline.real_robot.driver_interface.driver import ArmDriver, RobotNotReadyError
 from stringline.real_robot.incidents.incident_log import describe_log
@@ -27,7 +32,8 @@ from stringline.real_robot.safety.reasons import Reason
 
 log = logging.getLogger(__name__)
 
-_CHUNK_SLOTS, _STATE_SLOTS = 8, 128
+_CHUNK_SLOTS = 8
+_STATE_SLOTS = 128
 _ANSWERTIMEOUT_S = 60.0
 _DIED = "The device process died; its last words are on standard error."
 
@@ -46,7 +52,7 @@ class DeviceProcess:
         period_s: Of a cycle.
         lock_step: Whether a cycle runs when it is asked for instead of by the clock.
         log: What of the wire and the loop is kept where; None keeps nothing.
-        cameras: Those without whose fresh pictures the arms hold.
+        cameras: Those without whose fresh images the arms hold.
 
     Attributes:
         incidents: Handle on what is kept, if anything is.
@@ -67,10 +73,13 @@ class DeviceProcess:
         cameras: Liveliness | None = None,
     ) -> None:
         context = multiprocessing.get_context("spawn")
-        self.servos, self.arms, self.limits = driver.servos, driver.arms, limits
+        self.servos = driver.servos
+        self.arms = driver.arms
+        self.limits = limits
         self.cameras: tuple[str, ...] = () if cameras is None else cameras.names
         self._joints = len(embodiment.joints)
-        chunks, states = chunk_layout(self._joints), state_layout(self._joints, len(self.servos), len(self.arms))
+        chunks = chunk_layout(self._joints)
+        states = state_layout(self._joints, len(self.servos), len(self.arms))
         self.incidents: IncidentRecorder | None = None
         if log is not None:
             about = describe_log(states, embodiment, limits, driver, self.cameras)
@@ -90,18 +99,30 @@ class DeviceProcess:
             heartbeat,
             cameras,
         )
-        self._chunks, self._states = Mailbox(setup.chunks, chunks), Mailbox(setup.states, states)
+        self._chunks = Mailbox(setup.chunks, chunks)
+        self._states = Mailbox(setup.states, states)
         self._connection, self._far_end = context.Pipe()
-        weakref.finalize(self, self._connection.close)  # At the owner's exit the process learns that it is gone.
+        weakref.finalize(
+            self, self._connection.close
+        )  # At the owner's exit the process learns that it is gone.
         self._process = context.Process(
-            target=run_device, args=(setup, self._far_end), name="stringline device process", daemon=True
+            target=run_device,
+            args=(setup, self._far_end),
+            name="stringline device process",
+            daemon=True,
         )
-        self._session, self.told = 0, Reason(0)
+        self._session = 0
+        self.told = Reason(0)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def connect(self) -> None:
@@ -131,24 +152,30 @@ class DeviceProcess:
     def begin(self) -> None:
         """Begins a new episode: brakes, and starts where the arms are, with a soft start, without old chunks.
 
-        By the clock a fault stays one, but for the reasons that somebody was told: such as one that comes up while they brake.
+        By the clock a fault stays one, but for the reasons that somebody was told: such as one that
+        comes up while they brake.
         """
         self._session += 1
-        told, self.told = self.told, Reason(0)
+        told = self.told
+        self.told = Reason(0)
         self._ask(b"begin" + EPISODE.pack(self._session, told))
 
-    def send(self, chunk: ActionChunk, picture_age_s: float = 0.0, observed_s: float | None = None) -> None:
+    def send(
+        self, chunk: ActionChunk, image_age_s: float = 0.0, observed_s: float | None = None
+    ) -> None:
         """Puts a chunk into the mailbox, where the newest counts.
 
         Args:
             chunk: To be followed.
-            picture_age_s: How old the oldest picture was that it was planned from, when its observation was made.
-            observed_s: When that was, on the clock of the states; None: when its first action is due.
+            image_age_s: How old the oldest image was that it was planned from, when its observation
+                was made.
+            observed_s: When that was, on the clock of the states; None: when its first action is
+                due.
 
         Raises:
             ValueError: It does not fit the body.
         """
-        self._chunks.put(chunk_record(chunk, self._session, self._joints, picture_age_s, observed_s))
+        self._chunks.put(chunk_record(chunk, self._session, self._joints, image_age_s, observed_s))
 
     def latest(self) -> DeviceState:
         """Returns the newest state.

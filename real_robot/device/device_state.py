@@ -22,7 +22,7 @@ def chunk_layout(joints: int) -> np.dtype[np.void]:
         [
             ("session", "<i8"),
             ("length", "<i8"),
-            ("picture_age", "<f8"),
+            ("image_age", "<f8"),
             ("observed", "<f8"),
             ("time", "<f8", (LONGEST_CHUNK,)),
             ("action", "<f4", (LONGEST_CHUNK, joints)),
@@ -31,7 +31,11 @@ def chunk_layout(joints: int) -> np.dtype[np.void]:
 
 
 def chunk_record(
-    chunk: ActionChunk, session: int, joints: int, picture_age_s: float = 0.0, observed_s: float | None = None
+    chunk: ActionChunk,
+    session: int,
+    joints: int,
+    image_age_s: float = 0.0,
+    observed_s: float | None = None,
 ) -> Record:
     """Returns a chunk as a record. Values are not looked at: that is for the far side to do.
 
@@ -39,7 +43,8 @@ def chunk_record(
         chunk: To be sent.
         session: Of the episode.
         joints: Of the body.
-        picture_age_s: How old the oldest picture was that the chunk was planned from, when its observation was made.
+        image_age_s: How old the oldest image was that the chunk was planned from, when its
+            observation was made.
         observed_s: When that was; None: when its first action is due.
 
     Raises:
@@ -48,12 +53,16 @@ def chunk_record(
     length = len(chunk.time)
     if length > LONGEST_CHUNK or chunk.action.shape[1] != joints:
         raise ValueError(
-            f"A chunk has shape {chunk.action.shape}; allowed: up to {LONGEST_CHUNK} actions of {joints} dimensions."
+            f"A chunk has shape {chunk.action.shape}; allowed: up to {LONGEST_CHUNK} actions of "
+            f"{joints} dimensions."
         )
     record: Record = np.zeros((), dtype=chunk_layout(joints))
-    record["session"], record["length"], record["picture_age"] = session, length, picture_age_s
+    record["session"] = session
+    record["length"] = length
+    record["image_age"] = image_age_s
     record["observed"] = chunk.time[0] if observed_s is None else observed_s
-    record["time"][:length], record["action"][:length] = chunk.time, chunk.action
+    record["time"][:length] = chunk.time
+    record["action"][:length] = chunk.action
     return record
 
 
@@ -62,7 +71,9 @@ def chunk_of(record: Record) -> tuple[ActionChunk | None, int]:
     length = int(record["length"])
     if not 1 <= length <= LONGEST_CHUNK:
         return None, int(record["session"])
-    return ActionChunk(record["time"][:length].copy(), record["action"][:length].copy()), int(record["session"])
+    return ActionChunk(record["time"][:length].copy(), record["action"][:length].copy()), int(
+        record["session"]
+    )
 
 
 def state_layout(joints: int, servos: int, arms: int) -> np.dtype[np.void]:
@@ -107,7 +118,8 @@ class DeviceState:
         arms: What was measured.
         command: (J,) targets that were sent last.
         writes: (A,) commands sent to each arm so far.
-        old_cameras: Bit by bit, in the order of the cameras that are watched, whether one shows nothing new.
+        old_cameras: Bit by bit, in the order of the cameras that are watched, whether one shows
+            nothing new.
         cause: What was wrong when the reasons of the fault came up; None when there is none.
     """
 
@@ -135,8 +147,12 @@ class DeviceState:
             mode=Mode(int(record["mode"])),
             reasons=Reason(int(record["reasons"])),
             fault_reasons=Reason(int(record["fault_reasons"])),
-            counts={reason: int(count) for reason, count in zip(REASONS, record["counts"], strict=True)},
-            arms=ArmState(time=float(record["time"]), **{field: record[field].copy() for field in fields}),
+            counts={
+                reason: int(count) for reason, count in zip(REASONS, record["counts"], strict=True)
+            },
+            arms=ArmState(
+                time=float(record["time"]), **{field: record[field].copy() for field in fields}
+            ),
             command=record["command"].copy(),
             writes=record["writes"].copy(),
             old_cameras=int(record["old_cameras"]),
@@ -146,10 +162,28 @@ class DeviceState:
     def to_record(self, layout: np.dtype[np.void]) -> Record:
         """Writes a record."""
         record: Record = np.zeros((), dtype=layout)
-        for field in ("session", "tick", "late", "mode", "reasons", "fault_reasons", "command", "writes", "old_cameras"):
+        for field in (
+            "session",
+            "tick",
+            "late",
+            "mode",
+            "reasons",
+            "fault_reasons",
+            "command",
+            "writes",
+            "old_cameras",
+        ):
             record[field] = getattr(self, field)
         record["counts"] = [self.counts.get(reason, 0) for reason in REASONS]
-        for field in ("time", "position", "velocity", "effort", "servo_error", "servo_misses", "lost"):
+        for field in (
+            "time",
+            "position",
+            "velocity",
+            "effort",
+            "servo_error",
+            "servo_misses",
+            "lost",
+        ):
             record[field] = getattr(self.arms, field)
         if len(self.arms.barred):
             record["barred"] = self.arms.barred

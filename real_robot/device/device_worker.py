@@ -1,8 +1,9 @@
 """What runs inside the device process: one thread, one loop, and a pipe to the owner that carries a few bytes.
 
-Requests are `arm`, `begin` with a session and the reasons of a fault that somebody was told, `observe` with a time, `act`,
-`disarm` and `stop`; the answer is `ok`, with notes as JSON behind it where there are some, or, as JSON, what is wrong. If the
-owner disappears, the arms brake and stay where they are, and the process ends.
+Requests are `arm`, `begin` with a session and the reasons of a fault that somebody was told,
+`observe` with a time, `act`, `disarm` and `stop`; the answer is `ok`, with notes as JSON behind it
+where there are some, or, as JSON, what is wrong. If the owner disappears, the arms brake and stay
+where they are, and the process ends.
 """
 
 import contextlib
@@ -37,9 +38,12 @@ from stringline.real_robot.safety.reasons import Reason
 log = logging.getLogger(__name__)
 
 OK = b"ok"
-TIME, EPISODE = struct.Struct("<d"), struct.Struct("<qq")
+TIME = struct.Struct("<d")
+EPISODE = struct.Struct("<qq")
 _BRAKING_CYCLES = 12  # At least; slow limits take more.
-_BRAKING_PATIENCE = 3  # By how much longer arms are waited for that cannot be sent a command in every cycle.
+_BRAKING_PATIENCE = (
+    3  # By how much longer arms are waited for that cannot be sent a command in every cycle.
+)
 # Modules whose threads or size have no place beside a loop of milliseconds.
 _FOREIGN = ("torch", "mujoco")
 
@@ -59,7 +63,7 @@ class DeviceSetup:
         state_layout: Layout of a state.
         log: Memory of the incident log's ring, or None.
         heartbeat: Of the owner; not looked at in lock-step.
-        cameras: When those that must see took their newest pictures; not looked at in lock-step.
+        cameras: When those that must see took their newest images; not looked at in lock-step.
     """
 
     driver: ArmDriver
@@ -84,10 +88,14 @@ def run_device(setup: DeviceSetup, connection: Connection) -> None:
     """
     leave_to_owner()
     logging.basicConfig(
-        level=logging.WARNING, format="%(asctime)s %(levelname)-7s device process: %(message)s", datefmt="%H:%M:%S"
+        level=logging.WARNING,
+        format="%(asctime)s %(levelname)-7s device process: %(message)s",
+        datefmt="%H:%M:%S",
     )
     if foreign := [name for name in _FOREIGN if name in sys.modules]:
-        log.warning("%s got into the device process and may disturb its timing.", ", ".join(foreign))
+        log.warning(
+            "%s got into the device process and may disturb its timing.", ", ".join(foreign)
+        )
     incidents = None
     if setup.log is not None:
         incidents = IncidentLog(setup.log, setup.state_layout, len(setup.embodiment.joints))
@@ -111,8 +119,11 @@ def run_device(setup: DeviceSetup, connection: Connection) -> None:
 class _Worker:
     """Runs the loop and obeys the owner."""
 
-    def __init__(self, setup: DeviceSetup, connection: Connection, incidents: IncidentLog | None) -> None:
-        self._setup, self._connection = setup, connection
+    def __init__(
+        self, setup: DeviceSetup, connection: Connection, incidents: IncidentLog | None
+    ) -> None:
+        self._setup = setup
+        self._connection = connection
         self._loop = DeviceLoop(
             setup.driver,
             setup.embodiment,
@@ -122,8 +133,12 @@ class _Worker:
             states=Mailbox(setup.states, setup.state_layout),
             state_layout=setup.state_layout,
             log=incidents,
-            silence_s=None if setup.lock_step or setup.heartbeat is None else partial(silence_s, setup.heartbeat),
-            picture_ages_s=None if setup.lock_step or setup.cameras is None else partial(_picture_ages_s, setup.cameras),
+            silence_s=None
+            if setup.lock_step or setup.heartbeat is None
+            else partial(silence_s, setup.heartbeat),
+            image_ages_s=None
+            if setup.lock_step or setup.cameras is None
+            else partial(_image_ages_s, setup.cameras),
         )
         self._now = 0.0
         self._armed = self._stopped = False
@@ -152,8 +167,12 @@ class _Worker:
         return self._now if self._setup.lock_step else time.monotonic()
 
     def _tick(self, due: float) -> float:
-        """Runs a cycle if it is due and returns when the next one is. After a delay cycles are skipped, not made up for."""
-        now, period = time.monotonic(), self._setup.period_s
+        """Runs a cycle if it is due and returns when the next one is.
+
+        After a delay cycles are skipped, not made up for.
+        """
+        now = time.monotonic()
+        period = self._setup.period_s
         if now < due:
             return due
         self._loop.observe(self._clock)
@@ -221,7 +240,7 @@ class _Worker:
         return ()
 
 
-def _picture_ages_s(cameras: Liveliness) -> tuple[float, ...]:
+def _image_ages_s(cameras: Liveliness) -> tuple[float, ...]:
     return cameras.ages_s(time.monotonic())
 
 
@@ -230,4 +249,6 @@ def _ask_for_priority() -> None:
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
     except OSError as error:
-        log.info("No real-time priority (%s): cycles may come late on a busy machine.", error.strerror)
+        log.info(
+            "No real-time priority (%s): cycles may come late on a busy machine.", error.strerror
+        )

@@ -1,7 +1,7 @@
 """What the safety filter would have sent: kept cycle by cycle, written as a table, summed up for whoever looks on.
 
-A dry run sends nothing: its driver is made with `read_only=True`, so below the filter commands are thrown away, and the lines
-refuse every byte that is not part of a question.
+A dry run sends nothing: its driver is made with `read_only=True`, so below the filter commands are
+thrown away, and the lines refuse every byte that is not part of a question.
 """
 
 import csv
@@ -31,7 +31,9 @@ class CommandLog:
 
     def __init__(self, embodiment: Embodiment, file: Path | None = None) -> None:
         self._joints = [joint.name for joint in embodiment.joints]
-        self.cycles, self.missed, self._last = 0, 0, -1
+        self.cycles = 0
+        self.missed = 0
+        self._last = -1
         self._commands: list[Vector] = []
         self._distance: Vector = np.zeros(len(self._joints))
         self._file = None
@@ -39,7 +41,9 @@ class CommandLog:
             file.parent.mkdir(parents=True, exist_ok=True)
             self._file = file.open("w", newline="")
             self._rows = csv.writer(self._file)
-            named = [f"{kind}/{joint}" for kind in ("command", "measured") for joint in self._joints]
+            named = [
+                f"{kind}/{joint}" for kind in ("command", "measured") for joint in self._joints
+            ]
             self._rows.writerow(["tick", "time_s", "mode", "reasons", *named])
 
     def note(self, states: Iterable[DeviceState]) -> None:
@@ -48,24 +52,35 @@ class CommandLog:
             if state.tick <= self._last or state.tick == 0:
                 continue
             self.missed += state.tick - self._last - 1 if self._last >= 0 else 0
-            self._last, self.cycles = state.tick, self.cycles + 1
+            self._last = state.tick
+            self.cycles = self.cycles + 1
             self._commands.append(state.command)
             self._distance = np.maximum(self._distance, np.abs(state.command - state.arms.position))
             if self._file is not None:
                 reasons = " ".join(reason.name or "" for reason in Reason if reason & state.reasons)
                 head = [state.tick, f"{state.arms.time:.4f}", Mode(state.mode).name, reasons]
-                self._rows.writerow([*head, *(f"{value:.5f}" for value in (*state.command, *state.arms.position))])
+                self._rows.writerow(
+                    [*head, *(f"{value:.5f}" for value in (*state.command, *state.arms.position))]
+                )
 
     def summary(self) -> list[str]:
         """Returns lines that say how far each joint would have gone."""
         if not self._commands:
             return ["No command was computed."]
         commands = np.stack(self._commands)
-        lines = [f"{self.cycles} commands were computed and none was sent; {self.missed} more were not seen."]
+        lines = [
+            (
+                f"{self.cycles} commands were computed and none was sent; {self.missed} more were "
+                f"not "
+                f"seen."
+            )
+        ]
         for index, joint in enumerate(self._joints):
-            low, high = commands[:, index].min(), commands[:, index].max()
+            low = commands[:, index].min()
+            high = commands[:, index].max()
             lines.append(
-                f"  {joint:<20} {low:+.3f} to {high:+.3f}, at most {self._distance[index]:.3f} from where the arm was measured"
+                f"  {joint:<20} {low:+.3f} to {high:+.3f}, at most {self._distance[index]:.3f} "
+                f"from where the arm was measured"
             )
         return lines
 

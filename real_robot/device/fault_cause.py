@@ -1,4 +1,7 @@
-"""What was wrong when a fault came up. Much of it is told for a single cycle, and gone when somebody looks."""
+"""What was wrong when a fault came up.
+
+Much of it is told for a single cycle, and gone when somebody looks.
+"""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -51,7 +54,10 @@ class Cause:
     @classmethod
     def read(cls, record: Record) -> Self:
         """Reads a record."""
-        return cls(**{field: record[field].copy() for field in _FIELDS}, old_cameras=int(record["old_cameras"]))
+        return cls(
+            **{field: record[field].copy() for field in _FIELDS},
+            old_cameras=int(record["old_cameras"]),
+        )
 
     def write(self, record: Record) -> None:
         """Writes a record."""

@@ -39,7 +39,11 @@ def resident(pid: int, system: Path = Path("/proc")) -> Resident | None:
     except OSError:
         return None
     words = [line.split() for line in lines]
-    found = {_FIELDS[name]: int(word[1]) * 1024 for word in words if word and (name := word[0].rstrip(":")) in _FIELDS}
+    found = {
+        _FIELDS[name]: int(word[1]) * 1024
+        for word in words
+        if word and (name := word[0].rstrip(":")) in _FIELDS
+    }
     return Resident(**found) if len(found) == len(_FIELDS) else None
 
 
@@ -79,9 +83,14 @@ class Growth:
             ValueError: There are fewer than two samples.
         """
         if len(seconds) < 2 or len(seconds) != len(sizes):
-            raise ValueError(f"Growth needs two samples or more, each with its time; got {len(sizes)} and {len(seconds)}.")
-        time, size = np.asarray(seconds, np.float64), np.asarray(sizes, np.float64) / MEBIBYTE
-        time, size = time - time.mean(), size - size.mean()
+            raise ValueError(
+                f"Growth needs two samples or more, each with its time; got {len(sizes)} and "
+                f"{len(seconds)}."
+            )
+        time = np.asarray(seconds, np.float64)
+        size = np.asarray(sizes, np.float64) / MEBIBYTE
+        time = time - time.mean()
+        size = size - size.mean()
         slope = float(time @ size / (time @ time))
         rest = size - slope * time
         error = np.sqrt(rest @ rest / (len(time) - 2) / (time @ time)) if len(time) > 2 else np.nan

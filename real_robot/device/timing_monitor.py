@@ -1,7 +1,7 @@
 """How steadily a device process keeps its time, and how old what it follows is: read out of its ring, in memory that stays.
 
-The command age is the time from the observation that the plan in force answers (from when its first action was due, where the
-arms waited for it) to the cycle that sends a command of it.
+The command age is the time from the observation that the plan in force answers (from when its first
+action was due, where the arms waited for it) to the cycle that sends a command of it.
 """
 
 from collections import Counter
@@ -38,9 +38,12 @@ class Spread:
     """
 
     def __init__(self, bin_s: float, most_s: float) -> None:
-        # Filled, not only reserved: memory that is touched bit by bit would look like a leak to whoever measures one.
+        # Filled, not only reserved: memory that is touched bit by bit would look like a leak to
+        # whoever measures one.
         self._counts = np.full(round(most_s / bin_s) + 1, 0, np.int64)
-        self._bin_s, self.count, self.largest = bin_s, 0, 0.0
+        self._bin_s = bin_s
+        self.count = 0
+        self.largest = 0.0
 
     def add(self, seconds: float) -> None:
         """Counts a time, 0 or more."""
@@ -53,12 +56,17 @@ class Spread:
         if not self.count:
             return float("nan")
         place = int(np.searchsorted(np.cumsum(self._counts), share * self.count - 1e-9))
-        return self.largest if place >= len(self._counts) - 1 else min((place + 1) * self._bin_s, self.largest)
+        return (
+            self.largest
+            if place >= len(self._counts) - 1
+            else min((place + 1) * self._bin_s, self.largest)
+        )
 
     def to_dict(self) -> dict[str, float | None]:
         """Returns quantiles in milliseconds and the count, as plain JSON."""
         found: dict[str, float | None] = {
-            f"q{share * 100:g}_ms": round(self.quantile(share) * 1e3, 3) if self.count else None for share in _SHARES
+            f"q{share * 100:g}_ms": round(self.quantile(share) * 1e3, 3) if self.count else None
+            for share in _SHARES
         }
         return found | {"largest_ms": round(self.largest * 1e3, 3), "count": self.count}
 
@@ -67,7 +75,10 @@ class Spread:
         if not self.count:
             return "none"
         names = ("median", *(f"{share * 100:g} %" for share in _SHARES[1:]))
-        parts = [f"{name} {self.quantile(share) * 1e3:.2f}" for name, share in zip(names, _SHARES, strict=True)]
+        parts = [
+            f"{name} {self.quantile(share) * 1e3:.2f}"
+            for name, share in zip(names, _SHARES, strict=True)
+        ]
         return ", ".join([*parts, f"largest {self.largest * 1e3:.2f} ms"])
 
 
@@ -81,7 +92,8 @@ class LoopWatch:
 
     Attributes:
         cycles: Seen so far.
-        late: Deadlines that were missed by a whole cycle or more, counted in cycles that were skipped.
+        late: Deadlines that were missed by a whole cycle or more, counted in cycles that were
+            skipped.
         holds: How often the arms went from following a plan to holding within an episode.
         held: Cycles in which they held.
         faults: How often a fault began.
@@ -90,25 +102,31 @@ class LoopWatch:
         cycle: From one cycle to the next.
         jitter: Distance of that from the period.
         age: Of commands.
-        starts: Number of the first command of each episode, by session and arm; whoever reads it takes entries out.
+        starts: Number of the first command of each episode, by session and arm; whoever reads it
+            takes entries out.
         commands: Sent to each arm so far.
         newest: The newest record of a cycle, if there is one.
         newest_age_s: Age of its command; not a number while no plan is in force.
     """
 
     def __init__(self, memory: Memory, layout: np.dtype[np.void], period_s: float) -> None:
-        self._ring, self._layout, self._period_s = Ring(memory), layout, period_s
+        self._ring = Ring(memory)
+        self._layout = layout
+        self._period_s = period_s
         self._place = self._ring.marks[Mark.WRITTEN]
         self.cycles = self.late = self.holds = self.held = self.faults = self.lost = 0
         self.acted: Counter[Reason] = Counter()
-        self.cycle, self.jitter = Spread(2e-5, _LONGEST_CYCLE_S), Spread(2e-5, _LONGEST_CYCLE_S)
+        self.cycle = Spread(2e-5, _LONGEST_CYCLE_S)
+        self.jitter = Spread(2e-5, _LONGEST_CYCLE_S)
         self.age = Spread(1e-3, _OLDEST_S)
         self.starts: dict[int, tuple[int, ...]] = {}
         self.commands: tuple[int, ...] = ()
         self.newest: Record | None = None
         self.newest_age_s = float("nan")
         self._planned: dict[int, float] = {}
-        self._number, self._before, self._late = 0, (-1, -1, 0.0, Mode.HOLD), -1
+        self._number = 0
+        self._before = (-1, -1, 0.0, Mode.HOLD)
+        self._late = -1
 
     @classmethod
     def of(cls, device: DeviceProcess, embodiment: Embodiment, period_s: float) -> Self:
@@ -123,7 +141,9 @@ class LoopWatch:
             ValueError: The device process keeps no log.
         """
         if device.incidents is None:
-            raise ValueError("A loop is watched through the incident log of its device process, which has none.")
+            raise ValueError(
+                "A loop is watched through the incident log of its device process, which has none."
+            )
         joints = len(embodiment.joints)
         layout = cycle_layout(state_layout(joints, len(device.servos), len(device.arms)), joints)
         return cls(device.incidents.memory, layout, period_s)
@@ -149,8 +169,12 @@ class LoopWatch:
             del self._planned[next(iter(self._planned))]
 
     def _take(self, record: Record) -> None:
-        state, now, number = record["state"], float(record["now"]), int(record["chunk"])
-        session, tick, mode = int(state["session"]), int(state["tick"]), Mode(int(state["mode"]))
+        state = record["state"]
+        now = float(record["now"])
+        number = int(record["chunk"])
+        session = int(state["session"])
+        tick = int(state["tick"])
+        mode = Mode(int(state["mode"]))
         last_session, last_tick, last_now, last_mode = self._before
         same = session == last_session
         if same and tick == last_tick + 1:
@@ -166,23 +190,35 @@ class LoopWatch:
         self.held += mode is not Mode.RUN
         reasons = int(state["reasons"])
         self.acted.update(reason for reason in REASONS if reasons & reason)
-        self.newest, self.newest_age_s = record, float("nan")
+        self.newest = record
+        self.newest_age_s = float("nan")
         if number in self._planned:
             self.newest_age_s = max(now - self._planned[number], 0.0)
             self.age.add(self.newest_age_s)
-        self.cycles, self._before = self.cycles + 1, (session, tick, now, mode)
+        self.cycles = self.cycles + 1
+        self._before = (session, tick, now, mode)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain JSON."""
-        counts = {name: getattr(self, name) for name in ("cycles", "late", "holds", "held", "faults", "lost")}
-        spreads: Mapping[str, Spread] = {"cycle": self.cycle, "jitter": self.jitter, "command_age": self.age}
+        counts = {
+            name: getattr(self, name)
+            for name in ("cycles", "late", "holds", "held", "faults", "lost")
+        }
+        spreads: Mapping[str, Spread] = {
+            "cycle": self.cycle,
+            "jitter": self.jitter,
+            "command_age": self.age,
+        }
         acted = {str(reason.name).lower(): count for reason, count in self.acted.items()}
-        return counts | {name: spread.to_dict() for name, spread in spreads.items()} | {"acted": acted}
+        return (
+            counts | {name: spread.to_dict() for name, spread in spreads.items()} | {"acted": acted}
+        )
 
     def lines(self) -> list[str]:
         """Returns the same for a reader."""
         return [
-            f"{self.cycles} cycles, {self.late} deadlines missed, {self.holds} holds, {self.held} cycles held, "
+            f"{self.cycles} cycles, {self.late} deadlines missed, {self.holds} holds, {self.held} "
+            f"cycles held, "
             f"{self.faults} faults.",
             f"cycle:       {self.cycle}",
             f"jitter:      {self.jitter}",

@@ -1,7 +1,8 @@
 """A twin beside the real arms: an emulated robot that gets the same plans, and how far the two come apart.
 
-The twin has a device process and a safety filter of its own, with the same limits. What differs is the world behind the wire:
-joints that come apart tell of friction, a load, a wrong offset or an obstacle that the twin does not have.
+The twin has a device process and a safety filter of its own, with the same limits. What differs is
+the world behind the wire: joints that come apart tell of friction, a load, a wrong offset or an
+obstacle that the twin does not have.
 """
 
 import logging
@@ -21,7 +22,10 @@ log = logging.getLogger(__name__)
 
 
 class ShadowedProcess(DeviceProcess):
-    """The device process of the real arms, whose plans a twin gets too. What becomes of the twin does not touch the arms."""
+    """The device process of the real arms, whose plans a twin gets too.
+
+    What becomes of the twin does not touch the arms.
+    """
 
     twin: DeviceProcess | None = None
 
@@ -68,7 +72,8 @@ class Divergence:
 
     def __init__(self, embodiment: Embodiment) -> None:
         self._joints = [joint.name for joint in embodiment.joints]
-        self.cycles, self.largest_time = 0, 0.0
+        self.cycles = 0
+        self.largest_time = 0.0
         self.largest: Vector = np.zeros(len(self._joints))
         self._squares: Vector = np.zeros(len(self._joints))
         self._until = -np.inf
@@ -88,8 +93,10 @@ class Divergence:
             apart = np.abs(state.arms.position - beside)
             if not self.cycles or apart.max() > self.largest.max():
                 self.largest_time = now
-            self.largest, self._squares = np.maximum(self.largest, apart), self._squares + apart**2
-            self.cycles, self._until = self.cycles + 1, now
+            self.largest = np.maximum(self.largest, apart)
+            self._squares = self._squares + apart**2
+            self.cycles = self.cycles + 1
+            self._until = now
 
     @property
     def typical(self) -> Vector:
@@ -107,5 +114,8 @@ class Divergence:
         return [
             f"Arms and twin, over {self.cycles} cycles:",
             f"  typically apart by {furthest(self._joints, self.typical)}",
-            f"  at most by {furthest(self._joints, self.largest)}; the largest after {self.largest_time - start:.1f} s",
+            (
+                f"  at most by {furthest(self._joints, self.largest)}; the largest after "
+                f"{self.largest_time - start:.1f} s"
+            ),
         ]

@@ -11,7 +11,8 @@ from stringline.real_robot.driver_interface.safe_command import SafeCommand
 
 Vector = NDArray[np.float64]
 
-# Bits of `ArmState.servo_error` beyond those of the servo's own hardware error register; the last three are of grippers.
+# Bits of `ArmState.servo_error` beyond those of the servo's own hardware error register; the last
+# three are of grippers.
 TORQUE_LOST = 0x02
 WATCHDOG_EXPIRED = 0x40
 NOT_FOLLOWING = 0x80
@@ -29,7 +30,9 @@ class RobotNotReadyError(ValueError):
     """
 
     def __init__(self, problems: list[str]) -> None:
-        super().__init__("The robot is not ready." + "".join(f"\n  - {problem}" for problem in problems))
+        super().__init__(
+            "The robot is not ready." + "".join(f"\n  - {problem}" for problem in problems)
+        )
         self.problems = problems
 
 
@@ -42,16 +45,18 @@ class ArmState:
         position: (J,) rad, and opening of the grippers.
         velocity: (J,) rad/s and openings/s.
         effort: (J,) Nm, and N of the grippers; from the motor current.
-        servo_error: (S,) at most 16 bits per servo: its hardware error register, `TORQUE_LOST`, `WATCHDOG_EXPIRED`,
-            `NOT_FOLLOWING`, `STARTED_ANEW`, `NOT_ALONE`.
-        servo_misses: (S,) int32 reads in a row that this servo left unanswered; one that tells its state by itself, and more
-            rarely, left out so many turns.
+        servo_error: (S,) at most 16 bits per servo: its hardware error register, `TORQUE_LOST`,
+            `WATCHDOG_EXPIRED`, `NOT_FOLLOWING`, `STARTED_ANEW`, `NOT_ALONE`.
+        servo_misses: (S,) int32 reads in a row that this servo left unanswered; one that tells its
+            state by itself, and more rarely, left out so many turns.
         lost: (A,) bool per arm: its port is gone.
         temperature: (S,) degrees Celsius per servo, or nothing where nobody measures it.
-        barred: (A,) uint8 per arm with a controller of its own: why that takes no commands, see `bars.Bar`; or nothing.
-        commanded: (J,) where commands go on from if that is not where the arms are measured to be, or nothing.
-        asked: (A,) bool per arm: whether it can be sent a command in this cycle, or nothing where that is always so. A command
-            that cannot be sent is as if it had never been made.
+        barred: (A,) uint8 per arm with a controller of its own: why that takes no commands, see
+            `bars.Bar`; or nothing.
+        commanded: (J,) where commands go on from if that is not where the arms are measured to be,
+            or nothing.
+        asked: (A,) bool per arm: whether it can be sent a command in this cycle, or nothing where
+            that is always so. A command that cannot be sent is as if it had never been made.
     """
 
     time: float
@@ -85,7 +90,10 @@ class Tap(Protocol):
 
 
 class ArmDriver(Protocol):
-    """All arms that one device process moves. Constructing does nothing; `connect` opens the ports."""
+    """All arms that one device process moves.
+
+    Constructing does nothing; `connect` opens the ports.
+    """
 
     @property
     def servos(self) -> tuple[str, ...]:
@@ -134,7 +142,10 @@ class ArmDriver(Protocol):
         ...
 
     def read(self, clock: Callable[[], float]) -> ArmState:
-        """Measures; `clock` stamps the answers. Never raises for what the robot does: the state says what is missing."""
+        """Measures; `clock` stamps the answers.
+
+        Never raises for what the robot does: the state says what is missing.
+        """
         ...
 
     def write(self, command: SafeCommand) -> None:

@@ -27,9 +27,10 @@ class GripperState:
 class Gripper(Protocol):
     """A gripper beside an arm, used by the arm's driver in the device process.
 
-    The driver calls `connect` once, `read` once in each cycle, and `command` with the opening of each command that it sends. So
-    a gripper whose arm is stopped, and one of a process that is gone, keeps its last target and goes on holding what it holds.
-    Nothing leaves before the first command; nothing ever leaves if it is only read.
+    The driver calls `connect` once, `read` once in each cycle, and `command` with the opening of
+    each command that it sends. So a gripper whose arm is stopped, and one of a process that is
+    gone, keeps its last target and goes on holding what it holds. Nothing leaves before the first
+    command; nothing ever leaves if it is only read.
     """
 
     @property
@@ -59,7 +60,10 @@ class Gripper(Protocol):
         ...
 
     def read(self) -> GripperState:
-        """Takes what has come in, without waiting. Never raises for what the gripper does: the state says what is missing."""
+        """Takes what has come in, without waiting.
+
+        Never raises for what the gripper does: the state says what is missing.
+        """
         ...
 
     def command(self, opening: float) -> None:
@@ -72,7 +76,10 @@ class Gripper(Protocol):
 
 
 class GripperSettings(Protocol):
-    """What a configuration says of a gripper. It crosses into the device process within the driver."""
+    """What a configuration says of a gripper.
+
+    It crosses into the device process within the driver.
+    """
 
     def gripper(self, arm: str, *, period_s: float, read_only: bool) -> Gripper:
         """Returns the gripper of an arm, not connected.

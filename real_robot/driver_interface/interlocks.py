@@ -3,7 +3,8 @@
 from enum import IntEnum
 
 FIRST_STOP = 16
-# An arm in position control that is further from its command was moved by somebody else, or is another one.
+# An arm in position control that is further from its command was moved by somebody else, or is
+# another one.
 STRAYED_RAD = 0.3
 GLANCE_S = 3.0  # For so long it is waited, where arms are only read, that commands could be taken.
 
@@ -17,7 +18,8 @@ class Bar(IntEnum):
     ENTERED = 2
     FAR = 3
     MISSED = 4
-    # From `FIRST_STOP` on: the controller has stopped its arm, or never let it go, or somebody moved it: a person has to look.
+    # From `FIRST_STOP` on: the controller has stopped its arm, or never let it go, or somebody
+    # moved it: a person has to look.
     STRAYED = 16
     IDLE = 17
     MONITORING_WAIT = 18
@@ -46,11 +48,16 @@ IN_WORDS = {
     Bar.ENTERED: "it has just begun to take commands",
     Bar.QUALITY: "the connection is worse than GOOD",
     Bar.FAR: "a command was too far from the one before and was not sent",
-    Bar.MISSED: "messages or answers were lost; commands go on, from rest, where it took the last one",
+    Bar.MISSED: (
+        "messages or answers were lost; commands go on, from rest, where it took the last one"
+    ),
     Bar.STRAYED: "the arm is far from where it was commanded to be",
     Bar.IDLE: "the session is IDLE",
     Bar.MONITORING_WAIT: "the session is MONITORING_WAIT: the connection is too poor for commands",
-    Bar.MONITORING_READY: "the session is MONITORING_READY: the controller's application has ended its motion, or not begun it",
+    Bar.MONITORING_READY: (
+        "the session is MONITORING_READY: the controller's application has ended its motion, or "
+        "not begun it"
+    ),
     Bar.COMMANDING_WAIT: "the session is COMMANDING_WAIT: the motion is about to begin",
     Bar.COMMAND_MODE: "its application wants no joint positions",
     Bar.OPERATION_MODE: "its operation mode was changed, or is not allowed",

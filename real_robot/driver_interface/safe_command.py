@@ -5,7 +5,8 @@ from typing import Final, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-# Whoever holds this may make commands. It is handed to the safety filter, and a test asserts that nobody else asks for it.
+# Whoever holds this may make commands. It is handed to the safety filter, and a test asserts that
+# nobody else asks for it.
 SEAL: Final = object()
 
 
@@ -27,7 +28,9 @@ class SafeCommand:
 
     def __init__(self, position: NDArray[np.float64], sequence: int, seal: object) -> None:
         if seal is not SEAL:
-            raise TypeError("A SafeCommand is made by the SafetyFilter only; hand your targets to the filter.")
+            raise TypeError(
+                "A SafeCommand is made by the SafetyFilter only; hand your targets to the filter."
+            )
         kept = np.array(position, dtype=np.float64)
         kept.setflags(write=False)
         object.__setattr__(self, "_position", kept)
@@ -65,6 +68,7 @@ def checked(command: object) -> SafeCommand:
     """
     if type(command) is not SafeCommand or getattr(command, "_seal", None) is not SEAL:
         raise TypeError(
-            f"Only a SafeCommand made by the SafetyFilter can be written to the robot; got {type(command).__name__}."
+            f"Only a SafeCommand made by the SafetyFilter can be written to the robot; got "
+            f"{type(command).__name__}."
         )
     return command

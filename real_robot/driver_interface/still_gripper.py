@@ -21,7 +21,9 @@ class StillGripper:
         return self.settings.gripper(arm, period_s=period_s, read_only=True)
 
 
-def stilled(grippers: Mapping[str, GripperSettings], *, still: bool) -> Mapping[str, GripperSettings]:
+def stilled(
+    grippers: Mapping[str, GripperSettings], *, still: bool
+) -> Mapping[str, GripperSettings]:
     """Returns grippers by arm as they are, or told nothing.
 
     Args:

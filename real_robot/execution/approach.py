@@ -34,18 +34,27 @@ class Approach:
     """
 
     def __init__(
-        self, device: DeviceProcess, embodiment: Embodiment, *, watch: Callable[[DeviceState], None] = lambda _: None
+        self,
+        device: DeviceProcess,
+        embodiment: Embodiment,
+        *,
+        watch: Callable[[DeviceState], None] = lambda _: None,
     ) -> None:
-        self._device, self._embodiment, self._watch = device, embodiment, watch
+        self._device = device
+        self._embodiment = embodiment
+        self._watch = watch
 
-    def to(self, pose: Vector, seconds: float, what: str, stop: Callable[[], bool] = lambda: False) -> bool:
+    def to(
+        self, pose: Vector, seconds: float, what: str, stop: Callable[[], bool] = lambda: False
+    ) -> bool:
         """Begins a new episode of the device, moves the arms and waits until they are there.
 
         Args:
             pose: (J,).
             seconds: How long the way takes; the safety filter may make it longer.
             what: Words for the pose.
-            stop: Asked all the way; the arms brake as soon as it says so, as they do at Ctrl-C and at an error.
+            stop: Asked all the way; the arms brake as soon as it says so, as they do at Ctrl-C and
+                at an error.
 
         Returns:
             Whether they are there; not, if they were stopped.
@@ -65,7 +74,9 @@ class Approach:
         self._device.begin()
         state = self._device.latest()
         share = np.linspace(0.0, 1.0, max(round(seconds / _WAYPOINT_S), 1) + 1)
-        smooth = (10 * share**3 - 15 * share**4 + 6 * share**5)[:, None]  # Least jerk between two poses at rest.
+        smooth = (10 * share**3 - 15 * share**4 + 6 * share**5)[
+            :, None
+        ]  # Least jerk between two poses at rest.
         way = state.arms.position + smooth * (pose - state.arms.position)
         due: Vector = state.arms.time + _WAYPOINT_S * np.arange(len(way), dtype=np.float64)
         for first in range(0, len(way), _STEPS):
@@ -84,7 +95,10 @@ class Approach:
                 return
             if time.monotonic() > deadline:
                 joint = self._embodiment.joints[int(off.argmax())].name
-                raise RuntimeError(f"The arms did not reach {what}: {joint} is {off.max():.2f} away. Is something in the way?")
+                raise RuntimeError(
+                    f"The arms did not reach {what}: {joint} is {off.max():.2f} away. Is "
+                    f"something in the way?"
+                )
             due = state.arms.time + _WAYPOINT_S * np.arange(2 * _STEPS, dtype=np.float64)
             self._device.send(ActionChunk(due, np.tile(pose, (len(due), 1)).astype(np.float32)))
             self._wait(time.monotonic() + _STEPS * _WAYPOINT_S, what, stop)
@@ -94,7 +108,9 @@ class Approach:
             state = self._device.latest()
             self._watch(state)
             if state.mode is Mode.FAULT:
-                raise RuntimeError(f"On the way to {what}: " + " ".join(explain_fault(state, self._device)))
+                raise RuntimeError(
+                    f"On the way to {what}: " + " ".join(explain_fault(state, self._device))
+                )
             if stop():
                 raise _StoppedError
             if time.monotonic() >= until:

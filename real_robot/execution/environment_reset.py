@@ -9,11 +9,14 @@ from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.safety.reasons import Reason
 
 
-def begin_world(emulator: Emulator, device: DeviceProcess, seed: int, options: Mapping[str, float]) -> None:
+def begin_world(
+    emulator: Emulator, device: DeviceProcess, seed: int, options: Mapping[str, float]
+) -> None:
     """Makes the world of that seed.
 
-    Arms with controllers of their own are taken out of their motions by that, which is a fault. So they are let go before, and
-    armed again where they then stand. What the old world leaves behind is cleared when the next episode begins.
+    Arms with controllers of their own are taken out of their motions by that, which is a fault. So
+    they are let go before, and armed again where they then stand. What the old world leaves behind
+    is cleared when the next episode begins.
 
     Args:
         emulator: Of the arms, by the clock.

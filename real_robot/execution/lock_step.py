@@ -58,14 +58,25 @@ class LockStepRobot:
     """
 
     def __init__(
-        self, emulator: Emulator, device: DeviceProcess, contract: Contract, embodiment: Embodiment, *, device_hz: float = 100.0
+        self,
+        emulator: Emulator,
+        device: DeviceProcess,
+        contract: Contract,
+        embodiment: Embodiment,
+        *,
+        device_hz: float = 100.0,
     ) -> None:
         cycles = device_hz / contract.control_hz
         if cycles < 1 or abs(cycles - round(cycles)) > 1e-9:
-            raise ValueError(f"device_hz is {device_hz}; it must be a multiple of the policy's {contract.control_hz} Hz.")
-        self._emulator, self._device = emulator, device
+            raise ValueError(
+                f"device_hz is {device_hz}; it must be a multiple of the policy's "
+                f"{contract.control_hz} Hz."
+            )
+        self._emulator = emulator
+        self._device = device
         self._assembler = ObservationAssembler(contract, embodiment)
-        self._device_hz, self.cycles_per_action = device_hz, round(cycles)
+        self._device_hz = device_hz
+        self.cycles_per_action = round(cycles)
         self._control_hz = contract.control_hz
         self._time_stands_still = False
 
@@ -84,13 +95,16 @@ class LockStepRobot:
         Args:
             session: Of the policy; plans of an `ExecutedSession` are sent when they would be there.
             seed: Of the world.
-            execute_steps: Control periods between two questions, at least 1; None: as many as the plan says what to do in.
+            execute_steps: Control periods between two questions, at least 1; None: as many as the
+                plan says what to do in.
             options: Of the task.
             report: Gets the state and the simulated seconds after each cycle.
             done: Says that nothing more is wanted, though the task is not done.
         """
         self._begin(seed, options)
-        sent_before, episode, cycle = self._device.latest().writes, WireEpisode(), 0
+        sent_before = self._device.latest().writes
+        episode = WireEpisode()
+        cycle = 0
         ask_at = 0
         coming: tuple[int, ActionChunk] | None = None
         while True:
@@ -98,7 +112,9 @@ class LockStepRobot:
             coming = self._sent(coming, cycle)
             if coming is None and cycle >= ask_at:
                 chunk, late = self._plan(session, state, episode)
-                steps = execute_steps or max(periods_covered(chunk, state.arms.time, self._control_hz), 1)
+                steps = execute_steps or max(
+                    periods_covered(chunk, state.arms.time, self._control_hz), 1
+                )
                 ask_at = cycle + steps * self.cycles_per_action
                 coming = self._sent((cycle + late * self.cycles_per_action, chunk), cycle)
             state = self._device.act()
@@ -108,11 +124,15 @@ class LockStepRobot:
             if state.mode is Mode.FAULT:
                 episode.fault = explain_fault(state, self._device)
                 return episode
-            counts = dict(zip(self._device.arms, (state.writes - sent_before).tolist(), strict=True))
+            counts = dict(
+                zip(self._device.arms, (state.writes - sent_before).tolist(), strict=True)
+            )
             outcome = self._emulator.advance(counts)
             cycle += 1
-            episode.success, episode.stage = bool(outcome["success"]), int(str(outcome["stage"]))
-            episode.stage_name, episode.time_s = str(outcome["stage_name"]), float(str(outcome["time"]))
+            episode.success = bool(outcome["success"])
+            episode.stage = int(str(outcome["stage"]))
+            episode.stage_name = str(outcome["stage_name"])
+            episode.time_s = float(str(outcome["time"]))
             if report is not None:
                 report(state, episode.time_s)
             if episode.success or outcome["expired"] or done():
@@ -121,15 +141,18 @@ class LockStepRobot:
     def _begin(self, seed: int, options: Mapping[str, float] | None) -> None:
         """Begins a world, the first one twice.
 
-        Until then emulated controllers come up in a time of their own and tell more than anybody reads. What does not fit into
-        a socket is lost, and so might be what they tell of a first world. From there on nothing is told that is not asked for.
+        Until then emulated controllers come up in a time of their own and tell more than anybody
+        reads. What does not fit into a socket is lost, and so might be what they tell of a first
+        world. From there on nothing is told that is not asked for.
         """
         for _ in range(1 if self._time_stands_still else 2):
             self._emulator.begin(seed, options)
             self._device.begin()
         self._time_stands_still = True
 
-    def _plan(self, session: Session, state: DeviceState, episode: WireEpisode) -> tuple[ActionChunk, int]:
+    def _plan(
+        self, session: Session, state: DeviceState, episode: WireEpisode
+    ) -> tuple[ActionChunk, int]:
         """Returns a plan, and after how many control periods it is there."""
         history = [past.arms for past in self._device.recent() if past.session == state.session]
         observation = self._assembler.build(state.arms, history, self._emulator.frames())
@@ -138,7 +161,9 @@ class LockStepRobot:
         episode.answer_ms.append((time.perf_counter() - start) * 1e3)
         return chunk, session.delay_steps if isinstance(session, ExecutedSession) else 0
 
-    def _sent(self, coming: tuple[int, ActionChunk] | None, cycle: int) -> tuple[int, ActionChunk] | None:
+    def _sent(
+        self, coming: tuple[int, ActionChunk] | None, cycle: int
+    ) -> tuple[int, ActionChunk] | None:
         """Sends a plan that is there by that cycle; returns one that is not."""
         if coming is None or coming[0] > cycle:
             return coming
@@ -147,7 +172,10 @@ class LockStepRobot:
 
 
 def explain_fault(state: DeviceState, device: DeviceProcess) -> list[str]:
-    """Returns one sentence for each reason of a fault, by what was wrong when it came up. Whoever asks tells it somebody."""
+    """Returns one sentence for each reason of a fault, by what was wrong when it came up.
+
+    Whoever asks tells it somebody.
+    """
     cause = state.cause or Cause.of(state.arms, state.old_cameras)
     device.told |= state.fault_reasons
     return describe(

@@ -27,7 +27,8 @@ class LiveEpisode:
     Attributes:
         seconds: How long it took.
         plans: How often the policy was asked.
-        refused: Its answers that were no chunks for this body, or answered an observation of too long ago.
+        refused: Its answers that were no chunks for this body, or answered an observation of too
+            long ago.
         waits: How often planning had to wait for a fresh frame.
         waited_for: The cameras that it waited for, with how often.
         answer_ms: Milliseconds of each answer.
@@ -55,9 +56,10 @@ class RealTimeRobot:
         frames: Its cameras.
         contract: What the policy sees and does.
         embodiment: The body.
-        oldest_frame_s: No plan is made from older pictures; the arms hold until fresh ones come. None: as old as the safety
-            filter accepts.
-        first_move: Largest distance (rad, opening) from where the arms are to the first action of an episode.
+        oldest_frame_s: No plan is made from older images; the arms hold until fresh ones come.
+            None: as old as the safety filter accepts.
+        first_move: Largest distance (rad, opening) from where the arms are to the first action of
+            an episode.
     """
 
     def __init__(
@@ -70,11 +72,17 @@ class RealTimeRobot:
         oldest_frame_s: float | None = None,
         first_move: float = 0.5,
     ) -> None:
-        self._device, self._frames, self._contract = device, frames, contract
+        self._device = device
+        self._frames = frames
+        self._contract = contract
         self._assembler = ObservationAssembler(contract, embodiment)
-        self._embodiment, self._first_move = embodiment, first_move
-        self._oldest_frame_s = device.limits.oldest_picture_s if oldest_frame_s is None else oldest_frame_s
-        self._begun, self._followed = 0, False
+        self._embodiment = embodiment
+        self._first_move = first_move
+        self._oldest_frame_s = (
+            device.limits.oldest_image_s if oldest_frame_s is None else oldest_frame_s
+        )
+        self._begun = 0
+        self._followed = False
 
     def approach(self, seconds: float) -> None:
         """Moves the arms to the body's home pose and waits until they are there.
@@ -85,7 +93,9 @@ class RealTimeRobot:
         Raises:
             RuntimeError: The safety filter reports a fault, or the arms do not arrive.
         """
-        Approach(self._device, self._embodiment).to(self._embodiment.home, seconds, "their home pose")
+        Approach(self._device, self._embodiment).to(
+            self._embodiment.home, seconds, "their home pose"
+        )
 
     def run(
         self,
@@ -101,7 +111,8 @@ class RealTimeRobot:
         Args:
             session: Of the policy.
             seconds: Longest time.
-            execute_steps: Control periods from one observation that is planned for to the next; None: until the plan ends.
+            execute_steps: Control periods from one observation that is planned for to the next;
+                None: until the plan ends.
             done: Says whether the task is done, as far as anybody knows.
             report: Gets the newest state and the seconds so far, many times a second.
 
@@ -111,13 +122,19 @@ class RealTimeRobot:
         """
         self._device.begin()
         first = self._device.latest()
-        self._begun, self._followed = first.tick, False
-        start, episode, due = time.monotonic(), LiveEpisode(), 0.0
+        self._begun = first.tick
+        self._followed = False
+        start = time.monotonic()
+        episode = LiveEpisode()
+        due = 0.0
         while True:
-            state, now = self._device.latest(), time.monotonic()
+            state = self._device.latest()
+            now = time.monotonic()
             if state.session != first.session:
                 return episode
-            episode.seconds, episode.counts, episode.late = now - start, state.counts, state.late
+            episode.seconds = now - start
+            episode.counts = state.counts
+            episode.late = state.late
             report(state, episode.seconds)
             if state.mode is Mode.FAULT:
                 episode.fault = explain_fault(state, self._device)
@@ -128,19 +145,27 @@ class RealTimeRobot:
                 time.sleep(min(_LOOK_S, due - now))
             elif chunk := self._plan(session, episode):
                 period = 1.0 / self._contract.control_hz
-                due = float(chunk.time[-1]) + period if execute_steps is None else now + execute_steps * period
+                due = (
+                    float(chunk.time[-1]) + period
+                    if execute_steps is None
+                    else now + execute_steps * period
+                )
 
     def _plan(self, session: Session, episode: LiveEpisode) -> ActionChunk | None:
         """Asks the policy, if there is something fresh to show it, and returns its plan."""
-        frames, states = self._frames.frames(), self._device.recent()
+        frames = self._frames.frames()
+        states = self._device.recent()
         age, camera = self._assembler.oldest_frame(frames, time.monotonic())
         if age > self._oldest_frame_s:
             episode.waits += 1
             episode.waited_for[camera] += 1
             time.sleep(_LOOK_S)
             return None
-        observation = self._assembler.build(states[-1].arms, [state.arms for state in states[:-1]], frames)
-        start, observed_s = time.perf_counter(), float(observation["time"])
+        observation = self._assembler.build(
+            states[-1].arms, [state.arms for state in states[:-1]], frames
+        )
+        start = time.perf_counter()
+        observed_s = float(observation["time"])
         chunk = session.plan(observation)
         episode.answer_ms.append((time.perf_counter() - start) * 1e3)
         episode.plans += 1
@@ -159,7 +184,9 @@ class RealTimeRobot:
 
     def _have_followed(self, states: Sequence[DeviceState]) -> bool:
         """Whether the arms have followed a plan in this episode yet; the state that it begins with says nothing of that."""
-        self._followed |= any(state.mode is Mode.RUN for state in states if state.tick > self._begun)
+        self._followed |= any(
+            state.mode is Mode.RUN for state in states if state.tick > self._begun
+        )
         return self._followed
 
     def _check_first(self, chunk: ActionChunk, state: DeviceState) -> None:
@@ -171,6 +198,8 @@ class RealTimeRobot:
         worst = int(np.argmax(distance))
         if distance[worst] > self._first_move:
             raise ValueError(
-                f"The policy wants to begin {distance[worst]:.2f} away from where {self._contract.joints[worst]} is; allowed: "
-                f"{self._first_move}. Let the arms move to their home pose first (robot.approach_s=4), or bring them there."
+                f"The policy wants to begin {distance[worst]:.2f} away from where "
+                f"{self._contract.joints[worst]} is; allowed: "
+                f"{self._first_move}. Let the arms move to their home pose first "
+                f"(robot.approach_s=4), or bring them there."
             )

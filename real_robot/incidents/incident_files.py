@@ -20,7 +20,8 @@ _PIECE = 1 << 20
 class LogFile:
     """A log that is being written.
 
-    What the disk does not take stays in the ring and is tried again; what is overwritten there meanwhile is lost, and counted.
+    What the disk does not take stays in the ring and is tried again; what is overwritten there
+    meanwhile is lost, and counted.
 
     Args:
         path: Of the file, which must not exist.
@@ -34,15 +35,22 @@ class LogFile:
     """
 
     def __init__(self, path: Path, ring: Ring, start: int, header: Mapping[str, Any]) -> None:
-        self.path, self.lost = path, 0
-        self._ring, self._place = ring, start
-        self._header = encode(Entry(Kind.HEADER, 0, 0, time.monotonic_ns(), json.dumps(header).encode()))
+        self.path = path
+        self.lost = 0
+        self._ring = ring
+        self._place = start
+        self._header = encode(
+            Entry(Kind.HEADER, 0, 0, time.monotonic_ns(), json.dumps(header).encode())
+        )
         self._file: FileIO | None = None
         self._size = self._number = 0
         self._again = self._synced = 0.0
 
     def pump(self) -> None:
-        """Writes what is new in the ring. A disk that takes nothing is asked again half a second later."""
+        """Writes what is new in the ring.
+
+        A disk that takes nothing is asked again half a second later.
+        """
         if time.monotonic() < self._again:
             return
         try:
@@ -66,7 +74,8 @@ class LogFile:
             if self._number:
                 self._lose(first - self._number - 1)
             kept = self._append(data)
-            self._place, self._number = end - len(data) + kept, first - 1 + _count(data[:kept])
+            self._place = end - len(data) + kept
+            self._number = first - 1 + _count(data[:kept])
         return bool(data)
 
     def _append(self, data: bytes) -> int:
@@ -77,8 +86,12 @@ class LogFile:
             kept = len(data)
         except OSError:
             self._failed()
-            written, kept = os.fstat(self._file.fileno()).st_size - self._size, 0
-            while kept < len(data) and (following := kept + HEAD.size + HEAD.unpack_from(data, kept)[2]) <= written:
+            written = os.fstat(self._file.fileno()).st_size - self._size
+            kept = 0
+            while (
+                kept < len(data)
+                and (following := kept + HEAD.size + HEAD.unpack_from(data, kept)[2]) <= written
+            ):
                 kept = following
             self._file.truncate(self._size + kept)
         self._size += kept
@@ -107,7 +120,9 @@ class LogFile:
             return
         words = {"what": reason, "lost": self.lost, "failures": self._ring.marks[Mark.FAILURES]}
         try:
-            self._append(encode(Entry(Kind.END, 0, 0, time.monotonic_ns(), json.dumps(words).encode())))
+            self._append(
+                encode(Entry(Kind.END, 0, 0, time.monotonic_ns(), json.dumps(words).encode()))
+            )
             self._sync()
         except OSError:
             self._failed()
@@ -119,5 +134,6 @@ def _count(data: bytes) -> int:
     """Returns how many records there are in bytes that are whole records."""
     at = count = 0
     while at < len(data):
-        at, count = at + HEAD.size + HEAD.unpack_from(data, at)[2], count + 1
+        at = at + HEAD.size + HEAD.unpack_from(data, at)[2]
+        count = count + 1
     return count

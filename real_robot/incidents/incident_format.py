@@ -1,9 +1,10 @@
 """Records of an incident log: each says how long it is and bears a checksum, so that a file cut anywhere is read up to there.
 
-Record, little-endian: F5 53 4C 69 | CRC-32 (4 bytes) of all that follows | length of the payload (4) | kind (1) | source (1) |
-0 (2) | number (8) | monotonic nanoseconds (8) | payload. A file is records one behind the other and nothing else. It begins
-with a header in JSON. What the device process noted is numbered from 1 without gaps, so a gap tells how much is missing;
-records that the writer of the file added have the number 0.
+Record, little-endian: F5 53 4C 69 | CRC-32 (4 bytes) of all that follows | length of the payload
+(4) | kind (1) | source (1) | 0 (2) | number (8) | monotonic nanoseconds (8) | payload. A file is
+records one behind the other and nothing else. It begins with a header in JSON. What the device
+process noted is numbered from 1 without gaps, so a gap tells how much is missing; records that the
+writer of the file added have the number 0.
 """
 
 import struct
@@ -41,7 +42,8 @@ class Entry:
     Attributes:
         kind: One of `Kind`, or a number of a later version.
         source: The bus of raw bytes, 0 otherwise.
-        number: Counts what the device process noted, from 1; 0 for what the writer of the file added.
+        number: Counts what the device process noted, from 1; 0 for what the writer of the file
+            added.
         ns: Monotonic nanoseconds.
         payload: What the kind says.
     """
@@ -97,15 +99,21 @@ def encode(entry: Entry) -> bytes:
         ValueError: The payload is too long.
     """
     buffer = bytearray(HEAD.size + len(entry.payload))
-    return bytes(buffer[: pack_into(buffer, (entry.kind, entry.source, entry.number, entry.ns), entry.payload)])
+    return bytes(
+        buffer[
+            : pack_into(buffer, (entry.kind, entry.source, entry.number, entry.ns), entry.payload)
+        ]
+    )
 
 
 def scan(data: bytes | mmap) -> Iterator[Entry | Damage]:
     """Yields every record that is whole, and each stretch of bytes between them that is none, in their order.
 
-    Nothing that a file holds makes it fail; a damaged stretch ends where the next whole record begins.
+    Nothing that a file holds makes it fail; a damaged stretch ends where the next whole record
+    begins.
     """
-    at, end = 0, len(data)
+    at = 0
+    end = len(data)
     while at < end:
         if size := whole(data, at):
             _, _, _, kind, source, _, number, ns = HEAD.unpack_from(data, at)
@@ -114,7 +122,11 @@ def scan(data: bytes | mmap) -> Iterator[Entry | Damage]:
             continue
         following = next_record(data, at + 1)
         cut = following == end and (end - at < HEAD.size or _claimed(data, at) > end - at)
-        yield Damage(at, following - at, "the file ends within a record" if cut else "no record with a right checksum")
+        yield Damage(
+            at,
+            following - at,
+            "the file ends within a record" if cut else "no record with a right checksum",
+        )
         at = following
 
 
@@ -130,7 +142,9 @@ def whole(data: bytes | mmap, at: int) -> int:
 def whole_records(data: bytes) -> int:
     """Returns how many bytes the whole records take with which data begins; a record that is cut off does not count."""
     at = 0
-    while at + HEAD.size <= len(data) and (following := at + HEAD.size + HEAD.unpack_from(data, at)[2]) <= len(data):
+    while at + HEAD.size <= len(data) and (
+        following := at + HEAD.size + HEAD.unpack_from(data, at)[2]
+    ) <= len(data):
         at = following
     return at
 

@@ -1,7 +1,8 @@
 """What the device process notes, always: every byte on the wire, every cycle, every chunk, and what the safety filter did.
 
-It goes into a ring in shared memory, see `incident_ring`; no file is touched here, nothing grows and nobody is waited for. The
-recorder, a process of its own, brings the ring into a file when there is a reason to.
+It goes into a ring in shared memory, see `incident_ring`; no file is touched here, nothing grows
+and nobody is waited for. The recorder, a process of its own, brings the ring into a file when there
+is a reason to.
 """
 
 import hashlib
@@ -34,9 +35,10 @@ _PLACES = {reason: place for place, reason in enumerate(REASONS)}
 def cycle_layout(state: np.dtype[np.void], joints: int) -> np.dtype[np.void]:
     """Layout of the record of a cycle.
 
-    The state as it is told; `now`, the time that targets were sampled for; `chunk`, the number of the chunk in force, 0 for
-    none; `target` (J,), the input of the filter, not a number where none was due; `amounts` (R,), by how much each
-    reason acted. The output of the filter is the state's `command`.
+    The state as it is told; `now`, the time that targets were sampled for; `chunk`, the number of
+    the chunk in force, 0 for none; `target` (J,), the input of the filter, not a number where none
+    was due; `amounts` (R,), by how much each reason acted. The output of the filter is the state's
+    `command`.
     """
     return np.dtype(
         [
@@ -106,7 +108,14 @@ class IncidentLog:
         """
         self._ring.put(Kind.CHUNK, pack_chunk(chunk, session, number))
 
-    def cycle(self, state: Record, now: float, chunk: int, target: Vector | None, amounts: Mapping[Reason, float]) -> None:
+    def cycle(
+        self,
+        state: Record,
+        now: float,
+        chunk: int,
+        target: Vector | None,
+        amounts: Mapping[Reason, float],
+    ) -> None:
         """Notes a cycle, and a fault if it has just begun.
 
         Args:
@@ -117,7 +126,9 @@ class IncidentLog:
             amounts: By how much each reason acted.
         """
         cycle = self._cycle
-        cycle["state"], cycle["now"], cycle["chunk"] = state, now, chunk
+        cycle["state"] = state
+        cycle["now"] = now
+        cycle["chunk"] = chunk
         cycle["target"] = np.nan if target is None else target
         self._amounts[:] = 0.0
         for reason, amount in amounts.items():
@@ -136,10 +147,16 @@ class IncidentLog:
 
 
 def describe_log(
-    state: np.dtype[np.void], embodiment: Embodiment, limits: SafetyLimits, driver: ArmDriver, cameras: Sequence[str] = ()
+    state: np.dtype[np.void],
+    embodiment: Embodiment,
+    limits: SafetyLimits,
+    driver: ArmDriver,
+    cameras: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Returns what the reader of a log has to know, as plain JSON."""
-    held = {field.name: np.asarray(getattr(limits, field.name)).tolist() for field in fields(limits)}
+    held = {
+        field.name: np.asarray(getattr(limits, field.name)).tolist() for field in fields(limits)
+    }
     return {
         "layout": plain_layout(cycle_layout(state, len(embodiment.joints))),
         "buses": list(driver.arms),
@@ -167,7 +184,9 @@ def unpack_chunk(payload: bytes) -> tuple[ActionChunk, int, int]:
     try:
         session, number, _, length, dims = _CHUNK.unpack_from(payload)
         times = np.frombuffer(payload, "<f8", length, _CHUNK.size)
-        action = np.frombuffer(payload, "<f4", length * dims, _CHUNK.size + times.nbytes).reshape(length, dims)
+        action = np.frombuffer(payload, "<f4", length * dims, _CHUNK.size + times.nbytes).reshape(
+            length, dims
+        )
         return ActionChunk(times, action), session, number
     except (struct.error, ValueError) as error:
         raise ValueError(f"These {len(payload)} bytes are no chunk ({error}).") from error

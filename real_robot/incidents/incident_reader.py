@@ -52,13 +52,23 @@ class Incident:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 incident = cls.of(data)
         if not incident.entries:
-            raise ValueError(f"{path} is no incident log: none of its {path.stat().st_size} bytes belong to a whole record.")
+            raise ValueError(
+                f"{path} is no incident log: none of its {path.stat().st_size} bytes belong to a "
+                f"whole record."
+            )
         return incident
 
     @cached_property
     def header(self) -> Mapping[str, Any]:
         """What the log is about; empty if the header did not survive."""
-        return next((words for entry in self.entries if entry.kind == Kind.HEADER and (words := words_of(entry))), {})
+        return next(
+            (
+                words
+                for entry in self.entries
+                if entry.kind == Kind.HEADER and (words := words_of(entry))
+            ),
+            {},
+        )
 
     @cached_property
     def layout(self) -> np.dtype[np.void] | None:
@@ -74,7 +84,11 @@ class Incident:
         layout = self.layout
         if layout is None:
             return []
-        whole = [entry for entry in self.entries if entry.kind == Kind.CYCLE and len(entry.payload) == layout.itemsize]
+        whole = [
+            entry
+            for entry in self.entries
+            if entry.kind == Kind.CYCLE and len(entry.payload) == layout.itemsize
+        ]
         return [(entry, np.frombuffer(entry.payload, layout).reshape(())) for entry in whole]
 
     @property
@@ -86,7 +100,9 @@ class Incident:
     @property
     def ended(self) -> Mapping[str, Any]:
         """Why the log ends; empty when its writer did not come so far."""
-        return next((words_of(entry) for entry in reversed(self.entries) if entry.kind == Kind.END), {})
+        return next(
+            (words_of(entry) for entry in reversed(self.entries) if entry.kind == Kind.END), {}
+        )
 
     @property
     def unknown(self) -> int:
@@ -106,7 +122,11 @@ def words_of(entry: Entry) -> dict[str, Any]:
 def plain_layout(layout: np.dtype[np.void]) -> list[Any]:
     """Returns a layout as plain JSON, as `layout_of` reads it."""
     return [
-        [field[0], plain_layout(layout[field[0]]) if layout[field[0]].names else field[1], *map(list, field[2:])]
+        [
+            field[0],
+            plain_layout(layout[field[0]]) if layout[field[0]].names else field[1],
+            *map(list, field[2:]),
+        ]
         for field in layout.descr
     ]
 
@@ -131,5 +151,11 @@ def _fields(plain: object) -> list[Any]:
         raise TypeError
     fields = []
     for name, kind, *shape in plain:
-        fields.append((str(name), _fields(kind) if isinstance(kind, list) else str(kind), *(tuple(s) for s in shape)))
+        fields.append(
+            (
+                str(name),
+                _fields(kind) if isinstance(kind, list) else str(kind),
+                *(tuple(s) for s in shape),
+            )
+        )
     return fields

@@ -1,6 +1,7 @@
 """The process that brings the ring of the device process into files: on a fault, when asked to, and when somebody dies.
 
-It alone touches the disk, so a disk that is full or slow costs records, which are counted, and never a cycle of the arms.
+It alone touches the disk, so a disk that is full or slow costs records, which are counted, and
+never a cycle of the arms.
 """
 
 import contextlib
@@ -25,7 +26,8 @@ from stringline.real_robot.ipc.mailbox import Memory
 
 _LOOK_S = 0.05
 _END_TIMEOUT_S = 5.0
-_KEEP, _STOP = b"keep", b"stop"
+_KEEP = b"keep"
+_STOP = b"stop"
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class LogPlan:
 
     Attributes:
         folder: Where files go; it is made when the first one is due.
-        about: Plain JSON for the header: configuration, hash of the limits, versions, digest of the checkpoint.
+        about: Plain JSON for the header: configuration, hash of the limits, versions, digest of the
+            checkpoint.
         seconds: How far back an incident's file reaches.
         after_s: For how long it goes on after its cause.
         everything: Whether all is kept in a file of its own, incident or not.
@@ -49,7 +52,9 @@ class LogPlan:
     def __post_init__(self) -> None:
         """Refuses spans that keep nothing."""
         if self.seconds not in POSITIVE or self.after_s not in NOT_NEGATIVE:
-            raise ValueError(f"seconds={self.seconds}, after_s={self.after_s}; allowed: above 0, and 0 or more.")
+            raise ValueError(
+                f"seconds={self.seconds}, after_s={self.after_s}; allowed: above 0, and 0 or more."
+            )
 
 
 class IncidentRecorder:
@@ -59,24 +64,37 @@ class IncidentRecorder:
         plan: What is kept where.
         context: That spawns processes.
         period_s: Of a cycle of the device process.
-        about: What the reader of a log has to know: layout of cycles, names of buses, joints and servos.
+        about: What the reader of a log has to know: layout of cycles, names of buses, joints and
+            servos.
 
     Attributes:
         folder: Where files go.
         memory: Of the ring, for the device process.
     """
 
-    def __init__(self, plan: LogPlan, context: SpawnContext, period_s: float, about: Mapping[str, Any]) -> None:
+    def __init__(
+        self, plan: LogPlan, context: SpawnContext, period_s: float, about: Mapping[str, Any]
+    ) -> None:
         if (size := len(json.dumps({**plan.about, **about}))) > LONGEST_PAYLOAD // 2:
-            raise ValueError(f"What is to be said about a log takes {size} bytes; allowed: {LONGEST_PAYLOAD // 2}.")
+            raise ValueError(
+                f"What is to be said about a log takes {size} bytes; allowed: "
+                f"{LONGEST_PAYLOAD // 2}."
+            )
         self.folder = plan.folder
         self.memory = ring_memory(context, capacity_for(plan.seconds + plan.after_s, period_s))
         self._marks = Ring(self.memory).marks
         self._connection, self._far_end = context.Pipe()
-        weakref.finalize(self, self._connection.close)  # At the owner's exit the process learns that it is gone.
-        whole = LogPlan(plan.folder, {**plan.about, **about}, plan.seconds, plan.after_s, plan.everything)
+        weakref.finalize(
+            self, self._connection.close
+        )  # At the owner's exit the process learns that it is gone.
+        whole = LogPlan(
+            plan.folder, {**plan.about, **about}, plan.seconds, plan.after_s, plan.everything
+        )
         self._process = context.Process(
-            target=run_recorder, args=(self.memory, whole, self._far_end), name="stringline incident recorder", daemon=True
+            target=run_recorder,
+            args=(self.memory, whole, self._far_end),
+            name="stringline incident recorder",
+            daemon=True,
         )
 
     def start(self) -> None:
@@ -148,11 +166,13 @@ class Keeper:
     """
 
     def __init__(self, memory: Memory, plan: LogPlan) -> None:
-        self._plan, self._ring = plan, Ring(memory)
+        self._plan = plan
+        self._ring = Ring(memory)
         self._everything = self._file("session", 0) if plan.everything else None
         self._incident: LogFile | None = None
         self._until = 0.0
-        self._faults, self._dead = self._ring.marks[Mark.FAULTS], False
+        self._faults = self._ring.marks[Mark.FAULTS]
+        self._dead = False
         self._device = -1
 
     def look(self) -> None:
@@ -200,9 +220,16 @@ class Keeper:
 
     def _file(self, kind: str, start: int, reason: str = "everything") -> LogFile:
         name = f"{kind}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
-        known = sum(1 for _ in self._plan.folder.glob(f"{name}*")) if self._plan.folder.is_dir() else 0
+        known = (
+            sum(1 for _ in self._plan.folder.glob(f"{name}*")) if self._plan.folder.is_dir() else 0
+        )
         clock = {"monotonic_ns": time.monotonic_ns(), "wall_ns": time.time_ns()}
-        header = {**self._plan.about, "reason": reason, "clock": clock, "device": self._ring.marks[Mark.PROCESS]}
+        header = {
+            **self._plan.about,
+            "reason": reason,
+            "clock": clock,
+            "device": self._ring.marks[Mark.PROCESS],
+        }
         return LogFile(self._plan.folder / f"{name}-{known}.log", self._ring, start, header)
 
     def _gone(self) -> bool:

@@ -1,8 +1,8 @@
 """The last half minute of a device process, in shared memory: written without ever waiting, read by whoever comes.
 
-A ring of records as in a file, see `incident_format`. The writer announces how far it will write before it writes, so a reader
-knows what was overwritten while it copied. The memory outlives its writer, so it is still read
-after a crash of the device process.
+A ring of records as in a file, see `incident_format`. The writer announces how far it will write
+before it writes, so a reader knows what was overwritten while it copied. The memory outlives its
+writer, so it is still read after a crash of the device process.
 """
 
 import time
@@ -34,7 +34,8 @@ class Mark(IntEnum):
     FAULTS = 2  # Faults so far.
     PROCESS = 3  # Number of the device process.
     ENDED = 4  # Whether it ended in good order.
-    LOST = 5  # Records that no file took before they were overwritten. Written by the recorder, as all below.
+    # Records that no file took before they were overwritten. Written by the recorder, as all below.
+    LOST = 5
     FAILURES = 6  # Attempts to write that failed.
     FILES = 7  # Files begun.
 
@@ -46,7 +47,9 @@ def ring_memory(context: SpawnContext, capacity: int) -> Memory:
         ValueError: A record does not fit.
     """
     if capacity < 2 * (HEAD.size + LONGEST_PAYLOAD):
-        raise ValueError(f"A ring of {capacity} bytes; allowed: {2 * (HEAD.size + LONGEST_PAYLOAD)} and more.")
+        raise ValueError(
+            f"A ring of {capacity} bytes; allowed: {2 * (HEAD.size + LONGEST_PAYLOAD)} and more."
+        )
     return context.RawArray(c_ubyte, _MARKS * _MARK_SIZE + capacity)
 
 
@@ -78,7 +81,8 @@ class Ring:
         """
         self._number += 1
         size = pack_into(self._scratch, (kind, source, self._number, time.monotonic_ns()), payload)
-        written, capacity = self.marks[Mark.WRITTEN], len(self._bytes)
+        written = self.marks[Mark.WRITTEN]
+        capacity = len(self._bytes)
         self.marks[Mark.ANNOUNCED] = written + size
         at = written % capacity
         first = min(size, capacity - at)
@@ -91,21 +95,27 @@ class Ring:
 
         Args:
             start: As an earlier call returned it; 0 for the oldest.
-            most: Bytes that are copied at once, at least two of the longest records; None: all that there are.
+            most: Bytes that are copied at once, at least two of the longest records; None: all that
+                there are.
         """
-        end, capacity = self.marks[Mark.WRITTEN], len(self._bytes)
+        end = self.marks[Mark.WRITTEN]
+        capacity = len(self._bytes)
         begin = max(start, end - capacity)
-        at, size = begin % capacity, end - begin if most is None else min(end - begin, most)
+        at = begin % capacity
+        size = end - begin if most is None else min(end - begin, most)
         first = min(size, capacity - at)
         data = bytes(self._bytes[at : at + first]) + bytes(self._bytes[: size - first])
         overwritten = self.marks[Mark.ANNOUNCED] - capacity
         if overwritten > begin:
-            data, begin = data[overwritten - begin :], overwritten
+            data = data[overwritten - begin :]
+            begin = overwritten
         if begin != start:
             skipped = next_record(data, 0)
-            data, begin = data[skipped:], begin + skipped
+            data = data[skipped:]
+            begin = begin + skipped
         if most is None:
             return data, end
         kept = whole_records(data)
-        # Nothing is left of what was overwritten as a whole; the next read starts with what is the oldest then.
+        # Nothing is left of what was overwritten as a whole; the next read starts with what is the
+        # oldest then.
         return data[:kept], begin + kept if kept else start

@@ -42,20 +42,37 @@ class IncidentTable:
         yield from self._end()
 
     def _about(self) -> Iterator[str]:
-        header, cycles = self.incident.header, self.incident.cycles
+        header = self.incident.header
+        cycles = self.incident.cycles
         clock = header.get("clock", {})
-        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(clock["wall_ns"] / 1e9)) if "wall_ns" in clock else "unknown"
+        when = (
+            time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(clock["wall_ns"] / 1e9))
+            if "wall_ns" in clock
+            else "unknown"
+        )
         yield f"Written at {when}; cause: {header.get('reason', 'unknown, the header is lost')}."
-        known = [f"{name.replace('_', ' ')} {header[name]}" for name in ("code", "checkpoint", "limits_hash") if name in header]
+        known = [
+            f"{name.replace('_', ' ')} {header[name]}"
+            for name in ("code", "checkpoint", "limits_hash")
+            if name in header
+        ]
         if known:
             yield f"{'; '.join(known)}."
         seconds = (cycles[-1][0].ns - cycles[0][0].ns) / 1e9 if cycles else 0.0
-        late = int(cycles[-1][1]["state"]["late"]) - int(cycles[0][1]["state"]["late"]) if cycles else 0
-        yield f"{len(cycles)} cycles in {seconds:.2f} s, {late} deadlines missed, {self.incident.missing} records missing."
+        late = (
+            int(cycles[-1][1]["state"]["late"]) - int(cycles[0][1]["state"]["late"])
+            if cycles
+            else 0
+        )
+        yield (
+            f"{len(cycles)} cycles in {seconds:.2f} s, {late} deadlines missed, "
+            f"{self.incident.missing} records missing."
+        )
 
     def _events(self) -> Iterator[str]:
         entries = self.incident.entries
-        zero, end = self._zero(), max((entry.ns for entry in entries), default=0)
+        zero = self._zero()
+        end = max((entry.ns for entry in entries), default=0)
         before: tuple[object, ...] = ()
         for entry in entries:
             if self.last_s is not None and entry.ns < end - self.last_s * 1e9:
@@ -63,11 +80,15 @@ class IncidentTable:
             said = ""
             if entry.kind == Kind.CYCLE and entry.number in self._cycles:
                 said, now = self._cycle(self._cycles[entry.number])
-                said, before = (said if self.every_cycle or now != before else ""), now
+                said = said if self.every_cycle or now != before else ""
+                before = now
             elif entry.kind == Kind.CHUNK:
                 said = _chunk(entry)
             elif entry.kind == Kind.EVENT:
-                said = " ".join(f"{key}={value}" if key != "what" else str(value) for key, value in words_of(entry).items())
+                said = " ".join(
+                    f"{key}={value}" if key != "what" else str(value)
+                    for key, value in words_of(entry).items()
+                )
             elif entry.kind in (Kind.SENT, Kind.RECEIVED) and self.wire:
                 said = self._bytes(entry)
             if said:
@@ -75,21 +96,34 @@ class IncidentTable:
 
     def _zero(self) -> int:
         """Returns the time of the first fault, or of the last record."""
-        faults = (entry.ns for entry, record in self.incident.cycles if int(record["state"]["mode"]) == Mode.FAULT)
+        faults = (
+            entry.ns
+            for entry, record in self.incident.cycles
+            if int(record["state"]["mode"]) == Mode.FAULT
+        )
         return next(faults, max((entry.ns for entry in self.incident.entries), default=0))
 
     def _cycle(self, record: Record) -> tuple[str, tuple[object, ...]]:
         """Returns a cycle in words, and what of it is worth a line when it changes."""
-        state, header = record["state"], self.incident.header
-        mode, reasons, late = int(state["mode"]), int(state["reasons"]), int(state["late"])
+        state = record["state"]
+        header = self.incident.header
+        mode = int(state["mode"])
+        reasons = int(state["reasons"])
+        late = int(state["late"])
         names = header.get("reasons", [])
-        acted = {name: float(amount) for bit, (name, amount) in enumerate(_zip(names, record["amounts"])) if reasons >> bit & 1}
+        acted = {
+            name: float(amount)
+            for bit, (name, amount) in enumerate(_zip(names, record["amounts"]))
+            if reasons >> bit & 1
+        }
         servos = [
             f"{name}: {describe_servo_error(int(error))}"
             for name, error in _zip(header.get("servos", []), state["servo_error"])
             if error
         ]
-        silent = [name for name, misses in _zip(header.get("servos", []), state["servo_misses"]) if misses]
+        silent = [
+            name for name, misses in _zip(header.get("servos", []), state["servo_misses"]) if misses
+        ]
         lost = [name for name, gone in _zip(header.get("buses", []), state["lost"]) if gone]
         # Logs of earlier versions know of no cameras.
         old = int(state["old_cameras"]) if "old_cameras" in (state.dtype.names or ()) else 0
@@ -106,11 +140,17 @@ class IncidentTable:
         buses = self.incident.header.get("buses", [])
         bus = buses[entry.source] if entry.source < len(buses) else f"bus {entry.source}"
         shown = entry.payload[:_SHOWN_BYTES].hex(" ") + " ..." * (len(entry.payload) > _SHOWN_BYTES)
-        return f"{'to' if entry.kind == Kind.SENT else 'from'} {bus}, {len(entry.payload)} bytes: {shown}"
+        return (
+            f"{'to' if entry.kind == Kind.SENT else 'from'} {bus}, {len(entry.payload)} bytes: "
+            f"{shown}"
+        )
 
     def _end(self) -> Iterator[str]:
         if ended := self.incident.ended:
-            yield f"End: {ended.get('what')}; {ended.get('lost', 0)} records lost, {ended.get('failures', 0)} writes failed."
+            yield (
+                f"End: {ended.get('what')}; {ended.get('lost', 0)} records lost, "
+                f"{ended.get('failures', 0)} writes failed."
+            )
         else:
             yield "The log has no end: its writer was stopped, or the file was cut."
         for damage in self.incident.damage:
@@ -133,4 +173,7 @@ def _chunk(entry: Entry) -> str:
     except ValueError as error:
         return str(error)
     what = f"chunk {number} comes in" if number else "a chunk is refused"
-    return f"{what}: {len(chunk.time)} actions, {chunk.time[0]:.3f} to {chunk.time[-1]:.3f} s, episode {session}"
+    return (
+        f"{what}: {len(chunk.time)} actions, {chunk.time[0]:.3f} to {chunk.time[-1]:.3f} s, "
+        f"episode {session}"
+    )

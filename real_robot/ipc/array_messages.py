@@ -1,6 +1,7 @@
 """Messages between an emulator and whoever looks after it: a JSON header with arrays behind it, over a local socket.
 
-Length of the header (4 bytes, little-endian), header, and the bytes of each array that the header lists under `arrays`.
+Length of the header (4 bytes, little-endian), header, and the bytes of each array that the header
+lists under `arrays`.
 """
 
 import json
@@ -20,12 +21,25 @@ _LARGEST_HEADER = 1 << 20
 _LARGEST_ARRAY = 1 << 28
 
 
-def send(connection: socket.socket, header: Mapping[str, Json], arrays: Mapping[str, Array] | None = None) -> None:
+def send(
+    connection: socket.socket, header: Mapping[str, Json], arrays: Mapping[str, Array] | None = None
+) -> None:
     """Sends one message."""
     arrays = {key: np.asarray(value, order="C") for key, value in (arrays or {}).items()}
-    listed: list[Json] = [{"key": key, "dtype": value.dtype.str, "shape": list(value.shape)} for key, value in arrays.items()]
+    listed: list[Json] = [
+        {"key": key, "dtype": value.dtype.str, "shape": list(value.shape)}
+        for key, value in arrays.items()
+    ]
     text = json.dumps({**header, "arrays": listed}).encode()
-    connection.sendall(b"".join([len(text).to_bytes(_LENGTH, "little"), text, *(value.tobytes() for value in arrays.values())]))
+    connection.sendall(
+        b"".join(
+            [
+                len(text).to_bytes(_LENGTH, "little"),
+                text,
+                *(value.tobytes() for value in arrays.values()),
+            ]
+        )
+    )
 
 
 def receive(connection: socket.socket) -> tuple[Header, dict[str, Array]]:
@@ -55,19 +69,31 @@ def _array(connection: socket.socket, entry: Json) -> tuple[str, Array]:
     if not isinstance(entry, dict) or not isinstance(shape := entry.get("shape"), list):
         raise ValueError(f"{entry!r:.100} describes no array.")
     try:
-        dtype, sizes = np.dtype(str(entry.get("dtype"))), [int(str(size)) for size in shape]
+        dtype = np.dtype(str(entry.get("dtype")))
+        sizes = [int(str(size)) for size in shape]
     except (TypeError, SyntaxError) as error:
         raise ValueError(f"{entry!r:.100} describes no array.") from error
     count = dtype.itemsize * math.prod(sizes)
-    if dtype.hasobject or not dtype.itemsize or count > _LARGEST_ARRAY or not all(0 <= n <= _LARGEST_ARRAY for n in sizes):
+    if (
+        dtype.hasobject
+        or not dtype.itemsize
+        or count > _LARGEST_ARRAY
+        or not all(0 <= n <= _LARGEST_ARRAY for n in sizes)
+    ):
         raise ValueError(f"An array {dtype} of shape {sizes!r:.100} is not accepted.")
-    return str(entry.get("key")), np.frombuffer(_exactly(connection, count), dtype=dtype).reshape(sizes)
+    return str(entry.get("key")), np.frombuffer(_exactly(connection, count), dtype=dtype).reshape(
+        sizes
+    )
 
 
 def options_in(header: Header) -> dict[str, float]:
     """Returns the options of a task that a header tells."""
     options = header.get("options")
-    return {key: float(str(value)) for key, value in options.items()} if isinstance(options, dict) else {}
+    return (
+        {key: float(str(value)) for key, value in options.items()}
+        if isinstance(options, dict)
+        else {}
+    )
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:

@@ -1,4 +1,4 @@
-"""When each camera took its newest picture, and what is counted about it, in memory that all processes share.
+"""When each camera took its newest image, and what is counted about it, in memory that all processes share.
 
 A number each and one writer each, hence no lock that a killed process could hold.
 """
@@ -14,9 +14,9 @@ from multiprocessing.context import SpawnContext
 class Count(IntEnum):
     """What is counted about a camera, over all its processes."""
 
-    PICTURES = 0
+    IMAGES = 0
     LOST = 1  # Gaps in the camera's own numbers.
-    OUT_OF_ORDER = 2  # Pictures that were not newer than the one before; they are dropped.
+    OUT_OF_ORDER = 2  # Images that were not newer than the one before; they are dropped.
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class Liveliness:
 
     Attributes:
         names: Of the cameras.
-        times: Capture times, seconds of the monotonic clock; minus infinity before the first picture.
+        times: Capture times, seconds of the monotonic clock; minus infinity before the first image.
         counts: Of each camera, as `Count` says.
     """
 
@@ -40,7 +40,7 @@ class Liveliness:
         return cls(tuple(names), times, context.RawArray(c_int64, len(Count) * len(names)))
 
     def ages_s(self, now: float) -> tuple[float, ...]:
-        """Returns how old the newest picture of each camera is; infinite before the first one."""
+        """Returns how old the newest image of each camera is; infinite before the first one."""
         return tuple(max(0.0, now - time) for time in self.times)
 
     def count(self, place: int, what: Count) -> int:

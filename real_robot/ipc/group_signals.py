@@ -1,7 +1,7 @@
 """Signals that a whole group of processes gets at once: Ctrl-C, the end of a service, a terminal that was closed.
 
-The one in charge brakes the arms and ends the others in good order. So the others leave these signals to it, and end when it
-says so or is gone.
+The one in charge brakes the arms and ends the others in good order. So the others leave these
+signals to it, and end when it says so or is gone.
 """
 
 import signal

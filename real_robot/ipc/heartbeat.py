@@ -1,7 +1,7 @@
 """A sign of life of whoever is in charge: a time in shared memory, renewed by a thread as long as its process runs.
 
-A pipe tells when the owner is dead, not when it stands still; a time that is no longer renewed tells both. Chunks are no sign
-of life: the last one may reach a second ahead.
+A pipe tells when the owner is dead, not when it stands still; a time that is no longer renewed
+tells both. Chunks are no sign of life: the last one may reach a second ahead.
 """
 
 import threading
@@ -30,7 +30,8 @@ class Heartbeat:
     """
 
     def __init__(self, memory: c_double) -> None:
-        self._memory, self._stopped = memory, threading.Event()
+        self._memory = memory
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="stringline heartbeat", daemon=True)
 
     def start(self) -> None:

@@ -1,7 +1,8 @@
 """Bounded mailboxes between two processes: fixed-size records in shared memory, no pickle, and no waiting for each other.
 
-One process writes, the other reads. The writer never waits: in a full mailbox the oldest record makes room. A reader copies a
-record and looks at its number and checksum afterwards, so a record that was overwritten meanwhile is not taken for a whole one.
+One process writes, the other reads. The writer never waits: in a full mailbox the oldest record
+makes room. A reader copies a record and looks at its number and checksum afterwards, so a record
+that was overwritten meanwhile is not taken for a whole one.
 """
 
 import zlib
@@ -38,7 +39,9 @@ class Mailbox:
     """
 
     def __init__(self, memory: Memory, content: np.dtype[np.void]) -> None:
-        self._slots: NDArray[Any] = np.frombuffer(memoryview(memory).cast("B"), dtype=_slot(content))
+        self._slots: NDArray[Any] = np.frombuffer(
+            memoryview(memory).cast("B"), dtype=_slot(content)
+        )
         self._written = int(self._slots["number"].max())
         self._read = 0
 
@@ -78,6 +81,8 @@ class Mailbox:
 
     def _copy(self, number: int) -> Record | None:
         slot = self._slots[number % len(self._slots) :][:1].copy()
-        whole = slot["number"][0] == number and slot["checksum"][0] == zlib.crc32(slot["content"].tobytes())
+        whole = slot["number"][0] == number and slot["checksum"][0] == zlib.crc32(
+            slot["content"].tobytes()
+        )
         record: Record = slot["content"][0:1].reshape(())
         return record if whole else None

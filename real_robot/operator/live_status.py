@@ -17,9 +17,17 @@ class LiveStatus:
         also: Gets every state that is shown.
     """
 
-    def __init__(self, seconds: float, also: Callable[[DeviceState], None] = lambda _: None) -> None:
-        self._seconds, self._also = seconds, also
-        self._bar = tqdm(total=seconds, unit="s", bar_format="{desc:<34}|{bar}| {n:.1f} of {total:.1f} s", leave=False)
+    def __init__(
+        self, seconds: float, also: Callable[[DeviceState], None] = lambda _: None
+    ) -> None:
+        self._seconds = seconds
+        self._also = also
+        self._bar = tqdm(
+            total=seconds,
+            unit="s",
+            bar_format="{desc:<34}|{bar}| {n:.1f} of {total:.1f} s",
+            leave=False,
+        )
 
     def __enter__(self) -> "LiveStatus":
         return self
@@ -30,7 +38,9 @@ class LiveStatus:
     def show(self, state: DeviceState, seconds: float) -> None:
         """Shows the newest state."""
         acting = [reason.name or "" for reason in Reason if reason & state.reasons]
-        self._bar.set_description_str(f"{Mode(state.mode).name} {' '.join(acting)}"[:34], refresh=False)
+        self._bar.set_description_str(
+            f"{Mode(state.mode).name} {' '.join(acting)}"[:34], refresh=False
+        )
         self._bar.n = min(seconds, self._seconds)
         self._bar.update(0)
         self._also(state)
@@ -45,7 +55,11 @@ def say(line: str) -> None:
 def say_counts(counts: Mapping[Reason, int], cycles: int) -> None:
     """Says in how many cycles the safety filter did what."""
     acted = {reason: count for reason, count in counts.items() if count}
-    say(f"The safety filter acted in these of {cycles} cycles:" if acted else f"The safety filter passed all {cycles} cycles.")
+    say(
+        f"The safety filter acted in these of {cycles} cycles:"
+        if acted
+        else f"The safety filter passed all {cycles} cycles."
+    )
     for reason, count in acted.items():
         say(f"  {count:>6}  {IN_WORDS[reason]}")
 

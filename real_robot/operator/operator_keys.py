@@ -119,8 +119,14 @@ class TerminalKeys:
         return None
 
     def _stty(self, *arguments: str) -> str:
-        # By the program: within this package only the servo bus may set terminals, which a test sees to.
-        done = subprocess.run(["stty", *arguments], stdin=self._terminal, capture_output=True, text=True, check=False)
+        # By the program: within this package only the servo bus may set terminals, which a test
+        # sees to.
+        done = subprocess.run(
+            ["stty", *arguments], stdin=self._terminal, capture_output=True, text=True, check=False
+        )
         if done.returncode:
-            log.warning("The terminal cannot be set (%s); end each key with the return key.", done.stderr.strip())
+            log.warning(
+                "The terminal cannot be set (%s); end each key with the return key.",
+                done.stderr.strip(),
+            )
         return done.stdout.strip()

@@ -25,7 +25,12 @@ from stringline.real_robot.robots.backends import emulated_arms
 from stringline.sim.evaluation.metrics import limit_hits
 from stringline.sim.evaluation.results import EpisodeResult, ResultsFile
 from stringline.sim.evaluation.runner import command_acceleration
-from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL, RobotModel, demand_robot_model
+from stringline.sim.robots.robot_model import (
+    PRIMITIVES,
+    ROBOT_MODEL,
+    RobotModel,
+    demand_robot_model,
+)
 
 log = logging.getLogger(__name__)
 
@@ -40,13 +45,15 @@ class WireEvaluation:
         policy: What is measured.
         task: As in `configs/task`: name, image_size, control_hz, frame_hz, time_limit_s, options.
         execute_steps: Control periods between two plans; None: whole chunks.
-        execution: What plans are blended with, and when they are in force; None: a receding horizon without delay.
+        execution: What plans are blended with, and when they are in force; None: a receding horizon
+            without delay.
         workers: Emulated robots at a time, each in two processes; they do not change the results.
         transport: Of KUKA arms, `fri` or `lcm`; None: as is usual for the body.
         robot_model: What the arms are drawn with.
 
     Raises:
-        ValueError: The policy does not fit the robot, the execution has no meaning here, or there is no such number or model.
+        ValueError: The policy does not fit the robot, the execution has no meaning here, or there
+            is no such number or model.
     """
 
     def __init__(
@@ -66,14 +73,22 @@ class WireEvaluation:
         demand_robot_model(robot_model)
         self._execution = execution or Execution()
         refuse_measured(self._execution)
-        self._policy, self._task, self._execute_steps, self._workers = policy, dict(task), execute_steps, workers
+        self._policy = policy
+        self._task = dict(task)
+        self._execute_steps = execute_steps
+        self._workers = workers
         self._options: dict[str, float] = dict(task.get("options") or {})
         self._transport = transport
         self._robot_model: RobotModel = robot_model
-        cameras = [Camera(camera.name, camera.height, camera.width, "simulated") for camera in policy.contract.cameras]
+        cameras = [
+            Camera(camera.name, camera.height, camera.width, "simulated")
+            for camera in policy.contract.cameras
+        ]
         body = emulated_arms(policy.contract.embodiment, transport).body
         if misfits := policy.contract.misfits(body.contract(cameras, float(task["control_hz"]))):
-            raise ValueError(f"The policy does not fit the emulated {body.name}. {' '.join(misfits)}")
+            raise ValueError(
+                f"The policy does not fit the emulated {body.name}. {' '.join(misfits)}"
+            )
 
     def run(
         self, seeds: Sequence[int], file: Path | None = None, about: Mapping[str, Any] | None = None
@@ -89,12 +104,18 @@ class WireEvaluation:
             One result per seed, in their order.
 
         Raises:
-            ValueError: The file belongs to another evaluation, or the policy cannot be executed like that.
+            ValueError: The file belongs to another evaluation, or the policy cannot be executed
+                like that.
             RuntimeError: A robot failed.
         """
         if len(set(seeds)) != len(seeds):
             raise ValueError("The seeds of an evaluation must differ from each other.")
-        known = {"wire": True, "execute_steps": self._execute_steps, "options": self._options, **self._execution.about()}
+        known = {
+            "wire": True,
+            "execute_steps": self._execute_steps,
+            "options": self._options,
+            **self._execution.about(),
+        }
         # What was measured before there was a choice was measured over the usual one.
         other = {} if self._transport in _USUAL else {"transport": self._transport}
         other |= {} if self._robot_model == PRIMITIVES else {ROBOT_MODEL: self._robot_model}
@@ -104,7 +125,12 @@ class WireEvaluation:
         pending = [seed for seed in seeds if seed not in results]
         if pending:  # What the policy cannot do is refused before robots are started.
             self._execution.session(self._policy, pending[0], execute_steps=self._execute_steps)
-        progress = tqdm(total=len(seeds), initial=len(seeds) - len(pending), desc="through the wire", unit="episode")
+        progress = tqdm(
+            total=len(seeds),
+            initial=len(seeds) - len(pending),
+            desc="through the wire",
+            unit="episode",
+        )
         with progress, closing(self._episodes(pending)) as episodes:
             for seed, episode in episodes:
                 results[seed] = _result(seed, episode, self._policy.contract)
@@ -112,14 +138,17 @@ class WireEvaluation:
                     kept.add(results[seed])
                 if episode.fault:
                     log.warning("Seed %d ended in a fault: %s", seed, " ".join(episode.fault))
-                progress.set_postfix_str(f"{sum(result.success for result in results.values())} successes", refresh=False)
+                progress.set_postfix_str(
+                    f"{sum(result.success for result in results.values())} successes", refresh=False
+                )
                 progress.update()
         return [results[seed] for seed in seeds]
 
     def _episodes(self, seeds: Sequence[int]) -> Generator[tuple[int, WireEpisode], None, None]:
         """Runs episodes on as many robots as there are workers and yields them as they end."""
         count = min(self._workers, len(seeds))
-        planning, leaving = threading.Lock(), threading.Event()
+        planning = threading.Lock()
+        leaving = threading.Event()
 
         def go_on(*_: object) -> None:
             if leaving.is_set():
@@ -132,15 +161,22 @@ class WireEvaluation:
                 robots.put(open_lock_step_robot(stack, self._policy.contract, self._task, *how))
             pool = stack.enter_context(ThreadPoolExecutor(max(count, 1)))
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
-            stack.callback(leaving.set)  # Whoever leaves early does not wait for the episodes to end.
+            stack.callback(
+                leaving.set
+            )  # Whoever leaves early does not wait for the episodes to end.
 
             def run(seed: int) -> tuple[int, WireEpisode]:
                 robot = robots.get()
                 try:
                     shared = OneAtATime(self._policy, planning)
-                    session = self._execution.session(shared, seed, execute_steps=self._execute_steps)
-                    steps, options = self._execution.ask_after(self._execute_steps), self._options
-                    episode = robot.run(session, seed, execute_steps=steps, options=options, report=go_on)
+                    session = self._execution.session(
+                        shared, seed, execute_steps=self._execute_steps
+                    )
+                    steps = self._execution.ask_after(self._execute_steps)
+                    options = self._options
+                    episode = robot.run(
+                        session, seed, execute_steps=steps, options=options, report=go_on
+                    )
                     episode.answer_ms = shared.answer_ms
                     return seed, episode
                 finally:
@@ -158,7 +194,8 @@ def refuse_measured(execution: Execution) -> None:
     """
     if execution.delay_s == MEASURED:
         raise ValueError(
-            "In lock-step the world waits for the policy, so there is no delay to measure: give execution.delay_s in seconds."
+            "In lock-step the world waits for the policy, so there is no delay to measure: give "
+            "execution.delay_s in seconds."
         )
 
 
@@ -174,7 +211,8 @@ class OneAtATime:
     """
 
     def __init__(self, policy: Policy, lock: threading.Lock) -> None:
-        self._policy, self._lock = policy, lock
+        self._policy = policy
+        self._lock = lock
         self.answer_ms: list[float] = []
 
     @property
@@ -191,7 +229,9 @@ class _Waiting:
     """A session that waits for those of others."""
 
     def __init__(self, session: Session, lock: threading.Lock, answer_ms: list[float]) -> None:
-        self._session, self._lock, self._answer_ms = session, lock, answer_ms
+        self._session = session
+        self._lock = lock
+        self._answer_ms = answer_ms
         self.commits = can_commit(session)
 
     def plan(self, observation: Observation, committed: Commitment | None = None) -> ActionChunk:
@@ -224,7 +264,11 @@ def open_lock_step_robot(
         EmulatorError: The emulator does not start.
     """
     options = task.get("options") or {}
-    settings = {"task": task["name"], "frame_hz": task["frame_hz"], "time_limit_s": task["time_limit_s"]}
+    settings = {
+        "task": task["name"],
+        "frame_hz": task["frame_hz"],
+        "time_limit_s": task["time_limit_s"],
+    }
     arms = emulated_arms(contract.embodiment, transport)
     emulator = stack.enter_context(
         arms.emulator(
@@ -237,7 +281,9 @@ def open_lock_step_robot(
     # Time stands still between cycles, so a soft start has no meaning here.
     driver = arms.driver(emulator.ports, period_s=_PERIOD_S, lock_step=True, read_only=False)
     limits = arms.limits(soft_start_s=0.0, table_height=float(options.get("table_height", 0.0)))
-    device = stack.enter_context(DeviceProcess(driver, arms.body, limits, period_s=_PERIOD_S, lock_step=True))
+    device = stack.enter_context(
+        DeviceProcess(driver, arms.body, limits, period_s=_PERIOD_S, lock_step=True)
+    )
     device.connect()
     device.arm()
     return LockStepRobot(emulator, device, contract, arms.body)

@@ -20,7 +20,8 @@ from stringline.real_robot.protocol_in_the_loop.wire_limits import WireCheck, wi
 from stringline.real_robot.robots.backends import ArmKind, arm_kind
 from stringline.real_robot.robots.robot_factory import NoCameras, RobotFactory
 
-_HOMEWARD_S, _RECOVERY_S = 3.0, 5.0
+_HOMEWARD_S = 3.0
+_RECOVERY_S = 5.0
 _ASK_EVERY_S = _LOOK_EVERY_S = 0.2
 
 
@@ -57,11 +58,12 @@ class LiveArms:
         device: The device process.
         watch: Sees its cycles.
         check: Sees the wire.
-        strays: How often arms had to be left where they were before a new world was made, since they did not come home.
+        strays: How often arms had to be left where they were before a new world was made, since
+            they did not come home.
 
     Raises:
-        ValueError: The policy is for other arms, the robot of the settings is not emulated, or in lock-step, or not watched; or
-            plans cannot be executed like that.
+        ValueError: The policy is for other arms, the robot of the settings is not emulated, or in
+            lock-step, or not watched; or plans cannot be executed like that.
     """
 
     def __init__(
@@ -72,20 +74,36 @@ class LiveArms:
         folder: Path,
         look: Callable[[], None] = lambda: None,
     ) -> None:
-        cell, kind = RobotFactory(settings["robot"]), demand_fit(policy, settings["robot"])
+        cell = RobotFactory(settings["robot"])
+        kind = demand_fit(policy, settings["robot"])
         if not cell.emulated or cell.lock_step:
-            raise ValueError(f"{cell.name} in lock-step is {cell.lock_step}; needed are emulated arms by the clock.")
-        self._settings, self._policy, self._emulator, self._look = settings, policy, emulator, look
-        self._execution, self._steps = Execution.of(settings.get("execution")), settings["execute_steps"]
-        self._execution.session(policy, 0, execute_steps=self._steps)  # What cannot be is refused now.
+            raise ValueError(
+                f"{cell.name} in lock-step is {cell.lock_step}; needed are emulated arms by the "
+                f"clock."
+            )
+        self._settings = settings
+        self._policy = policy
+        self._emulator = emulator
+        self._look = look
+        self._execution = Execution.of(settings.get("execution"))
+        self._steps = settings["execute_steps"]
+        self._execution.session(
+            policy, 0, execute_steps=self._steps
+        )  # What cannot be is refused now.
         period_s = 1.0 / cell.device_hz
         self._cameras = cell.cameras(emulator, policy.contract.cameras)
         self.device = cell.device(emulator, log=LogPlan(folder / "log"), cameras=self._cameras)
         self._body = cell.body
         self.watch = LoopWatch.of(self.device, self._body, period_s)
         self.check = WireCheck(self.watch, wire_lines(kind, folder, cell.limits(), period_s))
-        self._robot = RealTimeRobot(self.device, self._cameras or NoCameras(), policy.contract, self._body)
-        self._stack, self._asked, self._looked, self._done, self.strays = ExitStack(), 0.0, 0.0, False, 0
+        self._robot = RealTimeRobot(
+            self.device, self._cameras or NoCameras(), policy.contract, self._body
+        )
+        self._stack = ExitStack()
+        self._asked = 0.0
+        self._looked = 0.0
+        self._done = False
+        self.strays = 0
 
     def __enter__(self) -> Self:
         with self._stack as stack:
@@ -105,12 +123,20 @@ class LiveArms:
     def pids(self) -> dict[str, int]:
         """Numbers of the processes that were started, by what they do."""
         recorder = self.device.incidents
-        found = {"device process": self.device.pid, "incident recorder": None if recorder is None else recorder.pid}
+        found = {
+            "device process": self.device.pid,
+            "incident recorder": None if recorder is None else recorder.pid,
+        }
         handles = [] if self._cameras is None else self._cameras.handles
         found |= {f"camera {handle.settings.name}": handle.pid for handle in handles}
         return {name: pid for name, pid in found.items() if pid is not None}
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._stack.close()
         self.check.look()
 
@@ -124,7 +150,9 @@ class LiveArms:
         self._home()
         begin_world(self._emulator, self.device, seed, self._settings["options"])
         self._done = False
-        session = self._execution.session(self._policy, seed, execute_steps=self._steps, clock=time.monotonic)
+        session = self._execution.session(
+            self._policy, seed, execute_steps=self._steps, clock=time.monotonic
+        )
         episode = self._robot.run(
             session,
             seconds,
@@ -137,10 +165,14 @@ class LiveArms:
 
     def _home(self) -> None:
         """Moves the arms home; where something stays in the way of that, the new world takes them there."""
-        deadline = time.monotonic() + _RECOVERY_S  # A controller that let its arm go takes it up again after a while.
+        deadline = (
+            time.monotonic() + _RECOVERY_S
+        )  # A controller that let its arm go takes it up again after a while.
         while True:
             try:
-                Approach(self.device, self._body, watch=self._watch).to(self._body.home, _HOMEWARD_S, "their home pose")
+                Approach(self.device, self._body, watch=self._watch).to(
+                    self._body.home, _HOMEWARD_S, "their home pose"
+                )
                 return
             except RuntimeError:
                 if time.monotonic() >= deadline:
@@ -158,7 +190,8 @@ class LiveArms:
 
     def _success(self) -> bool:
         if (now := time.monotonic()) >= self._asked + _ASK_EVERY_S:
-            self._asked, self._done = now, bool(self._emulator.outcome()["success"])
+            self._asked = now
+            self._done = bool(self._emulator.outcome()["success"])
         return self._done
 
 
@@ -172,10 +205,12 @@ def demand_fit(policy: Policy, robot: Mapping[str, Any]) -> ArmKind:
     Raises:
         ValueError: They are none that the policy is for.
     """
-    kind, wanted = arm_kind(robot), policy.contract.embodiment
+    kind = arm_kind(robot)
+    wanted = policy.contract.embodiment
     if kind.body.name != wanted:
         raise ValueError(
-            f"The policy is for {wanted}; {robot['name']} is {kind.body.name}: choose another robot=, or robot.arms="
+            f"The policy is for {wanted}; {robot['name']} is {kind.body.name}: choose another "
+            f"robot=, or robot.arms="
         )
     return kind
 
@@ -189,9 +224,12 @@ def live_emulator(settings: Mapping[str, Any], policy: Policy, folder: Path) -> 
         folder: Where it captures what drivers send.
 
     Raises:
-        ValueError: The policy is for other arms, or its pictures are of several sizes, or not square.
+        ValueError: The policy is for other arms, or its images are of several sizes, or not square.
     """
-    kind, cameras = demand_fit(policy, settings["robot"]), policy.contract.cameras
+    kind = demand_fit(policy, settings["robot"])
+    cameras = policy.contract.cameras
     chosen = {**settings["robot"]["emulator"], "capture": folder}
     names = [camera.name for camera in cameras]
-    return kind.emulator(lock_step=False, cameras=names, image_size=square_size(cameras), settings=chosen)
+    return kind.emulator(
+        lock_step=False, cameras=names, image_size=square_size(cameras), settings=chosen
+    )

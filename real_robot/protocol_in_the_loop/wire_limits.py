@@ -48,7 +48,8 @@ class WireCheck:
     """
 
     def __init__(self, watch: LoopWatch, lines: Mapping[str, WireLine]) -> None:
-        self._watch, self._lines = watch, list(lines.values())
+        self._watch = watch
+        self._lines = list(lines.values())
         self.arms = {arm: line.check for arm, line in lines.items()}
 
     @property
@@ -72,7 +73,9 @@ class WireCheck:
             line.take(sent)
 
 
-def wire_lines(kind: ArmKind, folder: Path, limits: SafetyLimits, period_s: float) -> dict[str, WireLine]:
+def wire_lines(
+    kind: ArmKind, folder: Path, limits: SafetyLimits, period_s: float
+) -> dict[str, WireLine]:
     """Returns what is captured of each arm.
 
     Args:
@@ -87,20 +90,33 @@ def wire_lines(kind: ArmKind, folder: Path, limits: SafetyLimits, period_s: floa
     files = {arm: folder / f"{arm}.bin" for arm in kind.body.arms}
     if isinstance(kind, FriArms):
         version = version_of(kind.version)
-        return {arm: FriLine(file, version, axis_check(kind.body, arm, limits, period_s)) for arm, file in files.items()}
+        return {
+            arm: FriLine(file, version, axis_check(kind.body, arm, limits, period_s))
+            for arm, file in files.items()
+        }
     if isinstance(kind, ServoArms):
-        return {arm: ServoLine(file, servo_check(arm, limits, period_s)) for arm, file in files.items()}
+        return {
+            arm: ServoLine(file, servo_check(arm, limits, period_s)) for arm, file in files.items()
+        }
     if isinstance(kind, LcmArms):
-        body, file = kind.body, folder / f"{USUAL}.bin"
-        return {arm: LcmLine(file, place, lcm_check(body, arm, limits, period_s)) for place, arm in enumerate(body.arms)}
-    raise ValueError("By the clock arms on serial lines, over FRI and over LCM are watched on the wire; these are none.")
+        body = kind.body
+        file = folder / f"{USUAL}.bin"
+        return {
+            arm: LcmLine(file, place, lcm_check(body, arm, limits, period_s))
+            for place, arm in enumerate(body.arms)
+        }
+    raise ValueError(
+        "By the clock arms on serial lines, over FRI and over LCM are watched on the wire; these "
+        "are none."
+    )
 
 
 class ServoLine:
     """Goals of an arm on a serial line.
 
-    An episode begins where the arms are measured to be, so its first goal need not go on from the last one of the episode
-    before; which goal that is, is known from the device process. All others count.
+    An episode begins where the arms are measured to be, so its first goal need not go on from the
+    last one of the episode before; which goal that is, is known from the device process. All others
+    count.
 
     Args:
         file: What the emulator captures, see its `--capture`.
@@ -108,7 +124,9 @@ class ServoLine:
     """
 
     def __init__(self, file: Path, check: ArmCheck) -> None:
-        self._captured, self.check, self._taken = CapturedGoals(file), check, 0
+        self._captured = CapturedGoals(file)
+        self.check = check
+        self._taken = 0
         self._starts: deque[int] = deque()
         self._waiting = np.zeros((0, JOINTS))
 
@@ -126,4 +144,5 @@ class ServoLine:
             end = min(ready, self._starts[0] - self._taken) if self._starts else ready
             # Where the arms were measured, from where an episode begins, is not on the wire.
             self.check.take(self._waiting[:end], begins=begins, departed=True)
-            self._waiting, self._taken = self._waiting[end:], self._taken + end
+            self._waiting = self._waiting[end:]
+            self._taken = self._taken + end

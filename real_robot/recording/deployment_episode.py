@@ -1,7 +1,8 @@
-"""The process that puts a deployment into the episode store, out of the ring of the device process and a box of pictures.
+"""The process that puts a deployment into the episode store, out of the ring of the device process and a box of images.
 
-It waits for nobody and nobody waits for it. If whoever drove the arms dies, what was recorded becomes an episode all the same;
-if this process dies, an open folder is left that readers of the store do not see.
+It waits for nobody and nobody waits for it. If whoever drove the arms dies, what was recorded
+becomes an episode all the same; if this process dies, an open folder is left that readers of the
+store do not see.
 """
 
 import json
@@ -30,9 +31,11 @@ from stringline.real_robot.ipc.mailbox import Memory
 from stringline.real_robot.recording.frame_queue import FrameBox
 from stringline.real_robot.recording.observation_bridge import ObservationAssembler
 
-MARK, COMMIT, DISCARD = b"mark", b"commit", b"discard"
+MARK = b"mark"
+COMMIT = b"commit"
+DISCARD = b"discard"
 _LOOK_S = 0.02
-_PATIENCE_NS = 500_000_000  # A cycle waits so long for the pictures of its time.
+_PATIENCE_NS = 500_000_000  # A cycle waits so long for the images of its time.
 _HISTORY = 64
 
 
@@ -45,12 +48,12 @@ class EpisodeSetup:
         cycle: Layout of its cycles.
         start: Place in the ring where to begin.
         session: Of the first cycles that count; those of later ones follow, as after a hold.
-        frames: Memory of the box of pictures.
+        frames: Memory of the box of images.
         store: Folder of the store, which exists.
         attributes: Of the episode.
         embodiment: The body.
-        asked: Whether the action of a step is what was asked for, and steps in which nothing was are left out; else it is
-            what the safety filter sent.
+        asked: Whether the action of a step is what was asked for, and steps in which nothing was
+            are left out; else it is what the safety filter sent.
     """
 
     ring: Memory
@@ -95,7 +98,7 @@ def _record(episode: "DeploymentEpisode", connection: Connection) -> dict[str, A
 
 
 class DeploymentEpisode:
-    """Steps out of cycles and pictures.
+    """Steps out of cycles and images.
 
     Args:
         setup: What is recorded.
@@ -107,8 +110,12 @@ class DeploymentEpisode:
     """
 
     def __init__(self, setup: EpisodeSetup, writer: EpisodeWriter) -> None:
-        self._setup, self._writer, self._contract = setup, writer, setup.attributes.contract
-        self._ring, self._place, self._number = Ring(setup.ring), setup.start, 0
+        self._setup = setup
+        self._writer = writer
+        self._contract = setup.attributes.contract
+        self._ring = Ring(setup.ring)
+        self._place = setup.start
+        self._number = 0
         self._box = FrameBox(setup.frames, self._contract)
         self._assembler = ObservationAssembler(self._contract, setup.embodiment)
         self._cycles: deque[tuple[int, DeviceState, Vector]] = deque()
@@ -117,7 +124,9 @@ class DeploymentEpisode:
         self._history: deque[ArmState] = deque(maxlen=_HISTORY)
         self._due = -np.inf
         self._hands: list[tuple[float, bool]] = []
-        self._times = array("d")  # Lists of floats take four times as much, for as long as an episode lasts.
+        self._times = array(
+            "d"
+        )  # Lists of floats take four times as much, for as long as an episode lasts.
         self.lost = 0
 
     @property
@@ -133,7 +142,7 @@ class DeploymentEpisode:
         """Writes the steps that are complete.
 
         Args:
-            everything: Also those that pictures may still come for.
+            everything: Also those that images may still come for.
 
         Raises:
             ValueError: Something does not fit the contract.
@@ -156,25 +165,38 @@ class DeploymentEpisode:
             record = np.frombuffer(entry.payload, self._setup.cycle).reshape(())
             if int(record["state"]["session"]) >= self._setup.session:
                 state = DeviceState.of(record["state"])
-                self._cycles.append((entry.ns, state, record["target"].copy() if self._setup.asked else state.command))
+                self._cycles.append(
+                    (
+                        entry.ns,
+                        state,
+                        record["target"].copy() if self._setup.asked else state.command,
+                    )
+                )
 
     def _complete(self, ns: int, state: DeviceState) -> bool:
-        """Says whether no picture of that time or before can come any more."""
+        """Says whether no image of that time or before can come any more."""
         newer = self._looks and self._box.newest_time(self._looks[-1]) > state.arms.time
         return not self._contract.cameras or bool(newer) or time.monotonic_ns() - ns > _PATIENCE_NS
 
     def _step(self, state: DeviceState, action: Vector) -> None:
-        now, period = state.arms.time, 1.0 / self._contract.control_hz
+        now = state.arms.time
+        period = 1.0 / self._contract.control_hz
         history = list(self._history)
         self._history.append(state.arms)
         while self._looks and self._box.newest_time(self._looks[0]) <= now:
             self._look = self._looks.popleft()
-        if now < self._due - period / 4 or (self._contract.cameras and self._look is None) or np.isnan(action).any():
+        if (
+            now < self._due - period / 4
+            or (self._contract.cameras and self._look is None)
+            or np.isnan(action).any()
+        ):
             return
         if self._times and now <= self._times[-1]:
             return  # Nothing was heard since the last step, which was late.
         self._due = (self._due if self._due > now - period else now) + period
-        self._writer.step(self._assembler.build(state.arms, history, self._look or {}), action.astype(np.float32))
+        self._writer.step(
+            self._assembler.build(state.arms, history, self._look or {}), action.astype(np.float32)
+        )
         self._times.append(now)
 
     def commit(self, success: bool | None, extra: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,7 +207,8 @@ class DeploymentEpisode:
             extra: Plain JSON to keep with it.
 
         Returns:
-            Its name, its steps, and the records that were lost; without a name if there was not one step.
+            Its name, its steps, and the records that were lost; without a name if there was not one
+            step.
 
         Raises:
             ValueError: It does not fit its contract.

@@ -42,7 +42,8 @@ def asked_for(settings: Mapping[str, Any]) -> str:
     """Returns what a policy is told to do, and what an episode says was asked for.
 
     Args:
-        settings: Those of `configs/deploy.yaml`, resolved; untold it is what people say of the task.
+        settings: Those of `configs/deploy.yaml`, resolved; untold it is what people say of the
+            task.
 
     Raises:
         ValueError: There is no such task.
@@ -56,9 +57,17 @@ def what_was_kept(device: DeviceProcess) -> list[str]:
     incidents = device.incidents
     if incidents is None or not (incidents.files or incidents.lost or incidents.failures):
         return []
-    said = [f"Incident logs: {incidents.files}, in {incidents.folder}. Read them with stringline-incident file=..."]
+    said = [
+        (
+            f"Incident logs: {incidents.files}, in {incidents.folder}. Read them with "
+            f"stringline-incident file=..."
+        )
+    ]
     if incidents.lost or incidents.failures:
-        said.append(f"{incidents.lost} records of them are lost; the disk refused {incidents.failures} writes.")
+        said.append(
+            f"{incidents.lost} records of them are lost; the disk refused {incidents.failures} "
+            f"writes."
+        )
     return said
 
 
@@ -71,10 +80,13 @@ class Recording:
     """
 
     def __init__(self, recorder: DeploymentRecorder, frames: FrameSource) -> None:
-        self._recorder, self._frames, self._by_hand, self._over = recorder, frames, False, False
+        self._recorder = recorder
+        self._frames = frames
+        self._by_hand = False
+        self._over = False
 
     def follow(self, states: Sequence[DeviceState], every: int = 1) -> None:
-        """Takes pictures along, if it is time for some; the rest comes from the device process itself.
+        """Takes images along, if it is time for some; the rest comes from the device process itself.
 
         Args:
             states: Oldest first; a policy drives the arms in them.
@@ -112,7 +124,11 @@ class Recording:
 
 @contextmanager
 def recording(
-    settings: Mapping[str, Any], contract: Contract, device: DeviceProcess, frames: FrameSource, embodiment: Embodiment
+    settings: Mapping[str, Any],
+    contract: Contract,
+    device: DeviceProcess,
+    frames: FrameSource,
+    embodiment: Embodiment,
 ) -> Iterator[Recording | None]:
     """Records the next episode of a device process as the settings say, also one that ends with an error or Ctrl-C.
 
@@ -129,7 +145,11 @@ def recording(
     if settings.get("record") is None or device.incidents is None:
         yield None
         return
-    about = {"checkpoint": str(settings["checkpoint"]), "mode": str(settings.get("mode", "run")), "code": code_version()}
+    about = {
+        "checkpoint": str(settings["checkpoint"]),
+        "mode": str(settings.get("mode", "run")),
+        "code": code_version(),
+    }
     about["robot"] = str(settings["robot"]["name"])
     attributes = EpisodeAttributes(
         contract,
@@ -140,7 +160,9 @@ def recording(
         extra=about,
     )
     frame_hz = float(settings["task"]["frame_hz"])
-    with DeploymentRecorder(device, Path(settings["record"]), attributes, embodiment, frame_hz=frame_hz) as recorder:
+    with DeploymentRecorder(
+        device, Path(settings["record"]), attributes, embodiment, frame_hz=frame_hz
+    ) as recorder:
         kept = Recording(recorder, frames)
         try:
             yield kept

@@ -17,7 +17,13 @@ from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState, state_layout
 from stringline.real_robot.incidents.incident_log import cycle_layout
 from stringline.real_robot.incidents.incident_ring import Mark, Ring
-from stringline.real_robot.recording.deployment_episode import COMMIT, DISCARD, MARK, EpisodeSetup, run_episode
+from stringline.real_robot.recording.deployment_episode import (
+    COMMIT,
+    DISCARD,
+    MARK,
+    EpisodeSetup,
+    run_episode,
+)
 from stringline.real_robot.recording.frame_queue import FrameBox, frames_memory
 from stringline.real_robot.recording.observation_bridge import FrameSource
 
@@ -45,18 +51,21 @@ class Recorded:
 class DeploymentRecorder:
     """Records the next episode of a device process into a store, from a process of its own; a context manager that ends it.
 
-    Leaving the block without `commit` discards what was recorded. Nothing but `commit` makes whoever drives the arms wait.
+    Leaving the block without `commit` discards what was recorded. Nothing but `commit` makes
+    whoever drives the arms wait.
 
     Args:
         device: Armed, with an incident log, whose ring is the source.
         store: Folder of the store; it is made where there is none.
         attributes: Of the episode; its contract is the one of the policy.
         embodiment: The body.
-        frame_hz: How often pictures are looked at.
-        asked: Whether the action of a step is what was asked for, as when a person leads, rather than what was sent.
+        frame_hz: How often images are looked at.
+        asked: Whether the action of a step is what was asked for, as when a person leads, rather
+            than what was sent.
 
     Raises:
-        ValueError: The device process keeps no log, or the folder holds something else than a store.
+        ValueError: The device process keeps no log, or the folder holds something else than a
+            store.
     """
 
     def __init__(
@@ -70,7 +79,10 @@ class DeploymentRecorder:
         asked: bool = False,
     ) -> None:
         if device.incidents is None:
-            raise ValueError("A deployment is recorded out of the incident log of its device process, which has none.")
+            raise ValueError(
+                "A deployment is recorded out of the incident log of its device process, which "
+                "has none."
+            )
         context = multiprocessing.get_context("spawn")
         states = state_layout(len(embodiment.joints), len(device.servos), len(device.arms))
         frames = frames_memory(context, attributes.contract)
@@ -85,12 +97,19 @@ class DeploymentRecorder:
             embodiment=embodiment,
             asked=asked,
         )
-        self._box, self._seeing = FrameBox(frames, attributes.contract), bool(attributes.contract.cameras)
-        self._interval_s, self._looked_at = 1.0 / frame_hz, -1.0
+        self._box = FrameBox(frames, attributes.contract)
+        self._seeing = bool(attributes.contract.cameras)
+        self._interval_s = 1.0 / frame_hz
+        self._looked_at = -1.0
         self._connection, self._far_end = context.Pipe()
-        weakref.finalize(self, self._connection.close)  # At the owner's exit the process learns that it is gone.
+        weakref.finalize(
+            self, self._connection.close
+        )  # At the owner's exit the process learns that it is gone.
         self._process = context.Process(
-            target=run_episode, args=(setup, self._far_end), name="stringline deployment recorder", daemon=True
+            target=run_episode,
+            args=(setup, self._far_end),
+            name="stringline deployment recorder",
+            daemon=True,
         )
 
     def __enter__(self) -> Self:
@@ -98,7 +117,12 @@ class DeploymentRecorder:
         self._far_end.close()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         with contextlib.suppress(OSError):
             self._connection.send_bytes(DISCARD)
         self._process.join(_END_TIMEOUT_S)
@@ -113,7 +137,7 @@ class DeploymentRecorder:
         return self._process.pid
 
     def look(self, state: DeviceState, frames: FrameSource) -> None:
-        """Takes pictures along if it is time for some.
+        """Takes images along if it is time for some.
 
         Args:
             state: The newest, which says what time it is.
@@ -143,7 +167,9 @@ class DeploymentRecorder:
         except (EOFError, OSError):
             return Recorded(problem="the recorder died")
         problem = answer.get("error", "" if answer.get("name") else "not one step was complete")
-        return Recorded(answer.get("name", ""), answer.get("steps", 0), answer.get("lost", 0), problem)
+        return Recorded(
+            answer.get("name", ""), answer.get("steps", 0), answer.get("lost", 0), problem
+        )
 
     def _say(self, request: bytes) -> None:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Pictures on their way to the recorder of a deployment: in shared memory, bounded, and nobody is waited for."""
+"""Images on their way to the recorder of a deployment: in shared memory, bounded, and nobody is waited for."""
 
 from collections.abc import Mapping
 from multiprocessing.context import SpawnContext
@@ -8,7 +8,8 @@ import numpy as np
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.real_robot.ipc.mailbox import Mailbox, Memory, Record, shared_memory
 
-_MOST_SLOTS, _FEWEST_SLOTS = 32, 4
+_MOST_SLOTS = 32
+_FEWEST_SLOTS = 4
 _BUDGET_BYTES = 64 << 20
 
 
@@ -24,9 +25,11 @@ def frames_layout(contract: Contract) -> np.dtype[np.void]:
 
 
 def frames_memory(context: SpawnContext, contract: Contract) -> Memory:
-    """Returns memory for some seconds of pictures, or for fewer where they are large."""
+    """Returns memory for some seconds of images, or for fewer where they are large."""
     layout = frames_layout(contract)
-    return shared_memory(context, layout, max(_FEWEST_SLOTS, min(_MOST_SLOTS, _BUDGET_BYTES // layout.itemsize)))
+    return shared_memory(
+        context, layout, max(_FEWEST_SLOTS, min(_MOST_SLOTS, _BUDGET_BYTES // layout.itemsize))
+    )
 
 
 class FrameBox:
@@ -49,7 +52,7 @@ class FrameBox:
         """Takes what all cameras show, if one of them shows something new and none shows nothing.
 
         Raises:
-            ValueError: A picture has another size than the contract says.
+            ValueError: An image has another size than the contract says.
         """
         if any(key not in frames for key in self._keys):
             return
@@ -59,16 +62,21 @@ class FrameBox:
         record: Record = np.zeros((), self._layout)
         for key in self._keys:
             if frames[key].shape != record[key].shape:
-                raise ValueError(f"{key} has shape {frames[key].shape}; allowed: {record[key].shape}.")
+                raise ValueError(
+                    f"{key} has shape {frames[key].shape}; allowed: {record[key].shape}."
+                )
             record[key] = frames[key]
-        self._last, self._number = times, self._number + 1
+        self._last = times
+        self._number = self._number + 1
         record["number"] = self._number
         self._box.put(record)
 
     def fresh(self) -> list[dict[str, Array]]:
         """Returns the looks that this end has not had yet, oldest first; `number` is among their keys."""
-        return [{key: record[key] for key in (*self._keys, "number")} for record in self._box.fresh()]
+        return [
+            {key: record[key] for key in (*self._keys, "number")} for record in self._box.fresh()
+        ]
 
     def newest_time(self, look: Mapping[str, Array]) -> float:
-        """Returns when the newest picture of a look was captured."""
+        """Returns when the newest image of a look was captured."""
         return max(float(look[key]) for key in self._times)

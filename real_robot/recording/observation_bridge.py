@@ -30,14 +30,18 @@ class ObservationAssembler:
     def __init__(self, contract: Contract, embodiment: Embodiment) -> None:
         if contract.joints != tuple(joint.name for joint in embodiment.joints):
             raise ValueError(f"The contract is not about the joints of {embodiment.name}.")
-        self._contract, self._embodiment = contract, embodiment
+        self._contract = contract
+        self._embodiment = embodiment
 
-    def build(self, arms: ArmState, history: Sequence[ArmState], frames: Mapping[str, Array]) -> dict[str, Array]:
+    def build(
+        self, arms: ArmState, history: Sequence[ArmState], frames: Mapping[str, Array]
+    ) -> dict[str, Array]:
         """Returns one observation.
 
         Args:
             arms: The newest state.
-            history: States up to that one, oldest first: a wrist camera was where the joints were at its capture time.
+            history: States up to that one, oldest first: a wrist camera was where the joints were
+                at its capture time.
             frames: Of all cameras of the contract; others are ignored.
 
         Raises:
@@ -53,7 +57,9 @@ class ObservationAssembler:
             observation[f"T_base_gripper/{arm}"] = pose.astype(np.float32)
         for camera in self._contract.cameras:
             kinds = ("rgb", "depth", "intrinsics", "time")
-            observation |= {key: frames[key] for kind in kinds if (key := f"{kind}/{camera.name}") in frames}
+            observation |= {
+                key: frames[key] for kind in kinds if (key := f"{kind}/{camera.name}") in frames
+            }
             if f"time/{camera.name}" in frames:
                 q = position_at(float(frames[f"time/{camera.name}"]), [*history, arms])
                 pose = self._embodiment.camera_poses(q)[camera.name]
@@ -64,7 +70,10 @@ class ObservationAssembler:
     def oldest_frame(self, frames: Mapping[str, Array], now: float) -> tuple[float, str]:
         """Returns the age in seconds of the oldest frame, infinite for one that is missing, and its camera."""
         ages = [
-            (now - float(frames[key]) if (key := f"time/{camera.name}") in frames else np.inf, camera.name)
+            (
+                now - float(frames[key]) if (key := f"time/{camera.name}") in frames else np.inf,
+                camera.name,
+            )
             for camera in self._contract.cameras
         ]
         return max(ages, default=(0.0, ""))
@@ -76,6 +85,7 @@ def position_at(time: float, history: Sequence[ArmState]) -> Vector:
     after = int(np.searchsorted(times, time))
     if after == 0 or after == len(history):
         return history[max(after - 1, 0)].position
-    before, later = history[after - 1], history[after]
+    before = history[after - 1]
+    later = history[after]
     share = (time - before.time) / (later.time - before.time)
     return np.asarray(before.position + share * (later.position - before.position))

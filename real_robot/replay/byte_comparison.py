@@ -18,5 +18,6 @@ def compared(name: str, entry: Entry, got: bytes) -> tuple[int, str]:
         return same, ""
     return same, (
         f"{name}, record {entry.number}, byte {same} of {len(wanted)}: "
-        f"got {got[same : same + 8].hex(' ') or 'nothing'}, recorded was {wanted[same : same + 8].hex(' ') or 'nothing more'}."
+        f"got {got[same : same + 8].hex(' ') or 'nothing'}, recorded was "
+        f"{wanted[same : same + 8].hex(' ') or 'nothing more'}."
     )

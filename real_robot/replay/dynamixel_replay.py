@@ -65,13 +65,17 @@ class ReplayLine(Protocol):
 
 
 def replay(
-    incident: Incident, emulator: Emulator, *, seed: int = 0, options: Mapping[str, float] | None = None
+    incident: Incident,
+    emulator: Emulator,
+    *,
+    seed: int = 0,
+    options: Mapping[str, float] | None = None,
 ) -> ReplayResult:
     """Sends what a driver sent, in its order, and compares each answer with the recorded one, until the first that differs.
 
-    The world goes on by one period after each cycle of the log, and begins anew where an episode of the log begins. The answers
-    agree if the log was taken from an emulator of the same kind in lock-step, reaches back to the opening of the ports, and no
-    fault was caused meanwhile.
+    The world goes on by one period after each cycle of the log, and begins anew where an episode of
+    the log begins. The answers agree if the log was taken from an emulator of the same kind in
+    lock-step, reaches back to the opening of the ports, and no fault was caused meanwhile.
 
     Args:
         incident: The log.
@@ -84,7 +88,10 @@ def replay(
     """
     names = list(incident.header.get("buses", emulator.ports))
     if set(names) != set(emulator.ports):
-        raise ValueError(f"The log is of the buses {', '.join(names)}; the emulator has {', '.join(emulator.ports)}.")
+        raise ValueError(
+            f"The log is of the buses {', '.join(names)}; the emulator has "
+            f"{', '.join(emulator.ports)}."
+        )
     lines = _opened(names, emulator, incident)
     difference = ""
     try:
@@ -102,7 +109,9 @@ def replay(
     finally:
         for line in lines:
             line.close()
-    return ReplayResult(sum(line.out for line in lines), sum(line.equal for line in lines), difference)
+    return ReplayResult(
+        sum(line.out for line in lines), sum(line.equal for line in lines), difference
+    )
 
 
 def _opened(names: list[str], emulator: Emulator, incident: Incident) -> list[ReplayLine]:
@@ -116,7 +125,11 @@ def _opened(names: list[str], emulator: Emulator, incident: Incident) -> list[Re
 
 def _received_first(incident: Incident, at: int, place: int) -> int:
     """Returns how many records of a bus are received from there on before one is sent."""
-    wire = (entry for entry in incident.entries[at:] if entry.kind in (Kind.SENT, Kind.RECEIVED) and entry.source == place)
+    wire = (
+        entry
+        for entry in incident.entries[at:]
+        if entry.kind in (Kind.SENT, Kind.RECEIVED) and entry.source == place
+    )
     return sum(1 for _ in itertools.takewhile(lambda entry: entry.kind == Kind.RECEIVED, wire))
 
 
@@ -126,9 +139,14 @@ class _Line:
     def __init__(self, name: str, port: str) -> None:
         if not port.startswith(_EMULATED):
             raise ValueError(f"Recorded bytes go to emulators only; {port} is no pseudo-terminal.")
-        self.name, self._bus, self.out, self.equal, self.writes = name, Bus(port), 0, 0, 0
+        self.name = name
+        self._bus = Bus(port)
+        self.out = 0
+        self.equal = 0
+        self.writes = 0
         self._bus.tap = self
-        self._parser, self._answers = Parser(), bytearray()
+        self._parser = Parser()
+        self._answers = bytearray()
 
     def open(self) -> None:
         """Opens the port."""
@@ -164,7 +182,8 @@ class _Line:
             self._wait(len(entry.payload))
         except LinkLostError as error:
             return f"{self.name}, record {entry.number}: {error.strerror}."
-        got, wanted = bytes(self._answers[: len(entry.payload)]), entry.payload
+        got = bytes(self._answers[: len(entry.payload)])
+        wanted = entry.payload
         del self._answers[: len(wanted)]
         same, difference = compared(self.name, entry, got)
         self.equal += same

@@ -14,9 +14,12 @@ from stringline.real_robot.replay.byte_comparison import compared
 
 _EMULATED = "127.0.0.1"
 _TIMEOUT_S = 2.0
-_MOST_WITHOUT_CLIENT = 100_000  # Messages that a controller may have sent before its client came up.
+_MOST_WITHOUT_CLIENT = (
+    100_000  # Messages that a controller may have sent before its client came up.
+)
 _TOLD = 2
-_HEADER, _SEQUENCE = 1, 2
+_HEADER = 1
+_SEQUENCE = 2
 
 
 def sequence_of(data: bytes) -> int:
@@ -51,7 +54,9 @@ class FriReplayLine:
     def __init__(self, name: str, port: str, nudge: Callable[[], None]) -> None:
         if not port.startswith(f"{_EMULATED}:"):
             raise ValueError(f"Recorded bytes go to emulators only; {port} is not on {_EMULATED}.")
-        self.name, self._link, self._nudge = name, FriLink(port, _EMULATED), nudge
+        self.name = name
+        self._link = FriLink(port, _EMULATED)
+        self._nudge = nudge
         self.out = self.equal = self.writes = 0
         self._came: list[bytes] = []
         self._begun = False
@@ -67,11 +72,13 @@ class FriReplayLine:
     def begin(self, received: int) -> None:
         """Is called before an episode begins; so many messages come before anything is sent.
 
-        Two of them tell of the new world. What was told before them, between arming and the first episode, nobody answered.
+        Two of them tell of the new world. What was told before them, between arming and the first
+        episode, nobody answered.
         """
         for _ in range(0 if self._begun else received - _TOLD):
             self._nudge()
-        self.writes, self._begun = 0, True
+        self.writes = 0
+        self._begun = True
 
     def pass_to(self, first: int) -> None:
         """Lets the controller, just switched on, speak to nobody until its next message is that of this number.
@@ -80,7 +87,10 @@ class FriReplayLine:
             ValueError: That is too far.
         """
         if first > _MOST_WITHOUT_CLIENT:
-            raise ValueError(f"{self.name}: the log begins with message {first}: it lacks the opening of the ports.")
+            raise ValueError(
+                f"{self.name}: the log begins with message {first}: it lacks the opening of the "
+                f"ports."
+            )
         self._link.receive()
         for _ in range(first - 1):
             self._nudge()
@@ -91,7 +101,8 @@ class FriReplayLine:
         if entry.kind == Kind.SENT:
             if not self._link.send(entry.payload):
                 return f"{self.name}, record {entry.number}: it cannot be sent."
-            self.out, self.writes = self.out + len(entry.payload), self.writes + 1
+            self.out = self.out + len(entry.payload)
+            self.writes = self.writes + 1
             return ""
         if not self._begun:
             self._nudge()
@@ -108,7 +119,9 @@ class FriReplayLine:
         return self._came.pop(0) if self._came else b""
 
 
-def fri_lines(ports: Mapping[str, str], emulator: FriEmulator, incident: Incident) -> list[FriReplayLine]:
+def fri_lines(
+    ports: Mapping[str, str], emulator: FriEmulator, incident: Incident
+) -> list[FriReplayLine]:
     """Opens the ports and switches the controllers on, so that each is about to say what was recorded first.
 
     A controller counts the messages that it has sent before its client came up.
@@ -121,13 +134,20 @@ def fri_lines(ports: Mapping[str, str], emulator: FriEmulator, incident: Inciden
     Raises:
         ValueError: They are no ports of an emulator, or in use; or the log begins too late.
     """
-    lines = [FriReplayLine(name, port, functools.partial(emulator.nudge, name)) for name, port in ports.items()]
+    lines = [
+        FriReplayLine(name, port, functools.partial(emulator.nudge, name))
+        for name, port in ports.items()
+    ]
     try:
         for line in lines:
             line.open()
         emulator.reboot(patient=True)
         for place, line in enumerate(lines):
-            received = (entry for entry in incident.entries if entry.kind == Kind.RECEIVED and entry.source == place)
+            received = (
+                entry
+                for entry in incident.entries
+                if entry.kind == Kind.RECEIVED and entry.source == place
+            )
             line.pass_to(max((sequence_of(entry.payload) for entry in [*received][:1]), default=1))
     except ValueError:
         for line in lines:

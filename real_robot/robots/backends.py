@@ -17,7 +17,12 @@ from stringline.real_robot.emulators.fri.fri_client import FriEmulator
 from stringline.real_robot.emulators.fri.io_names import GRIPPER_INPUT, GRIPPER_OUTPUT
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.robots.lcm_backends import EMULATED, LcmArms
-from stringline.real_robot.safety.kuka_limits import KUKA_BODIES, kuka_body, kuka_limits, ports_in_order
+from stringline.real_robot.safety.kuka_limits import (
+    KUKA_BODIES,
+    kuka_body,
+    kuka_limits,
+    ports_in_order,
+)
 from stringline.real_robot.safety.limits import SafetyLimits
 
 # A twin is no robot: it shares a machine with a policy, and its servos are patient.
@@ -37,16 +42,32 @@ class ArmKind(Protocol):
         """Returns what the safety filter holds them to; `settings` are of `SafetyLimits.of`."""
         ...
 
-    def emulator(self, *, lock_step: bool, cameras: Sequence[str], image_size: int, settings: Mapping[str, Any]) -> Emulator:
+    def emulator(
+        self,
+        *,
+        lock_step: bool,
+        cameras: Sequence[str],
+        image_size: int,
+        settings: Mapping[str, Any],
+    ) -> Emulator:
         """Returns their emulator, not started; `settings` are its own."""
         ...
 
     def bare_emulator(self, arguments: Sequence[str]) -> Emulator:
-        """Returns their emulator without a task, not started: nothing but arms. `arguments` are of its command line."""
+        """Returns their emulator without a task, not started: nothing but arms.
+
+        `arguments` are of its command line.
+        """
         ...
 
     def driver(
-        self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool, still_grippers: bool = False
+        self,
+        ports: Mapping[str, str],
+        *,
+        period_s: float,
+        lock_step: bool,
+        read_only: bool,
+        still_grippers: bool = False,
     ) -> ArmDriver:
         """Returns their driver, not connected; grippers that are no servos of an arm may be left as they are."""
         ...
@@ -72,18 +93,36 @@ class ServoArms:
         """Returns what the safety filter holds them to."""
         return SafetyLimits.of(self.body, **settings)
 
-    def emulator(self, *, lock_step: bool, cameras: Sequence[str], image_size: int, settings: Mapping[str, Any]) -> Emulator:
+    def emulator(
+        self,
+        *,
+        lock_step: bool,
+        cameras: Sequence[str],
+        image_size: int,
+        settings: Mapping[str, Any],
+    ) -> Emulator:
         """Returns their emulator, not started."""
-        return Emulator.of_task(lock_step=lock_step, cameras=cameras, image_size=image_size, **settings)
+        return Emulator.of_task(
+            lock_step=lock_step, cameras=cameras, image_size=image_size, **settings
+        )
 
     def bare_emulator(self, arguments: Sequence[str]) -> Emulator:
         """Returns their emulator without a task, not started."""
         return Emulator(["--plant", "first_order", *arguments])
 
     def driver(
-        self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool, still_grippers: bool = False
+        self,
+        ports: Mapping[str, str],
+        *,
+        period_s: float,
+        lock_step: bool,
+        read_only: bool,
+        still_grippers: bool = False,
     ) -> ArmDriver:
-        """Returns their driver, not connected. Its grippers are servos, which have to be told where to be."""
+        """Returns their driver, not connected.
+
+        Its grippers are servos, which have to be told where to be.
+        """
         return AlohaDriver(ports, **self._settings, read_only=read_only)
 
     def twin_driver(self, ports: Mapping[str, str], *, period_s: float) -> ArmDriver:
@@ -108,14 +147,18 @@ class FriArms:
     """
 
     def __init__(self, arms: str, settings: Mapping[str, Any]) -> None:
-        self.arms, self.body = arms, kuka_body(arms)
+        self.arms = arms
+        self.body = kuka_body(arms)
         # YAML reads 1.15 without quotes as a number.
         self.version = str(settings.get("version", DEFAULT_VERSION))
-        self._settings = {key: value for key, value in settings.items() if key not in ("gripper", "version")}
+        self._settings = {
+            key: value for key, value in settings.items() if key not in ("gripper", "version")
+        }
         self._gripper = gripper_settings(settings.get("gripper"), self.body.arms)
         if not version_of(self.version).has_io and isinstance(self._gripper, IoGripper):
             raise ValueError(
-                f"FRI {self.version} has no inputs and outputs for a gripper: robot.driver.gripper.transport=null, and it "
+                f"FRI {self.version} has no inputs and outputs for a gripper: "
+                f"robot.driver.gripper.transport=null, and it "
                 "stays as it is; or a later version, from 1.14 on."
             )
 
@@ -123,7 +166,14 @@ class FriArms:
         """Returns what the safety filter holds them to."""
         return kuka_limits(self.body, **settings)
 
-    def emulator(self, *, lock_step: bool, cameras: Sequence[str], image_size: int, settings: Mapping[str, Any]) -> Emulator:
+    def emulator(
+        self,
+        *,
+        lock_step: bool,
+        cameras: Sequence[str],
+        image_size: int,
+        settings: Mapping[str, Any],
+    ) -> Emulator:
         """Returns their emulator, not started."""
         chosen = {"lock_step": lock_step, "cameras": cameras, "image_size": image_size, **settings}
         return FriEmulator.of_task(version=self.version, **chosen)
@@ -133,9 +183,17 @@ class FriArms:
         return FriEmulator(["--arms", self.arms, "--version", self.version, *arguments])
 
     def driver(
-        self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool, still_grippers: bool = False
+        self,
+        ports: Mapping[str, str],
+        *,
+        period_s: float,
+        lock_step: bool,
+        read_only: bool,
+        still_grippers: bool = False,
     ) -> ArmDriver:
-        """Returns their driver, not connected. In lock-step nothing is ever late, so it waits for as long as it takes.
+        """Returns their driver, not connected.
+
+        In lock-step nothing is ever late, so it waits for as long as it takes.
 
         Raises:
             ValueError: There is no port for an arm, or one for an arm that there is not.
@@ -163,7 +221,10 @@ class FriArms:
         return FriDriver(chosen, version=self.version, grippers=grippers, period_s=period_s)
 
 
-KUKA_ARMS: Mapping[str, Callable[[str, Mapping[str, Any]], ArmKind]] = {"fri": FriArms, "lcm": LcmArms}
+KUKA_ARMS: Mapping[str, Callable[[str, Mapping[str, Any]], ArmKind]] = {
+    "fri": FriArms,
+    "lcm": LcmArms,
+}
 
 
 def arm_kind(robot: Mapping[str, Any]) -> ArmKind:
@@ -200,4 +261,6 @@ def emulated_arms(body: str, transport: str | None = None) -> ArmKind:
         if one.name == body:
             outputs = {"output": GRIPPER_OUTPUT, "feedback": GRIPPER_INPUT}
             return FriArms(arms, {"gripper": {"transport": FRI_OUTPUT, FRI_OUTPUT: outputs}})
-    raise unknown_name("emulated body", body, [ALOHA.name, *(one.name for one in KUKA_BODIES.values())])
+    raise unknown_name(
+        "emulated body", body, [ALOHA.name, *(one.name for one in KUKA_BODIES.values())]
+    )

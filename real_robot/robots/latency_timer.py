@@ -13,7 +13,10 @@ def latency_timer_ms(port: str, system: Path = Path("/sys")) -> int | None:
         system: Where the kernel shows its devices.
     """
     name = Path(port).resolve().name
-    for place in (f"bus/usb-serial/devices/{name}/latency_timer", f"class/tty/{name}/device/latency_timer"):
+    for place in (
+        f"bus/usb-serial/devices/{name}/latency_timer",
+        f"class/tty/{name}/device/latency_timer",
+    ):
         try:
             return int((system / place).read_text())
         except (OSError, ValueError):
@@ -31,7 +34,8 @@ def demand_quick(port: str, system: Path = Path("/sys")) -> str:
     if found is not None and found > WANTED_MS:
         setting = f"/sys/bus/usb-serial/devices/{Path(port).resolve().name}/latency_timer"
         raise ValueError(
-            f"{port} keeps bytes back for {found} ms, too long for 100 cycles per second. Set it to {WANTED_MS} by the udev "
+            f"{port} keeps bytes back for {found} ms, too long for 100 cycles per second. Set it "
+            f"to {WANTED_MS} by the udev "
             f"rule in docs/hardware-aloha.md, or now: echo {WANTED_MS} | sudo tee {setting}"
         )
     return f"{port} not known" if found is None else f"{port} {found} ms"

@@ -21,7 +21,10 @@ _USUAL = WsgGripper()
 EMULATED: Mapping[str, Any] = {
     "gripper": {
         "transport": WSG_LCM,
-        WSG_LCM: {"command_channel": COMMAND_CHANNEL + "_{arm}", "status_channel": STATUS_CHANNEL + "_{arm}"},
+        WSG_LCM: {
+            "command_channel": COMMAND_CHANNEL + "_{arm}",
+            "status_channel": STATUS_CHANNEL + "_{arm}",
+        },
     }
 }
 
@@ -31,28 +34,43 @@ class LcmArms:
 
     Args:
         arms: `one` or `two`.
-        settings: Of the driver; `gripper`, if it is there, is the same for each arm, and in the arms' group of LCM unless it
-            names another.
+        settings: Of the driver; `gripper`, if it is there, is the same for each arm, and in the
+            arms' group of LCM unless it names another.
 
     Raises:
         ValueError: There are no such arms, or no such gripper.
     """
 
     def __init__(self, arms: str, settings: Mapping[str, Any]) -> None:
-        self._arms, self.body = arms, kuka_body(arms)
+        self._arms = arms
+        self.body = kuka_body(arms)
         self._settings = {key: value for key, value in settings.items() if key != "gripper"}
-        self._network: dict[str, Any] = {key: settings[key] for key in ("interface", "ttl") if key in settings}
+        self._network: dict[str, Any] = {
+            key: settings[key] for key in ("interface", "ttl") if key in settings
+        }
         gripper = settings.get("gripper")
         found = gripper_settings(gripper, self.body.arms, (WSG_LCM,))
         self._gripper = found if isinstance(found, WsgGripper) else None
-        self._gripper_given: frozenset[str] = frozenset() if gripper is None else frozenset(gripper.get(WSG_LCM) or {})
+        self._gripper_given: frozenset[str] = (
+            frozenset() if gripper is None else frozenset(gripper.get(WSG_LCM) or {})
+        )
 
     def limits(self, **settings: Any) -> SafetyLimits:
         """Returns what the safety filter holds them to."""
         return kuka_limits(self.body, **settings)
 
-    def emulator(self, *, lock_step: bool, cameras: Sequence[str], image_size: int, settings: Mapping[str, Any]) -> Emulator:
-        """Returns their emulator, not started. Its grippers are in its own group, under the channels that the driver knows."""
+    def emulator(
+        self,
+        *,
+        lock_step: bool,
+        cameras: Sequence[str],
+        image_size: int,
+        settings: Mapping[str, Any],
+    ) -> Emulator:
+        """Returns their emulator, not started.
+
+        Its grippers are in its own group, under the channels that the driver knows.
+        """
         chosen = {"lock_step": lock_step, "cameras": cameras, "image_size": image_size, **settings}
         return LcmEmulator.of_task(gripper=self._gripper, **chosen)
 
@@ -61,9 +79,17 @@ class LcmArms:
         return LcmEmulator(["--arms", self._arms, *gripper_arguments(self._gripper), *arguments])
 
     def driver(
-        self, ports: Mapping[str, str], *, period_s: float, lock_step: bool, read_only: bool, still_grippers: bool = False
+        self,
+        ports: Mapping[str, str],
+        *,
+        period_s: float,
+        lock_step: bool,
+        read_only: bool,
+        still_grippers: bool = False,
     ) -> ArmDriver:
-        """Returns their driver, not connected. In lock-step nothing is ever late, so it waits for as long as it takes.
+        """Returns their driver, not connected.
+
+        In lock-step nothing is ever late, so it waits for as long as it takes.
 
         Raises:
             ValueError: There is no port for an arm, or one for an arm that there is not.
@@ -83,7 +109,11 @@ class LcmArms:
         """Returns the driver of an emulated twin, whose program speaks on the usual channels of a group of its own."""
         chosen = ports_in_order(self.body, ports)
         here: dict[str, Any] = {"interface": _USUAL.interface, "ttl": _USUAL.ttl}
-        grippers = {} if self._gripper is None else {arm: replace(self._gripper, address=chosen[arm], **here) for arm in chosen}
+        grippers = (
+            {}
+            if self._gripper is None
+            else {arm: replace(self._gripper, address=chosen[arm], **here) for arm in chosen}
+        )
         return LcmDriver(chosen, grippers=grippers, period_s=period_s)
 
     def _grippers(self, ports: Mapping[str, str]) -> dict[str, GripperSettings]:
@@ -92,5 +122,8 @@ class LcmArms:
         found: dict[str, GripperSettings] = {}
         for arm, port in ports.items():
             usual: dict[str, Any] = {"address": port, **self._network}
-            found[arm] = replace(self._gripper, **{name: usual[name] for name in usual if name not in self._gripper_given})
+            found[arm] = replace(
+                self._gripper,
+                **{name: usual[name] for name in usual if name not in self._gripper_given},
+            )
         return found

@@ -23,8 +23,8 @@ from stringline.real_robot.robots.latency_timer import demand_quick
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.limits_file import merged_limits
 
-_PICTURE = (128, 128)
-_TWIN_SIZE = 128  # Of pictures that nobody looks at.
+_IMAGE = (128, 128)
+_TWIN_SIZE = 128  # Of images that nobody looks at.
 
 
 class RobotFactory:
@@ -38,10 +38,14 @@ class RobotFactory:
     """
 
     def __init__(self, robot: Mapping[str, Any]) -> None:
-        self._robot, self._cameras, self._kind = robot, RobotCameras(robot), arm_kind(robot)
+        self._robot = robot
+        self._cameras = RobotCameras(robot)
+        self._kind = arm_kind(robot)
         self.calibration: Calibration | None = None
-        self.name, self.emulated = str(robot["name"]), robot.get("emulator") is not None
-        self.lock_step, self.device_hz = bool(robot["lock_step"]), float(robot["device_hz"])
+        self.name = str(robot["name"])
+        self.emulated = robot.get("emulator") is not None
+        self.lock_step = bool(robot["lock_step"])
+        self.device_hz = float(robot["device_hz"])
         self.control_hz = float(robot["control_hz"])
         POSITIVE.check(**{"robot.device_hz": self.device_hz, "robot.control_hz": self.control_hz})
         for name in ("approach_s", "home_s"):
@@ -54,14 +58,18 @@ class RobotFactory:
         """Returns what this robot shows and does.
 
         Args:
-            asked: Cameras of whoever looks, for their picture sizes.
+            asked: Cameras of whoever looks, for their image sizes.
         """
         return self._kind.body.contract(self._cameras.offered(asked), self.control_hz)
 
     @property
     def body(self) -> Embodiment:
         """The body, its cameras where they were measured to be, once the calibration file was looked at."""
-        return self._kind.body if self.calibration is None else self.calibration.applied(self._kind.body)
+        return (
+            self._kind.body
+            if self.calibration is None
+            else self.calibration.applied(self._kind.body)
+        )
 
     def cameras(self, emulator: Emulator | None, asked: Sequence[Camera] | None) -> Cameras | None:
         """Returns the processes of the cameras, not started.
@@ -71,20 +79,24 @@ class RobotFactory:
             asked: Cameras of whoever looks; None: all.
 
         Returns:
-            None where nobody looks, and in lock-step, where pictures come from the world when it is asked for them.
+            None where nobody looks, and in lock-step, where images come from the world when it is
+            asked for them.
         """
-        if self.lock_step or (emulator is not None and not emulator.pictures):
+        if self.lock_step or (emulator is not None and not emulator.images):
             return None
-        settings = self._cameras.chosen(asked, "" if emulator is None else emulator.pictures)
+        settings = self._cameras.chosen(asked, "" if emulator is None else emulator.images)
         return Cameras(settings) if settings else None
 
     def emulator(self, asked: Sequence[Camera] = ()) -> Emulator | None:
-        """Returns the emulator of the arms, if they are emulated, with pictures of the size that is asked for."""
+        """Returns the emulator of the arms, if they are emulated, with images of the size that is asked for."""
         if not self.emulated:
             return None
-        size = max((camera.height for camera in asked), default=_PICTURE[0])
-        cameras, settings = self._robot["cameras"], self._robot["emulator"]
-        return self._kind.emulator(lock_step=self.lock_step, cameras=cameras, image_size=size, settings=settings)
+        size = max((camera.height for camera in asked), default=_IMAGE[0])
+        cameras = self._robot["cameras"]
+        settings = self._robot["emulator"]
+        return self._kind.emulator(
+            lock_step=self.lock_step, cameras=cameras, image_size=size, settings=settings
+        )
 
     def twin_emulator(self) -> Emulator:
         """Returns the emulator of a twin, which is seen by no camera.
@@ -94,7 +106,9 @@ class RobotFactory:
         """
         if self._robot.get("twin") is None:
             raise ValueError(f"The configuration of {self.name} describes no twin: robot.twin.")
-        return self._kind.emulator(lock_step=False, cameras=(), image_size=_TWIN_SIZE, settings=self._robot["twin"])
+        return self._kind.emulator(
+            lock_step=False, cameras=(), image_size=_TWIN_SIZE, settings=self._robot["twin"]
+        )
 
     def limits(self) -> SafetyLimits:
         """Returns what the safety filter holds the arms to.
@@ -102,7 +116,9 @@ class RobotFactory:
         Raises:
             ValueError: The limits file is wrong.
         """
-        return self._kind.limits(**merged_limits(self._robot["limits"], self._robot.get("limits_file")))
+        return self._kind.limits(
+            **merged_limits(self._robot["limits"], self._robot.get("limits_file"))
+        )
 
     def device(
         self,
@@ -119,17 +135,28 @@ class RobotFactory:
             emulator: Started, if the arms are emulated.
             read_only: Whether no command leaves it.
             log: What of the wire and the loop is kept where.
-            cameras: Those without whose fresh pictures the arms hold.
-            still_grippers: Whether grippers that are no servos of the arms are told nothing, and go on holding what they hold.
+            cameras: Those without whose fresh images the arms hold.
+            still_grippers: Whether grippers that are no servos of the arms are told nothing, and go
+                on holding what they hold.
         """
         ports = self._robot["ports"] if emulator is None else emulator.ports
         period_s = 1.0 / self.device_hz
         driver = self._kind.driver(
-            ports, period_s=period_s, lock_step=self.lock_step, read_only=read_only, still_grippers=still_grippers
+            ports,
+            period_s=period_s,
+            lock_step=self.lock_step,
+            read_only=read_only,
+            still_grippers=still_grippers,
         )
         watched = None if cameras is None else cameras.liveliness
         return ShadowedProcess(
-            driver, self._kind.body, self.limits(), period_s=period_s, lock_step=self.lock_step, log=log, cameras=watched
+            driver,
+            self._kind.body,
+            self.limits(),
+            period_s=period_s,
+            lock_step=self.lock_step,
+            log=log,
+            cameras=watched,
         )
 
     def twin(self, emulator: Emulator) -> DeviceProcess:
@@ -149,8 +176,12 @@ class RobotFactory:
         """
         settings = self._robot.get("leaders")
         if settings is None:
-            raise ValueError(f"The configuration of {self.name} describes no leaders: robot.leaders.")
-        return AlohaLeaders(settings["ports"] if emulator is None else emulator.ports, **settings["driver"])
+            raise ValueError(
+                f"The configuration of {self.name} describes no leaders: robot.leaders."
+            )
+        return AlohaLeaders(
+            settings["ports"] if emulator is None else emulator.ports, **settings["driver"]
+        )
 
     def check(self, checklist: Checklist, *, moving: bool, led: bool = False) -> None:
         """Looks at what can be looked at before a port is opened.
@@ -165,7 +196,8 @@ class RobotFactory:
             if file is None and moving and not self.emulated:
                 page = "hardware-aloha" if self._kind.body is ALOHA else "hardware-kuka"
                 raise ValueError(
-                    "real arms need one, with the measured height of the table: robot.limits_file=limits.yaml. See "
+                    "real arms need one, with the measured height of the table: "
+                    "robot.limits_file=limits.yaml. See "
                     f"docs/{page}.md."
                 )
             self.limits()
@@ -178,9 +210,13 @@ class RobotFactory:
             return
         if self._robot.get("transport") is not None:
             return  # There are no serial adapters.
-        ports = [*self._robot["ports"].values(), *(self._robot["leaders"]["ports"].values() if led else ())]
+        ports = [
+            *self._robot["ports"].values(),
+            *(self._robot["leaders"]["ports"].values() if led else ()),
+        ]
         with checklist.check("latency timers of the adapters") as note:
-            found, slow = [], []
+            found = []
+            slow = []
             for port in ports:
                 try:
                     found.append(demand_quick(port))
@@ -197,9 +233,13 @@ class RobotFactory:
         known = self.calibration = Calibration.read(Path(file), self._kind.body)
         if not self.lock_step:
             return file
-        # There no camera says who it is: pictures come from the world itself.
+        # There no camera says who it is: images come from the world itself.
         said = [f"{name}: {known.demand(name, emulated_serial(name))}" for name in known.cameras]
-        said += [f"{camera.name}: {UNKNOWN}" for camera in self._cameras.offered() if camera.name not in known.cameras]
+        said += [
+            f"{camera.name}: {UNKNOWN}"
+            for camera in self._cameras.offered()
+            if camera.name not in known.cameras
+        ]
         return f"{file}; {'; '.join(said)}"
 
 

@@ -1,4 +1,7 @@
-"""Rules that a chunk must keep before anything of it is followed. The first that is broken decides."""
+"""Rules that a chunk must keep before anything of it is followed.
+
+The first that is broken decides.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +22,8 @@ class Arrival:
         session: Of whoever sent it.
         wanted_session: Of the episode.
         now: Time of its arrival, seconds.
-        picture_age_s: How old the oldest picture was when the observation was made; 0 if there was none or nobody says.
+        image_age_s: How old the oldest image was when the observation was made; 0 if there was none
+            or nobody says.
         observed_s: When the observation was made; None: when the first action is due.
     """
 
@@ -27,7 +31,7 @@ class Arrival:
     session: int
     wanted_session: int
     now: float
-    picture_age_s: float = 0.0
+    image_age_s: float = 0.0
     observed_s: float | None = None
 
     @property
@@ -46,13 +50,19 @@ def right_shape(arrival: Arrival, limits: SafetyLimits) -> Reason:
 
 def finite(arrival: Arrival, limits: SafetyLimits) -> Reason:
     """Nothing in it is infinite or no number."""
-    good = np.isfinite(arrival.chunk.action).all() and np.isfinite(arrival.chunk.time).all() and np.isfinite(arrival.observed)
+    good = (
+        np.isfinite(arrival.chunk.action).all()
+        and np.isfinite(arrival.chunk.time).all()
+        and np.isfinite(arrival.observed)
+    )
     return Reason(0) if good else Reason.BAD_CHUNK
 
 
 def ordered(arrival: Arrival, limits: SafetyLimits) -> Reason:
     """Each action is due after the one before it."""
-    return Reason(0) if (arrival.chunk.time[1:] > arrival.chunk.time[:-1]).all() else Reason.BAD_CHUNK
+    return (
+        Reason(0) if (arrival.chunk.time[1:] > arrival.chunk.time[:-1]).all() else Reason.BAD_CHUNK
+    )
 
 
 def of_this_episode(arrival: Arrival, limits: SafetyLimits) -> Reason:
@@ -71,6 +81,6 @@ def fresh_observation(arrival: Arrival, limits: SafetyLimits) -> Reason:
     return Reason(0) if arrival.now - arrival.observed <= limits.oldest_plan_s else Reason.OLD_PLAN
 
 
-def fresh_pictures(arrival: Arrival, limits: SafetyLimits) -> Reason:
+def fresh_images(arrival: Arrival, limits: SafetyLimits) -> Reason:
     """It was planned from what cameras see, not from what they saw before they froze."""
-    return Reason(0) if arrival.picture_age_s <= limits.oldest_picture_s else Reason.OLD_PICTURES
+    return Reason(0) if arrival.image_age_s <= limits.oldest_image_s else Reason.OLD_IMAGES

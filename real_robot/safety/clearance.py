@@ -20,9 +20,12 @@ class Room(NamedTuple):
     """What is left around each of C capsules of A arms, metres; negative where something overlaps.
 
     Attributes:
-        heights: (..., A, C) of its lowest point over the table; infinite for what stands on the table by design.
-        between: (..., A, C) distance from the nearest other arm, or less where that is far; infinite for a single arm.
-        walls: (..., A, C) distance from the nearest wall of the box; infinite without walls, and for what never moves.
+        heights: (..., A, C) of its lowest point over the table; infinite for what stands on the
+            table by design.
+        between: (..., A, C) distance from the nearest other arm, or less where that is far;
+            infinite for a single arm.
+        walls: (..., A, C) distance from the nearest wall of the box; infinite without walls, and
+            for what never moves.
     """
 
     heights: Vector
@@ -36,19 +39,32 @@ class Clearance:
     Args:
         embodiment: With capsules.
         table_height: Of the table top in the base frame, metres.
-        box: (2, 3) lowest and highest corner of the space that is free of walls, base frame, metres; None: no walls.
+        box: (2, 3) lowest and highest corner of the space that is free of walls, base frame,
+            metres; None: no walls.
         exact_up_to: Distance between arms that is told exactly, metres; 10 cm more are.
     """
 
     def __init__(
-        self, embodiment: Embodiment, table_height: float = 0.0, box: Vector | None = None, *, exact_up_to: float = 0.0
+        self,
+        embodiment: Embodiment,
+        table_height: float = 0.0,
+        box: Vector | None = None,
+        *,
+        exact_up_to: float = 0.0,
     ) -> None:
         self._embodiment = embodiment
-        self._table_height, self._box, self._far = table_height, box, _FAR_M + max(exact_up_to, 0.0)
+        self._table_height = table_height
+        self._box = box
+        self._far = _FAR_M + max(exact_up_to, 0.0)
         self._radius = np.array([mount.radius for mount in embodiment.capsule_mounts])
-        halves = [float(np.linalg.norm(mount.end - mount.start)) / 2 for mount in embodiment.capsule_mounts]
+        halves = [
+            float(np.linalg.norm(mount.end - mount.start)) / 2
+            for mount in embodiment.capsule_mounts
+        ]
         self._around = np.array(halves) + self._radius
-        self._moving = np.array([mount.link >= _FIRST_MOVING_LINK for mount in embodiment.capsule_mounts])
+        self._moving = np.array(
+            [mount.link >= _FIRST_MOVING_LINK for mount in embodiment.capsule_mounts]
+        )
 
     def measure(self, q: Vector) -> Room:
         """Returns what is left around the arms.
@@ -57,11 +73,15 @@ class Clearance:
             q: (..., J) joint vectors.
         """
         axes = self._embodiment.capsule_axes(q)
-        lowest, highest = axes.min(axis=-2), axes.max(axis=-2)
+        lowest = axes.min(axis=-2)
+        highest = axes.max(axis=-2)
         heights = lowest[..., 2] - self._radius - self._table_height
         walls = np.full(heights.shape, np.inf)
         if self._box is not None:
-            walls = np.minimum(lowest - self._box[0], self._box[1] - highest).min(axis=-1) - self._radius
+            walls = (
+                np.minimum(lowest - self._box[0], self._box[1] - highest).min(axis=-1)
+                - self._radius
+            )
         return Room(self._of_moving(heights), self._between(axes), self._of_moving(walls))
 
     def _of_moving(self, values: Vector) -> Vector:
@@ -71,21 +91,29 @@ class Clearance:
         nearest = np.full(axes.shape[:-2], np.inf)
         for one, other in combinations(range(len(self._embodiment.arms)), 2):
             gaps = self._gaps(axes[..., one, :, :, :], axes[..., other, :, :, :])
-            nearest[..., one, :] = np.minimum(nearest[..., one, :], gaps.min(axis=-1, initial=np.inf))
-            nearest[..., other, :] = np.minimum(nearest[..., other, :], gaps.min(axis=-2, initial=np.inf))
+            nearest[..., one, :] = np.minimum(
+                nearest[..., one, :], gaps.min(axis=-1, initial=np.inf)
+            )
+            nearest[..., other, :] = np.minimum(
+                nearest[..., other, :], gaps.min(axis=-2, initial=np.inf)
+            )
         return nearest
 
     def _gaps(self, one: Vector, other: Vector) -> Vector:
         """Returns the distances (..., C, C) of the capsules of two arms from their axes (..., C, 2, 3).
 
-        Of pairs that are far apart in all poses it is the distance of the spheres around them, which is less, and cheap.
+        Of pairs that are far apart in all poses it is the distance of the spheres around them,
+        which is less, and cheap.
         """
         middles = one.mean(axis=-2)[..., :, None, :] - other.mean(axis=-2)[..., None, :, :]
         gaps: Vector = np.sqrt(_dot(middles, middles)) - self._around[:, None] - self._around
         near = (gaps < self._far).any(axis=tuple(range(gaps.ndim - 2)))
         mine, theirs = np.nonzero(near)
         between = segment_distance(
-            one[..., mine, 0, :], one[..., mine, 1, :], other[..., theirs, 0, :], other[..., theirs, 1, :]
+            one[..., mine, 0, :],
+            one[..., mine, 1, :],
+            other[..., theirs, 0, :],
+            other[..., theirs, 1, :],
         )
         gaps[..., mine, theirs] = between - self._radius[mine] - self._radius[theirs]
         return gaps
@@ -94,15 +122,22 @@ class Clearance:
 def segment_distance(start_a: Vector, end_a: Vector, start_b: Vector, end_b: Vector) -> Vector:
     """Returns the distances (...) between segments with those ends (..., 3).
 
-    Ericson (2005), Real-Time Collision Detection, section 5.1.9: nearest points of the lines, clamped to the segments in turn.
-    Right to a few micrometres: shorter segments count as points.
+    Ericson (2005), Real-Time Collision Detection, section 5.1.9: nearest points of the lines,
+    clamped to the segments in turn. Right to a few micrometres: shorter segments count as points.
     """
-    along_a, along_b, between = end_a - start_a, end_b - start_b, start_a - start_b
-    aa, bb, ab = _dot(along_a, along_a), _dot(along_b, along_b), _dot(along_a, along_b)
-    a_between, b_between = _dot(along_a, between), _dot(along_b, between)
+    along_a = end_a - start_a
+    along_b = end_b - start_b
+    between = start_a - start_b
+    aa = _dot(along_a, along_a)
+    bb = _dot(along_b, along_b)
+    ab = _dot(along_a, along_b)
+    a_between = _dot(along_a, between)
+    b_between = _dot(along_b, between)
     tiny = 1e-12
     determinant = aa * bb - ab * ab
-    s = np.where(determinant > tiny, (ab * b_between - a_between * bb) / np.maximum(determinant, tiny), 0.0)
+    s = np.where(
+        determinant > tiny, (ab * b_between - a_between * bb) / np.maximum(determinant, tiny), 0.0
+    )
     s = np.clip(s, 0.0, 1.0)
     t = np.clip(np.where(bb > tiny, (ab * s + b_between) / np.maximum(bb, tiny), 0.0), 0.0, 1.0)
     s = np.clip(np.where(aa > tiny, (ab * t - a_between) / np.maximum(aa, tiny), 0.0), 0.0, 1.0)

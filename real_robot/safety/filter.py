@@ -1,7 +1,9 @@
-"""The safety filter: the only maker of the commands that a driver accepts. It lives in the device process, below every mailbox.
+"""The safety filter: the only maker of the commands that a driver accepts.
 
-A chunk must keep all `CHUNK_RULES`; a target passes all `STAGES`, in order, in every cycle. Whatever goes wrong ends in one of
-two reactions: hold, or a fault that an operator resets.
+It lives in the device process, below every mailbox.
+
+A chunk must keep all `CHUNK_RULES`; a target passes all `STAGES`, in order, in every cycle.
+Whatever goes wrong ends in one of two reactions: hold, or a fault that an operator resets.
 """
 
 import functools
@@ -19,8 +21,8 @@ from stringline.real_robot.safety.chunk_stages import (
     Arrival,
     ChunkRule,
     finite,
+    fresh_images,
     fresh_observation,
-    fresh_pictures,
     not_from_the_future,
     of_this_episode,
     ordered,
@@ -63,7 +65,7 @@ CHUNK_RULES: tuple[ChunkRule, ...] = (
     of_this_episode,
     not_from_the_future,
     fresh_observation,
-    fresh_pictures,
+    fresh_images,
 )
 STAGES: tuple[type[Stage], ...] = (
     # Is the robot in a state to move?
@@ -104,33 +106,44 @@ class SafetyFilter:
         mode: The reaction in force.
         reasons: What acted in the last cycle.
         fault_reasons: What led to the fault; none when there is none.
-        amounts: What acted in the last cycle, and by how much: rad or openings of targets that were moved, metres that lacked,
-            seconds, servos, reads, degrees Celsius or the number of a `Bar`.
+        amounts: What acted in the last cycle, and by how much: rad or openings of targets that were
+            moved, metres that lacked, seconds, servos, reads, degrees Celsius or the number of a
+            `Bar`.
         counts: Cycles in which each reason acted since `start`, and chunks that were refused.
     """
 
     def __init__(self, embodiment: Embodiment, limits: SafetyLimits, period_s: float) -> None:
         if len(limits.lower) != len(embodiment.joints):
-            raise ValueError(f"{embodiment.name} has {len(embodiment.joints)} joints; the limits are for {len(limits.lower)}.")
+            raise ValueError(
+                f"{embodiment.name} has {len(embodiment.joints)} joints; the limits are for "
+                f"{len(limits.lower)}."
+            )
         self.limits = limits
         setting = Setting(embodiment, limits, period_s)
         self._stages = [stage(setting) for stage in STAGES]
-        self._limiter = MotionLimiter(limits.lower, limits.upper, limits.velocity, limits.acceleration, period_s)
+        self._limiter = MotionLimiter(
+            limits.lower, limits.upper, limits.velocity, limits.acceleration, period_s
+        )
         self._period_s = period_s
-        self._session, self._sequence = -1, 0
+        self._session = -1
+        self._sequence = 0
         self._kept = NONE
         self._restart()
 
     def _restart(self) -> None:
-        self.mode, self.reasons, self.fault_reasons = Mode.RUN, Reason(0), Reason(0)
+        self.mode = Mode.RUN
+        self.reasons = Reason(0)
+        self.fault_reasons = Reason(0)
         self.amounts: dict[Reason, float] = {}
         self.counts: Counter[Reason] = Counter()
-        self._elapsed_s, self._rejected = 0.0, 0
+        self._elapsed_s = 0.0
+        self._rejected = 0
 
     def start(self, state: ArmState, session: int, kept: Reason = NONE) -> None:
         """Begins at rest where the arms are measured to be, with a soft start; clears a fault, but for what is kept of it.
 
-        Targets that were ahead of the arms, as against an obstacle, are taken back at once: that lets go, it does not push.
+        Targets that were ahead of the arms, as against an obstacle, are taken back at once: that
+        lets go, it does not push.
 
         Args:
             state: Fresh.
@@ -139,7 +152,8 @@ class SafetyFilter:
         """
         self._restart()
         if kept:
-            self.mode, self.fault_reasons = Mode.FAULT, kept
+            self.mode = Mode.FAULT
+            self.fault_reasons = kept
         self._kept = kept
         for stage in self._stages:
             stage.start()
@@ -147,7 +161,12 @@ class SafetyFilter:
         self._limiter.start(state.anchor)
 
     def admit(
-        self, chunk: ActionChunk, session: int, now: float, picture_age_s: float = 0.0, observed_s: float | None = None
+        self,
+        chunk: ActionChunk,
+        session: int,
+        now: float,
+        image_age_s: float = 0.0,
+        observed_s: float | None = None,
     ) -> bool:
         """Says whether a chunk may be sampled. Several bad ones in a row are a fault.
 
@@ -155,12 +174,15 @@ class SafetyFilter:
             chunk: As it came in.
             session: Of whoever sent it.
             now: Time, to tell plans from the future.
-            picture_age_s: How old the oldest picture was that it was planned from; old ones are refused, but no fault.
-            observed_s: When the observation was made that it answers; None: when its first action is due. An old one is
+            image_age_s: How old the oldest image was that it was planned from; old ones are
                 refused, but no fault.
+            observed_s: When the observation was made that it answers; None: when its first action
+                is due. An old one is refused, but no fault.
         """
-        arrival = Arrival(chunk, session, self._session, now, picture_age_s, observed_s)
-        broken = next((reason for rule in CHUNK_RULES if (reason := rule(arrival, self.limits))), Reason(0))
+        arrival = Arrival(chunk, session, self._session, now, image_age_s, observed_s)
+        broken = next(
+            (reason for rule in CHUNK_RULES if (reason := rule(arrival, self.limits))), Reason(0)
+        )
         if broken == Reason.BAD_CHUNK:
             self.reject()
         elif broken:
@@ -174,7 +196,9 @@ class SafetyFilter:
         self._rejected += 1
         self.counts[Reason.BAD_CHUNK] += 1
 
-    def step(self, target: Vector | None, state: ArmState, now: float, signs: Signs | None = None) -> SafeCommand:
+    def step(
+        self, target: Vector | None, state: ArmState, now: float, signs: Signs | None = None
+    ) -> SafeCommand:
         """Returns the command of this cycle, for any target and any state.
 
         Args:
@@ -200,7 +224,8 @@ class SafetyFilter:
 
     def _conclude(self, cycle: Cycle) -> None:
         self.mode = Mode.FAULT if cycle.faults else Mode.HOLD if cycle.held else Mode.RUN
-        self.amounts, self.fault_reasons = cycle.amounts, cycle.faults
+        self.amounts = cycle.amounts
+        self.fault_reasons = cycle.faults
         self.reasons = functools.reduce(operator.or_, cycle.amounts, Reason(0))
         self.counts.update(cycle.amounts.keys())
         self._elapsed_s += self._period_s

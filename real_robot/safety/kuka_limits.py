@@ -10,7 +10,8 @@ from stringline.real_robot.driver_interface.interlocks import STRAYED_RAD
 from stringline.real_robot.safety.limits import SafetyLimits
 
 KUKA_BODIES: Mapping[str, Embodiment] = {"one": IIWA14, "two": IIWA14_BIMANUAL}
-# Targets go no farther ahead of an arm that is held up. Emulated arms lag 0.06 s behind: 0.1 rad at 1.7 rad/s.
+# Targets go no farther ahead of an arm that is held up. Emulated arms lag 0.06 s behind: 0.1 rad at
+# 1.7 rad/s.
 _TRACKING_RAD = 0.2
 
 
@@ -32,8 +33,12 @@ def ports_in_order(body: Embodiment, ports: Mapping[str, str]) -> dict[str, str]
         ValueError: There is no port for an arm, or one for an arm that there is not.
     """
     if set(ports) != set(body.arms):
-        found, needed = ", ".join(ports) or "none", ", ".join(body.arms)
-        raise ValueError(f"There are ports for the arms {found}; {body.name} has {needed}: robot.arms, robot.ports.")
+        found = ", ".join(ports) or "none"
+        needed = ", ".join(body.arms)
+        raise ValueError(
+            f"There are ports for the arms {found}; {body.name} has {needed}: robot.arms, "
+            f"robot.ports."
+        )
     return {arm: ports[arm] for arm in body.arms}
 
 
@@ -45,7 +50,8 @@ def kuka_limits(body: Embodiment, **settings: Any) -> SafetyLimits:
         **settings: Of `SafetyLimits.of`; `tracking_rad` is 0.2 if it is not among them.
 
     Raises:
-        ValueError: A value is out of range; `tracking_rad` is not below the 0.3 rad at which the drivers give an arm up.
+        ValueError: A value is out of range; `tracking_rad` is not below the 0.3 rad at which the
+            drivers give an arm up.
     """
     tracking_rad = settings.setdefault("tracking_rad", _TRACKING_RAD)
     Range(above=0, below=STRAYED_RAD).check(tracking_rad=tracking_rad)

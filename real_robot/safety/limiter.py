@@ -1,9 +1,10 @@
 """Motion limits that always leave room to stop: velocity, acceleration and position bounds on a stream of joint targets.
 
-Time is discrete, one target per period. From speed v a joint that slows down by a*dt each period travels
-D(v) = dt (v + (v - a dt) + (v - 2 a dt) + ...), all terms above zero. A speed is allowed only if D(v) fits between the joint
-and its bound. Slowing down by a*dt is then allowed in every later period as well, so position, velocity and acceleration bounds
-hold together for ever, whatever the targets are.
+Time is discrete, one target per period. From speed v a joint that slows down by a*dt each period
+travels D(v) = dt (v + (v - a dt) + (v - 2 a dt) + ...), all terms above zero. A speed is allowed
+only if D(v) fits between the joint and its bound. Slowing down by a*dt is then allowed in every
+later period as well, so position, velocity and acceleration bounds hold together for ever, whatever
+the targets are.
 """
 
 import numpy as np
@@ -42,18 +43,32 @@ class MotionLimiter:
         speed: How it differed from the one before, per second.
     """
 
-    def __init__(self, lower: Vector, upper: Vector, velocity: Vector, acceleration: Vector, period_s: float) -> None:
-        if not (lower < upper).all() or not (velocity > 0).all() or not (acceleration > 0).all() or not period_s > 0:
-            raise ValueError("Motion limits need lower < upper, and a positive velocity, acceleration and period.")
-        self._lower, self._upper = lower, upper
-        self._velocity, self._acceleration, self._period_s = velocity, acceleration, period_s
+    def __init__(
+        self, lower: Vector, upper: Vector, velocity: Vector, acceleration: Vector, period_s: float
+    ) -> None:
+        if (
+            not (lower < upper).all()
+            or not (velocity > 0).all()
+            or not (acceleration > 0).all()
+            or not period_s > 0
+        ):
+            raise ValueError(
+                "Motion limits need lower < upper, and a positive velocity, acceleration and "
+                "period."
+            )
+        self._lower = lower
+        self._upper = upper
+        self._velocity = velocity
+        self._acceleration = acceleration
+        self._period_s = period_s
         self.position = np.zeros_like(lower)
         self.speed = np.zeros_like(lower)
         self._asked = self.position
 
     def start(self, position: Vector) -> None:
         """Starts at rest from `position`; where it is out of bounds, it may only come back."""
-        self.position, self.speed = position.copy(), np.zeros_like(position)
+        self.position = position.copy()
+        self.speed = np.zeros_like(position)
         self._asked = self.position
 
     def restart(self, where: NDArray[np.bool_], position: Vector) -> None:
@@ -65,14 +80,18 @@ class MotionLimiter:
     def propose(self, target: Vector, scale: float = 1.0) -> Vector:
         """Returns the allowed speed (J,) that follows the target best; nothing moves before `commit`.
 
-        A joint that lags behind catches up no faster than it can match the target's own motion again, so a target that halts is
-        not overshot, and a target within the limits is followed without delay.
+        A joint that lags behind catches up no faster than it can match the target's own motion
+        again, so a target that halts is not overshot, and a target within the limits is followed
+        without delay.
 
         Args:
             target: Wanted at the end of the coming period.
-            scale: Share of velocity and acceleration in force, above 0; it may grow in time but not shrink.
+            scale: Share of velocity and acceleration in force, above 0; it may grow in time but not
+                shrink.
         """
-        drift = np.clip((target - self._asked) / self._period_s, -scale * self._velocity, scale * self._velocity)
+        drift = np.clip(
+            (target - self._asked) / self._period_s, -scale * self._velocity, scale * self._velocity
+        )
         self._asked = target
         return self._towards(target - drift * self._period_s, drift, scale)
 
@@ -88,8 +107,11 @@ class MotionLimiter:
     def _towards(self, place: Vector, drift: Vector, scale: float) -> Vector:
         """Returns the allowed speed that nears a place which moves at that speed."""
         low, high = self._bounds(scale)
-        gap, step = place - self.position, scale * self._acceleration * self._period_s
-        return np.clip(drift + np.sign(gap) * stoppable_speed(np.abs(gap), step, self._period_s), low, high)
+        gap = place - self.position
+        step = scale * self._acceleration * self._period_s
+        return np.clip(
+            drift + np.sign(gap) * stoppable_speed(np.abs(gap), step, self._period_s), low, high
+        )
 
     def braking(self, scale: float = 1.0) -> Vector:
         """Returns the speed (J,) of the coming period if every joint brakes."""
@@ -97,12 +119,19 @@ class MotionLimiter:
         return np.clip(np.zeros_like(low), low, high)
 
     def _bounds(self, scale: float) -> tuple[Vector, Vector]:
-        step, largest = scale * self._acceleration * self._period_s, scale * self._velocity
+        step = scale * self._acceleration * self._period_s
+        largest = scale * self._velocity
         above = stoppable_speed(self._upper - self.position, step, self._period_s)
         below = stoppable_speed(self.position - self._lower, step, self._period_s)
         # Braking stays allowed even where rounding leaves no speed between the bounds.
-        low = np.minimum(np.maximum(self.speed - step, -np.minimum(largest, below)), np.maximum(self.speed - step, 0.0))
-        high = np.maximum(np.minimum(self.speed + step, np.minimum(largest, above)), np.minimum(self.speed + step, 0.0))
+        low = np.minimum(
+            np.maximum(self.speed - step, -np.minimum(largest, below)),
+            np.maximum(self.speed - step, 0.0),
+        )
+        high = np.maximum(
+            np.minimum(self.speed + step, np.minimum(largest, above)),
+            np.minimum(self.speed + step, 0.0),
+        )
         return np.minimum(low, high), high
 
     def stopping(self, speed: Vector, scale: float = 1.0) -> Vector:
@@ -142,7 +171,8 @@ class MotionLimiter:
 
         Args:
             speed: (J,).
-            waits: (J,) joints for which the period does not count: they stay, and go on later as if it had not been.
+            waits: (J,) joints for which the period does not count: they stay, and go on later as if
+                it had not been.
         """
         self.position = np.where(waits, self.position, self.position + speed * self._period_s)
         self.speed = np.where(waits, self.speed, speed)

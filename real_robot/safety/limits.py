@@ -23,21 +23,24 @@ class SafetyLimits:
         velocity: Largest change of the target per second.
         acceleration: Largest change of that per second.
         tracking: How far the target may be from the measured position.
-        effort: Largest lasting effort as the driver measures it, Nm; infinite for grippers, whose force is limited otherwise.
+        effort: Largest lasting effort as the driver measures it, Nm; infinite for grippers, whose
+            force is limited otherwise.
         table_height: Of the table top in the base frame, metres.
         table_clearance: Smallest height of moving links over it, metres.
         arm_clearance: Smallest distance between the arms, metres.
-        box: (2, 3) lowest and highest corner of the space that moving links may be in, base frame, metres; None: no walls.
-        soft_start_s: After arming, velocity and acceleration grow from a tenth to all of their limits in that time.
+        box: (2, 3) lowest and highest corner of the space that moving links may be in, base frame,
+            metres; None: no walls.
+        soft_start_s: After arming, velocity and acceleration grow from a tenth to all of their
+            limits in that time.
         hold_after_misses: Reads in a row that a servo may leave unanswered before the arms hold.
         fault_after_misses: The same, before a fault.
         fault_after_rejects: Chunks in a row that may be rejected before a fault.
-        hold_after_effort_s: How long an effort may be too large before the arms hold and let go; a fault follows after five
-            times that, in one hold or in several.
+        hold_after_effort_s: How long an effort may be too large before the arms hold and let go; a
+            fault follows after five times that, in one hold or in several.
         oldest_plan_s: A chunk that answers an older observation than that is not followed.
         oldest_action_s: The arms hold when the last action of the plan has been past for that long.
-        oldest_picture_s: A chunk that was planned from older pictures is refused, and the arms hold when a camera that is
-            watched shows nothing newer.
+        oldest_image_s: A chunk that was planned from older images is refused, and the arms hold
+            when a camera that is watched shows nothing newer.
         oldest_heartbeat_s: The arms hold when the supervisor has been silent for that long.
         hold_temperature: Degrees Celsius of a servo from which the arms hold.
         fault_temperature: From which it is a fault; servos shut down at 80.
@@ -60,7 +63,7 @@ class SafetyLimits:
     hold_after_effort_s: float = 0.3
     oldest_plan_s: float = 2.0
     oldest_action_s: float = 0.2
-    oldest_picture_s: float = 0.15
+    oldest_image_s: float = 0.15
     oldest_heartbeat_s: float = 0.5
     hold_temperature: float = 70.0
     fault_temperature: float = 78.0
@@ -72,28 +75,60 @@ class SafetyLimits:
             ValueError: It names the limit, and what is allowed.
         """
         shapes = {
-            len(values) for values in (self.lower, self.upper, self.velocity, self.acceleration, self.tracking, self.effort)
+            len(values)
+            for values in (
+                self.lower,
+                self.upper,
+                self.velocity,
+                self.acceleration,
+                self.tracking,
+                self.effort,
+            )
         }
         if len(shapes) != 1:
             raise ValueError(f"Safety limits of different lengths: {sorted(shapes)}.")
-        if not (np.isfinite(self.lower) & np.isfinite(self.upper)).all() or not (self.lower < self.upper).all():
+        if (
+            not (np.isfinite(self.lower) & np.isfinite(self.upper)).all()
+            or not (self.lower < self.upper).all()
+        ):
             raise ValueError("Every joint needs a finite lower limit below a finite upper one.")
         for name in ("velocity", "acceleration", "tracking", "effort"):
             if not (getattr(self, name) > 0).all():
-                raise ValueError(f"The limits of {name} must be positive; got {getattr(self, name).tolist()}.")
+                raise ValueError(
+                    f"The limits of {name} must be positive; got {getattr(self, name).tolist()}."
+                )
         if not (np.isfinite(self.velocity) & np.isfinite(self.acceleration)).all():
             raise ValueError("The limits of velocity and acceleration must be finite.")
-        # What is compared with NaN is neither near nor far, late nor early: a stage with such a limit would never act.
-        FINITE.check(table_height=self.table_height, table_clearance=self.table_clearance, arm_clearance=self.arm_clearance)
-        NOT_NEGATIVE.check(soft_start_s=self.soft_start_s, hold_after_effort_s=self.hold_after_effort_s)
-        COUNT.check(hold_after_misses=self.hold_after_misses, fault_after_rejects=self.fault_after_rejects)
+        # What is compared with NaN is neither near nor far, late nor early: a stage with such a
+        # limit would never act.
+        FINITE.check(
+            table_height=self.table_height,
+            table_clearance=self.table_clearance,
+            arm_clearance=self.arm_clearance,
+        )
+        NOT_NEGATIVE.check(
+            soft_start_s=self.soft_start_s, hold_after_effort_s=self.hold_after_effort_s
+        )
+        COUNT.check(
+            hold_after_misses=self.hold_after_misses, fault_after_rejects=self.fault_after_rejects
+        )
         if self.fault_after_misses not in Range(least=self.hold_after_misses, whole=True):
-            raise ValueError(f"fault_after_misses is {self.fault_after_misses}; allowed: from hold_after_misses on.")
-        if self.box is not None and (self.box.shape != (2, 3) or not (self.box[0] < self.box[1]).all()):
-            raise ValueError(f"box is {self.box.tolist()}; allowed: the lowest and the highest corner, [[x, y, z], [x, y, z]].")
-        for name in ("oldest_plan_s", "oldest_action_s", "oldest_picture_s", "oldest_heartbeat_s"):
+            raise ValueError(
+                f"fault_after_misses is {self.fault_after_misses}; allowed: from "
+                f"hold_after_misses on."
+            )
+        if self.box is not None and (
+            self.box.shape != (2, 3) or not (self.box[0] < self.box[1]).all()
+        ):
+            raise ValueError(
+                f"box is {self.box.tolist()}; allowed: the lowest and the highest corner, [[x, y, "
+                f"z], [x, y, z]]."
+            )
+        for name in ("oldest_plan_s", "oldest_action_s", "oldest_image_s", "oldest_heartbeat_s"):
             POSITIVE.check(**{name: getattr(self, name)})
-        FINITE.check(hold_temperature=self.hold_temperature, fault_temperature=self.fault_temperature)
+        FINITE.check(
+            hold_temperature=self.hold_temperature, fault_temperature=self.fault_temperature
+        )
         if not self.hold_temperature <= self.fault_temperature:
             raise ValueError("hold_temperature must not be above fault_temperature.")
 
@@ -113,7 +148,7 @@ class SafetyLimits:
         box: Sequence[Sequence[float]] | None = None,
         soft_start_s: float = 2.0,
         effort: Sequence[float] | None = None,
-        oldest_picture_s: float = 0.15,
+        oldest_image_s: float = 0.15,
         hold_temperature: float = 70.0,
         fault_temperature: float = 78.0,
     ) -> Self:
@@ -131,9 +166,9 @@ class SafetyLimits:
             arm_clearance: Metres.
             box: Metres.
             soft_start_s: Seconds.
-            effort: Of the hinges of an arm, in their order, the same for each arm, Nm. None: the most that the motors of the
-                body are said to give, which real ones never report.
-            oldest_picture_s: Seconds.
+            effort: Of the hinges of an arm, in their order, the same for each arm, Nm. None: the
+                most that the motors of the body are said to give, which real ones never report.
+            oldest_image_s: Seconds.
             hold_temperature: Degrees Celsius.
             fault_temperature: Degrees Celsius.
 
@@ -141,7 +176,11 @@ class SafetyLimits:
             ValueError: A value is out of range.
         """
         FINITE.check(margin_rad=margin_rad)
-        POSITIVE.check(acceleration=acceleration, gripper_acceleration=gripper_acceleration, tracking_rad=tracking_rad)
+        POSITIVE.check(
+            acceleration=acceleration,
+            gripper_acceleration=gripper_acceleration,
+            tracking_rad=tracking_rad,
+        )
         Range(above=0, most=1).check(speed_share=speed_share)
         hinge = np.array([joint.kind == "hinge" for joint in embodiment.joints])
         return cls(
@@ -156,7 +195,7 @@ class SafetyLimits:
             arm_clearance=arm_clearance,
             box=None if box is None else np.array(box, dtype=np.float64),
             soft_start_s=soft_start_s,
-            oldest_picture_s=oldest_picture_s,
+            oldest_image_s=oldest_image_s,
             hold_temperature=hold_temperature,
             fault_temperature=fault_temperature,
         )
@@ -168,7 +207,9 @@ def _efforts(embodiment: Embodiment, asked: Sequence[float] | None) -> Vector:
     Raises:
         ValueError: There are not as many as an arm has hinges, or one is not above 0.
     """
-    efforts = np.array([joint.effort if joint.kind == "hinge" else np.inf for joint in embodiment.joints])
+    efforts = np.array(
+        [joint.effort if joint.kind == "hinge" else np.inf for joint in embodiment.joints]
+    )
     if asked is None:
         return efforts
     for arm in embodiment.arms:

@@ -18,7 +18,8 @@ def read_limits(path: Path) -> dict[str, Any]:
     """Returns the arguments of `SafetyLimits.of` that a file gives.
 
     Raises:
-        ValueError: It is missing, says nothing, or says something that no limit is called; the message names the nearest.
+        ValueError: It is missing, says nothing, or says something that no limit is called; the
+            message names the nearest.
     """
     try:
         found = yaml.safe_load(path.read_text())
@@ -27,14 +28,18 @@ def read_limits(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise ValueError(f"The limits file {path} is no YAML: {error}.") from error
     if not isinstance(found, dict) or not found:
-        raise ValueError(f"The limits file {path} must be a list of `name: value`, such as `table_height: 0.012`.")
+        raise ValueError(
+            f"The limits file {path} must be a list of `name: value`, such as `table_height: "
+            f"0.012`."
+        )
     known = [name for name in inspect.signature(SafetyLimits.of).parameters if name != "embodiment"]
     for name in found:
         if name not in known:
             raise unknown_name("limit", str(name), known)
     if MEASURED not in found:
         raise ValueError(
-            f"The limits file {path} does not say {MEASURED}. Measure the height of the table top in the frame between the "
+            f"The limits file {path} does not say {MEASURED}. Measure the height of the table top "
+            f"in the frame between the "
             "arms' bases, in metres."
         )
     return {str(name): value for name, value in found.items()}

@@ -13,7 +13,10 @@ class SoftStart(SettledStage):
     def act(self, cycle: Cycle) -> None:
         """Sets the share in force."""
         if cycle.elapsed_s < self.limits.soft_start_s:
-            cycle.scale = _SOFT_START_SHARE + (1 - _SOFT_START_SHARE) * cycle.elapsed_s / self.limits.soft_start_s
+            cycle.scale = (
+                _SOFT_START_SHARE
+                + (1 - _SOFT_START_SHARE) * cycle.elapsed_s / self.limits.soft_start_s
+            )
 
 
 class MotionLimits(SettledStage):

@@ -44,7 +44,7 @@ class Reason(IntFlag):
     OLD_STATE = 1 << 13
     HOT = 1 << 14
     BOX = 1 << 15
-    OLD_PICTURES = 1 << 16
+    OLD_IMAGES = 1 << 16
     SUPERVISOR = 1 << 17
     BARRED = 1 << 18
     STOPPED = 1 << 19
@@ -54,13 +54,18 @@ class Reason(IntFlag):
 REASONS = tuple(Reason)
 IN_WORDS = {
     Reason.POSITION: "a target beyond a joint limit was moved inside",
-    Reason.MOTION: "a target was too fast and is approached within the limits of speed and acceleration",
+    Reason.MOTION: (
+        "a target was too fast and is approached within the limits of speed and acceleration"
+    ),
     Reason.TRACKING: "an arm lags far behind its target, as against an obstacle",
     Reason.TABLE: "a target would press an arm into the table",
     Reason.OTHER_ARM: "a target would bring the arms too near to each other",
     Reason.STARVED: "no action was due",
     Reason.BAD_TARGET: "a target was not finite or had the wrong shape",
-    Reason.BAD_CHUNK: "a chunk was rejected: not finite, of the wrong shape, out of order in time, or of another episode",
+    Reason.BAD_CHUNK: (
+        "a chunk was rejected: not finite, of the wrong shape, out of order in time, or of "
+        "another episode"
+    ),
     Reason.OLD_PLAN: "the plan in force answers an observation of long ago",
     Reason.SERVO_SILENT: "a servo does not answer",
     Reason.SERVO_ERROR: "a servo reports an error",
@@ -69,7 +74,7 @@ IN_WORDS = {
     Reason.OLD_STATE: "what is known of the arms is too old",
     Reason.HOT: "a servo is too warm",
     Reason.BOX: "a target would bring an arm out of its box",
-    Reason.OLD_PICTURES: "a chunk was refused that was planned from old pictures",
+    Reason.OLD_IMAGES: "a chunk was refused that was planned from old images",
     Reason.SUPERVISOR: "the supervisor is silent",
     Reason.BARRED: "a controller takes no commands for now",
     Reason.STOPPED: "a controller has stopped its arm, or does not let it go",
@@ -91,7 +96,9 @@ _BITS = {
 
 def describe_servo_error(error: int) -> str:
     """Returns the bits of `ArmState.servo_error` in words."""
-    return ", ".join(name for bit, name in _BITS.items() if error & bit) or f"unknown bits {error:#x}"
+    return (
+        ", ".join(name for bit, name in _BITS.items() if error & bit) or f"unknown bits {error:#x}"
+    )
 
 
 def old_cameras(bits: int, names: Sequence[str]) -> list[str]:
@@ -122,16 +129,28 @@ def describe(
         barred: As in the state.
         silent_cameras: Names of those that show nothing new.
     """
-    codes = [] if barred is None else [(name, int(code)) for name, code in zip(arms, barred, strict=False) if code]
+    codes = (
+        []
+        if barred is None
+        else [(name, int(code)) for name, code in zip(arms, barred, strict=False) if code]
+    )
     about = {
-        Reason.SERVO_SILENT: [name for name, misses in zip(servos, servo_misses, strict=True) if misses],
+        Reason.SERVO_SILENT: [
+            name for name, misses in zip(servos, servo_misses, strict=True) if misses
+        ],
         Reason.SERVO_ERROR: [
-            f"{name}: {describe_servo_error(int(error))}" for name, error in zip(servos, servo_error, strict=True) if error
+            f"{name}: {describe_servo_error(int(error))}"
+            for name, error in zip(servos, servo_error, strict=True)
+            if error
         ],
         Reason.LINK_LOST: [name for name, gone in zip(arms, lost, strict=True) if gone],
         Reason.CAMERA: list(silent_cameras),
-        Reason.BARRED: [f"{name}: {describe_bar(code)}" for name, code in codes if code < FIRST_STOP],
-        Reason.STOPPED: [f"{name}: {describe_bar(code)}" for name, code in codes if code >= FIRST_STOP],
+        Reason.BARRED: [
+            f"{name}: {describe_bar(code)}" for name, code in codes if code < FIRST_STOP
+        ],
+        Reason.STOPPED: [
+            f"{name}: {describe_bar(code)}" for name, code in codes if code >= FIRST_STOP
+        ],
     }
     found = []
     for reason in REASONS:

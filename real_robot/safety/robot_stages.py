@@ -34,13 +34,16 @@ class NoServoError(SettledStage):
 class ControllersTakeCommands:
     """A controller that takes no commands makes all arms hold; one that has stopped its arm is a fault.
 
-    Commands go on from where that controller has its arm, never from those that it has not followed. For an arm that cannot be
-    sent a command, time stands still: later commands go on from the last that was sent.
+    Commands go on from where that controller has its arm, never from those that it has not
+    followed. For an arm that cannot be sent a command, time stands still: later commands go on from
+    the last that was sent.
     """
 
     def __init__(self, setting: Setting) -> None:
         arms = setting.embodiment.arms
-        self._arm_of_joint = np.array([arms.index(joint.arm) for joint in setting.embodiment.joints])
+        self._arm_of_joint = np.array(
+            [arms.index(joint.arm) for joint in setting.embodiment.joints]
+        )
 
     def start(self) -> None:
         """Has nothing to forget."""
@@ -93,18 +96,23 @@ class FreshState(SettledStage):
 class EffortInBounds:
     """A joint that works too hard for too long makes the arms hold and its arm let go; a fault if it lasts, or comes again.
 
-    A goal beyond an obstacle presses on for as long as it is held. So the hinges of that arm go back to where they were
-    measured when one had worked too hard for too long. That is looked at once in a hold: gravity keeps arms below their goals,
-    and goals that followed them would sink with them. Grippers keep their goals, and what they carry.
+    A goal beyond an obstacle presses on for as long as it is held. So the hinges of that arm go
+    back to where they were measured when one had worked too hard for too long. That is looked at
+    once in a hold: gravity keeps arms below their goals, and goals that followed them would sink
+    with them. Grippers keep their goals, and what they carry.
 
-    The hold ends when no joint has been strained for as long as one may be. Holds add up, until none was strained for five
-    times that: whoever pushes again as soon as the arms have let go ends in a fault as well.
+    The hold ends when no joint has been strained for as long as one may be. Holds add up, until
+    none was strained for five times that: whoever pushes again as soon as the arms have let go ends
+    in a fault as well.
     """
 
     def __init__(self, setting: Setting) -> None:
-        self._limits, self._period_s = setting.limits, setting.period_s
+        self._limits = setting.limits
+        self._period_s = setting.period_s
         arms = setting.embodiment.arms
-        self._arm_of_joint = np.array([arms.index(joint.arm) for joint in setting.embodiment.joints])
+        self._arm_of_joint = np.array(
+            [arms.index(joint.arm) for joint in setting.embodiment.joints]
+        )
         self.start()
 
     def start(self) -> None:
@@ -123,7 +131,11 @@ class EffortInBounds:
         if too_long.any() or (self._retreat is not None and self._calm_s <= patience):
             self._held_s += self._period_s
             cycle.retreat = self._retreat = self._letting_go(too_long, cycle.state)
-            react = cycle.fault if patience + self._held_s > _FAULT_EFFORT_FACTOR * patience else cycle.hold
+            react = (
+                cycle.fault
+                if patience + self._held_s > _FAULT_EFFORT_FACTOR * patience
+                else cycle.hold
+            )
             react(Reason.EFFORT, patience + self._held_s)
             return
         self._retreat = None
@@ -134,9 +146,12 @@ class EffortInBounds:
         """Returns the retreat so far, with the hinges of those arms that have to let go from now on."""
         none = np.zeros(len(too_long), dtype=np.bool_)
         joints, pose = self._retreat or Retreat(none, state.position)
-        # An arm whose controller takes no commands is not led anywhere, and may be elsewhere when it does again.
+        # An arm whose controller takes no commands is not led anywhere, and may be elsewhere when
+        # it does again.
         led = ~(state.barred > 0)[self._arm_of_joint] if len(state.barred) else ~none
-        of_arm = np.isin(self._arm_of_joint, self._arm_of_joint[too_long]) & np.isfinite(self._limits.effort)
+        of_arm = np.isin(self._arm_of_joint, self._arm_of_joint[too_long]) & np.isfinite(
+            self._limits.effort
+        )
         begins = of_arm & led & ~joints
         return Retreat((joints & led) | begins, np.where(begins, state.position, pose))
 

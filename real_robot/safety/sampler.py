@@ -11,8 +11,9 @@ Vector = NDArray[np.float64]
 class ChunkSampler:
     """Interpolates linearly between the waypoints of the newest chunk; what is past is dropped by time, not by count.
 
-    Until the first waypoint of a new chunk is due, the chunk before it stays in force. The last waypoint is held for one
-    interval, as an action is by a controller of that rate; after that there is no target.
+    Until the first waypoint of a new chunk is due, the chunk before it stays in force. The last
+    waypoint is held for one interval, as an action is by a controller of that rate; after that
+    there is no target.
 
     Attributes:
         taken: Chunks taken so far, which number them from 1.
@@ -28,9 +29,13 @@ class ChunkSampler:
 
         Args:
             chunk: Finite.
-            observed_s: When the observation was made that it answers; None: when its first action is due.
+            observed_s: When the observation was made that it answers; None: when its first action
+                is due.
         """
-        self._chunks = [*self._chunks[-1:], (chunk, float(chunk.time[0]) if observed_s is None else observed_s)]
+        self._chunks = [
+            *self._chunks[-1:],
+            (chunk, float(chunk.time[0]) if observed_s is None else observed_s),
+        ]
         self.taken += 1
 
     def _in_force(self, now: float) -> tuple[ActionChunk, float] | None:

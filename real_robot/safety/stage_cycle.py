@@ -23,13 +23,13 @@ class Signs:
     Attributes:
         action_age_s: For how long the last action of the plan in force has been past.
         supervisor_age_s: Since the last heartbeat of whoever started the device process.
-        picture_ages_s: Since the newest picture of each camera was taken.
+        image_ages_s: Since the newest image of each camera was taken.
         plan_age_s: Since the observation was made that the plan in force answers.
     """
 
     action_age_s: float = 0.0
     supervisor_age_s: float = 0.0
-    picture_ages_s: tuple[float, ...] = ()
+    image_ages_s: tuple[float, ...] = ()
     plan_age_s: float = 0.0
 
 
@@ -136,7 +136,8 @@ class SettledStage:
     """A stage that remembers nothing from cycle to cycle."""
 
     def __init__(self, setting: Setting) -> None:
-        self.limits, self.period_s = setting.limits, setting.period_s
+        self.limits = setting.limits
+        self.period_s = setting.period_s
 
     def start(self) -> None:
         """Has nothing to forget."""

@@ -17,14 +17,17 @@ _MARGIN_M = 1e-4  # What is pushed out gets so much more room than it has to hav
 _NUDGE_RAD = 1e-4
 _CORRECTIONS = 8
 _LARGEST_RAD = 0.2  # Of a hinge in a correction: farther away the slopes are others.
-# What is deeper inside of something than that is pushed out less and less, and twice as deep not at all.
+# What is deeper inside of something than that is pushed out less and less, and twice as deep not at
+# all.
 _DEEP_M = 0.1
-# A change costs the squares of how far the gripper moves, and of how far it and hinges turn (in metres for a radian), so that
-# hinges which are not needed stay; and very much where a hinge is at its limit.
+# A change costs the squares of how far the gripper moves, and of how far it and hinges turn (in
+# metres for a radian), so that hinges which are not needed stay; and very much where a hinge is at
+# its limit.
 _TURN_M = 0.1
 _HINGE_M = 0.02
 _STUCK = 1e6
-# Directions that give so little room, as a share of the best one, are hardly taken: they would take an arm far away.
+# Directions that give so little room, as a share of the best one, are hardly taken: they would take
+# an arm far away.
 _DAMPING = 0.1
 _FLAT = 1e-6  # Room for a cost of 1, squared: from less than that no slope is read, it is rounding.
 
@@ -51,9 +54,12 @@ class Surroundings:
     """S spaces around C capsules of each of A arms with J joints in all."""
 
     def __init__(self, setting: Setting) -> None:
-        self._embodiment, self._limits = setting.embodiment, setting.limits
+        self._embodiment = setting.embodiment
+        self._limits = setting.limits
         limits = setting.limits
-        self._clearance = Clearance(self._embodiment, limits.table_height, limits.box, exact_up_to=limits.arm_clearance)
+        self._clearance = Clearance(
+            self._embodiment, limits.table_height, limits.box, exact_up_to=limits.arm_clearance
+        )
         self._spaces = SPACES
 
     def spare(self, q: Vector) -> Vector:
@@ -78,8 +84,9 @@ class Surroundings:
     ) -> Vector:
         """Returns a pose in which an arm is too near to something, with its hinges moved so that it is not, or less so.
 
-        Newton's method, damped: the change that moves the gripper least and gives every capsule of the arm that is too near
-        what it lacks, to first order; again while something lacks. What is deep inside of something is left there.
+        Newton's method, damped: the change that moves the gripper least and gives every capsule of
+        the arm that is too near what it lacks, to first order; again while something lacks. What is
+        deep inside of something is left there.
 
         Args:
             q: (J,).
@@ -89,13 +96,17 @@ class Surroundings:
             corrections: At most so many.
 
         Returns:
-            (J,) within those. As `q` moves, it moves without jumps, unless another way out becomes the shorter one.
+            (J,) within those. As `q` moves, it moves without jumps, unless another way out becomes
+            the shorter one.
         """
-        place, hinges, start = self._embodiment.arms.index(arm), self._embodiment.hinges[arm], q
+        place = self._embodiment.arms.index(arm)
+        hinges = self._embodiment.hinges[arm]
+        start = q
         lower, upper = within or (self._limits.lower, self._limits.upper)
         bounds = lower[hinges], upper[hinges]
         nudges = _NUDGE_RAD * np.concatenate([np.zeros((1, len(q))), np.eye(len(q))[hinges]])
-        cost, share = np.zeros(0), 1.0
+        cost = np.zeros(0)
+        share = 1.0
         for correction in range(corrections):
             spare = self.spare(q + nudges)[:, :, place]
             short = least - spare[0]
@@ -116,17 +127,23 @@ class Surroundings:
     def _cost(self, nudged: Vector, arm: str) -> Vector:
         """Returns what changes of the hinges of an arm cost, (H, H) in m^2/rad^2, from poses (1 + H, J)."""
         T_base_gripper = self._embodiment.forward_kinematics(nudged)[arm]
-        points = np.concatenate([T_base_gripper[:, :3, 3:], _TURN_M * T_base_gripper[:, :3, :2]], axis=-1)
+        points = np.concatenate(
+            [T_base_gripper[:, :3, 3:], _TURN_M * T_base_gripper[:, :3, :2]], axis=-1
+        )
         moved = (points[1:] - points[0]).reshape(len(nudged) - 1, -1) / _NUDGE_RAD
         return np.asarray(moved @ moved.T + _HINGE_M**2 * np.eye(len(moved)))
 
 
-def _corrected(hinges: Vector, bounds: tuple[Vector, Vector], slopes: Vector, lacking: Vector, cost: Vector) -> Vector:
+def _corrected(
+    hinges: Vector, bounds: tuple[Vector, Vector], slopes: Vector, lacking: Vector, cost: Vector
+) -> Vector:
     lower, upper = bounds
     change = _least_change(slopes, lacking, cost)
     stuck = (change > 0) & (hinges >= upper) | (change < 0) & (hinges <= lower)
     if stuck.any():
-        change = _least_change(np.where(stuck, 0.0, slopes), lacking, cost + np.diag(stuck * _STUCK))
+        change = _least_change(
+            np.where(stuck, 0.0, slopes), lacking, cost + np.diag(stuck * _STUCK)
+        )
     change = change * min(1.0, _LARGEST_RAD / max(float(np.abs(change).max()), _LARGEST_RAD))
     return np.clip(hinges + change, lower, upper)
 
@@ -134,7 +151,8 @@ def _corrected(hinges: Vector, bounds: tuple[Vector, Vector], slopes: Vector, la
 def _least_change(slopes: Vector, lacking: Vector, cost: Vector) -> Vector:
     """Returns the change (H,) that gives at least what lacks (N,) at slopes (N, H) and costs least, damped.
 
-    What gets more than it lacks by what the others get is left out, so that nothing is drawn nearer.
+    What gets more than it lacks by what the others get is left out, so that nothing is drawn
+    nearer.
     """
     cheap = np.linalg.solve(cost, slopes.T)
     squares = slopes @ cheap

@@ -30,9 +30,9 @@ class CamerasAlive(SettledStage):
     """Nothing moves while one of the cameras shows nothing new: what comes in its way would not be seen."""
 
     def act(self, cycle: Cycle) -> None:
-        """Looks at the oldest of their newest pictures."""
-        oldest = max(cycle.signs.picture_ages_s, default=0.0)
-        if oldest > self.limits.oldest_picture_s:
+        """Looks at the oldest of their newest images."""
+        oldest = max(cycle.signs.image_ages_s, default=0.0)
+        if oldest > self.limits.oldest_image_s:
             cycle.hold(Reason.CAMERA, oldest)
 
 
@@ -53,7 +53,9 @@ class GoodTarget(SettledStage):
     def act(self, cycle: Cycle) -> None:
         """Looks at shape and values."""
         target = cycle.wanted
-        if target is not None and (target.shape != self.limits.lower.shape or not np.isfinite(target).all()):
+        if target is not None and (
+            target.shape != self.limits.lower.shape or not np.isfinite(target).all()
+        ):
             cycle.hold(Reason.BAD_TARGET)
 
 
@@ -73,7 +75,9 @@ class InJointLimits(SettledStage):
     def act(self, cycle: Cycle) -> None:
         """Clips."""
         if cycle.wanted is not None:
-            _move(cycle, np.clip(cycle.wanted, self.limits.lower, self.limits.upper), Reason.POSITION)
+            _move(
+                cycle, np.clip(cycle.wanted, self.limits.lower, self.limits.upper), Reason.POSITION
+            )
 
 
 class NearTheArm(SettledStage):
@@ -82,8 +86,13 @@ class NearTheArm(SettledStage):
     def act(self, cycle: Cycle) -> None:
         """Clips."""
         if cycle.wanted is not None:
-            measured, tracking = cycle.state.position, self.limits.tracking
-            _move(cycle, np.clip(cycle.wanted, measured - tracking, measured + tracking), Reason.TRACKING)
+            measured = cycle.state.position
+            tracking = self.limits.tracking
+            _move(
+                cycle,
+                np.clip(cycle.wanted, measured - tracking, measured + tracking),
+                Reason.TRACKING,
+            )
 
 
 def _move(cycle: Cycle, inside: np.ndarray, reason: Reason) -> None:

@@ -18,7 +18,10 @@ from stringline.encoders.training.history import History
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import checkpoint_digest, load_policy
 from stringline.policies.execution.execution import Execution
-from stringline.real_robot.protocol_in_the_loop.loop_evaluation import WireEvaluation, refuse_measured
+from stringline.real_robot.protocol_in_the_loop.loop_evaluation import (
+    WireEvaluation,
+    refuse_measured,
+)
 from stringline.real_robot.showcase.stopwatch import Journal
 from stringline.sim.collect import collect
 from stringline.sim.collection.collection_state import Recipe
@@ -30,7 +33,12 @@ from stringline.sim.evaluation.runner import Evaluation, evaluation_seeds
 from stringline.sim.report.evaluation_report import with_clouds
 from stringline.sim.report.report import Report, choose_clips, write_report
 from stringline.sim.report.system_info import machine_kind, versions
-from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL, RobotModel, demand_robot_model
+from stringline.sim.robots.robot_model import (
+    PRIMITIVES,
+    ROBOT_MODEL,
+    RobotModel,
+    demand_robot_model,
+)
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.train import train_policy
 from stringline.sim.training.training_settings import TrainingSettings
@@ -53,8 +61,9 @@ class DemoChain:
             config: That of `configs/demo.yaml`.
 
         Raises:
-            ValueError: A number is out of range, there is no such setting of the task or model of the arms, or plans cannot be
-                executed like that through the wire. Whatever is refused is refused here, before hours are spent.
+            ValueError: A number is out of range, there is no such setting of the task or model of
+                the arms, or plans cannot be executed like that through the wire. Whatever is
+                refused is refused here, before hours are spent.
         """
         settings = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         assert isinstance(settings, dict)
@@ -64,7 +73,9 @@ class DemoChain:
         self.folder = Path(str(self.settings["output"]))
         self.journal = Journal(self.folder / "seconds.json", PHASES)
         self.trainer = build(self.settings["trainer"])
-        self.training = TrainingSettings(early_s=self.settings["early_s"], early_factor=self.settings["early_factor"])
+        self.training = TrainingSettings(
+            early_s=self.settings["early_s"], early_factor=self.settings["early_factor"]
+        )
         self.seeds = evaluation_seeds(self.settings["trials"])
         self.execution = Execution.of(self.settings["execution"])
         refuse_measured(self.execution)
@@ -87,27 +98,51 @@ class DemoChain:
         self._summarise(rates, demonstrations)
 
     def _expert(self) -> Rate:
-        """Measures the expert undisturbed, and without pictures, which it does not look at; so nobody sees the arms."""
+        """Measures the expert undisturbed, and without images, which it does not look at; so nobody sees the arms."""
         recipe = self._recipe(cameras=(), keep_failures=True, robot_model=PRIMITIVES)
-        attempts = collect(recipe, self.folder / "expert", self.settings["expert_trials"], workers=self.settings["workers"])
-        chosen = [outcome.success for outcome in attempts.outcomes if outcome.seed < self.settings["expert_trials"]]
+        attempts = collect(
+            recipe,
+            self.folder / "expert",
+            self.settings["expert_trials"],
+            workers=self.settings["workers"],
+        )
+        chosen = [
+            outcome.success
+            for outcome in attempts.outcomes
+            if outcome.seed < self.settings["expert_trials"]
+        ]
         return Rate(sum(chosen), len(chosen))
 
     def _demonstrate(self) -> EpisodeStore:
         path = self.folder / "demonstrations"
         recipe = self._recipe(noise_rad=self.settings["noise_rad"])
-        collect(recipe, path, self.settings["episodes"], workers=self.settings["workers"], first_seed=DEMONSTRATION_SEED)
+        collect(
+            recipe,
+            path,
+            self.settings["episodes"],
+            workers=self.settings["workers"],
+            first_seed=DEMONSTRATION_SEED,
+        )
         return EpisodeStore.open(path)
 
     def _recipe(self, **changes: Any) -> Recipe:
         task = self.settings["task"]
-        chosen = {key: task[key] for key in ("image_size", "control_hz", "frame_hz", "time_limit_s", "options")}
+        chosen = {
+            key: task[key]
+            for key in ("image_size", "control_hz", "frame_hz", "time_limit_s", "options")
+        }
         # The plain expert: the policy's published success was measured with its demonstrations.
         drawn: dict[str, Any] = {"cameras": tuple(task["cameras"]), "robot_model": self.robot_model}
         return Recipe(**({"task": task["name"], "varied": False} | drawn | chosen | changes))
 
     def _train(self, demonstrations: EpisodeStore) -> History:
-        return train_policy(self.settings["policy"], demonstrations, self.trainer, self.folder / "training", self.training)
+        return train_policy(
+            self.settings["policy"],
+            demonstrations,
+            self.trainer,
+            self.folder / "training",
+            self.training,
+        )
 
     @property
     def checkpoint(self) -> Path:
@@ -136,7 +171,7 @@ class DemoChain:
             execution=self.execution,
             workers=self.settings["workers"],
             options=task["options"],
-            films=self.folder / "films",
+            videos=self.folder / "videos",
         )
         return evaluation.run(self.seeds, self.folder / "direct.jsonl", self._about)
 
@@ -149,14 +184,23 @@ class DemoChain:
             workers=self.settings["workers"],
             robot_model=self.robot_model,
         )
-        return evaluation.run(self.seeds[: self.settings["wire_trials"]], self.folder / "wire.jsonl", self._about)
+        return evaluation.run(
+            self.seeds[: self.settings["wire_trials"]], self.folder / "wire.jsonl", self._about
+        )
 
     @property
     def _about(self) -> dict[str, Any]:
         task = self.settings["task"]
-        settings = {key: task[key] for key in ("image_size", "control_hz", "frame_hz", "time_limit_s")}
+        settings = {
+            key: task[key] for key in ("image_size", "control_hz", "frame_hz", "time_limit_s")
+        }
         drawn = {} if self.robot_model == PRIMITIVES else {ROBOT_MODEL: self.robot_model}
-        return {"task": task["name"], "checkpoint": checkpoint_digest(self.checkpoint), **settings, **drawn}
+        return {
+            "task": task["name"],
+            "checkpoint": checkpoint_digest(self.checkpoint),
+            **settings,
+            **drawn,
+        }
 
     def _report(
         self,
@@ -170,16 +214,20 @@ class DemoChain:
         report = Report(
             title=self.settings["task"]["name"].replace("_", " ").capitalize(),
             headline=(
-                f"A policy trained on {self._trained_on} demonstrations succeeded in {rates['direct']} of unseen starts "
-                f"in simulation, and in {rates['wire']} when it drove emulated ALOHA arms over the servo protocol."
+                f"A policy trained on {self._trained_on} demonstrations succeeded in "
+                f"{rates['direct']} of unseen starts "
+                f"in simulation, and in {rates['wire']} when it drove emulated ALOHA arms over "
+                f"the servo protocol."
             ),
             facts=self._facts(demonstrations),
             rates={names[key]: rate for key, rate in rates.items()},
             phases=self.journal.seconds,
             episodes={names["direct"]: direct, names["wire"]: wire},
-            films={names["direct"]: self.folder / "films"},
+            videos={names["direct"]: self.folder / "videos"},
             replays={names["direct"]: self._replay},
-            clips=with_clouds(choose_clips(direct, self.folder / "films", run=names["direct"]), self.policy),
+            clips=with_clouds(
+                choose_clips(direct, self.folder / "videos", run=names["direct"]), self.policy
+            ),
             losses=history.losses(),
             probes=history.probes(),
             validations=history.validations(),
@@ -206,11 +254,19 @@ class DemoChain:
     def _facts(self, demonstrations: EpisodeStore) -> dict[str, str]:
         encoder = self.settings["encoder"]
         return {
-            "encoding": encoder["encoding"]["_target_"].rpartition(".")[2] + (", relative values" if encoder["values"] else ""),
+            "encoding": encoder["encoding"]["_target_"].rpartition(".")[2]
+            + (", relative values" if encoder["values"] else ""),
             "places": self.settings["coordinates"]["places"]["_target_"].rpartition(".")[2],
-            "parameters": f"{sum(parameter.numel() for parameter in self.policy.parameters()) / 1e6:.2f} million",
-            "training": f"{self.trainer.steps} steps of {self.trainer.batch_size} windows, seed {self.trainer.seed}",
-            "demonstrations": f"{len(demonstrations)}, seeds {DEMONSTRATION_SEED} and up; {self._trained_on} trained on, "
+            "parameters": (
+                f"{sum(parameter.numel() for parameter in self.policy.parameters()) / 1e6:.2f} "
+                f"million"
+            ),
+            "training": (
+                f"{self.trainer.steps} steps of {self.trainer.batch_size} windows, seed "
+                f"{self.trainer.seed}"
+            ),
+            "demonstrations": f"{len(demonstrations)}, seeds {DEMONSTRATION_SEED} and up; {self._trained_on} "
+            f"trained on, "
             f"{len(demonstrations) - self._trained_on} held out",
             "evaluation seeds": f"{self.seeds[0]} to {self.seeds[-1]}",
             "execution": self.execution.described(self.settings["execute_steps"]),
@@ -230,9 +286,15 @@ class DemoChain:
         by_seed = {result.seed: result.success for result in direct}
         agreeing = sum(by_seed[result.seed] == result.success for result in wire)
         return [
-            "Success: the hand-over happened, and the banana lay in the bowl, released and at rest for half a second.",
+            (
+                "Success: the hand-over happened, and the banana lay in the bowl, released and at "
+                "rest for half a second."
+            ),
             f"On the {len(wire)} seeds run both ways, direct and wire agreed in {agreeing}.",
-            "The wire run is in lock-step: the emulated arms wait for the policy, so it says nothing about latency.",
+            (
+                "The wire run is in lock-step: the emulated arms wait for the policy, so it says "
+                "nothing about latency."
+            ),
         ]
 
     def _summarise(self, rates: dict[str, Rate], demonstrations: EpisodeStore) -> None:
@@ -255,7 +317,16 @@ class DemoChain:
         write_file(self.folder / "summary.json", json.dumps(summary, indent=1).encode())
         rows = [f"{name:<16}{rate}" for name, rate in rates.items()]
         rows += [f"{name:<16}{seconds:6.0f} s" for name, seconds in summary["seconds"].items()]
-        print("\n".join(["", *rows, "", f"Open the report: {(self.folder / 'report.html').resolve().as_uri()}"]))
+        print(
+            "\n".join(
+                [
+                    "",
+                    *rows,
+                    "",
+                    f"Open the report: {(self.folder / 'report.html').resolve().as_uri()}",
+                ]
+            )
+        )
 
 
 def _demand(settings: Mapping[str, Any]) -> None:

@@ -22,7 +22,8 @@ class Journal:
             file: Where the seconds are kept.
             phases: Names in the order in which they run.
         """
-        self._file, self._phases = file, phases
+        self._file = file
+        self._phases = phases
         self.seconds: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
 
     @contextmanager

@@ -21,11 +21,12 @@ class Recipe:
 
     Attributes:
         task: Name of the task, and of its expert.
-        varied: Whether the expert is the one that varies and recovers, where the task has a plain one too.
+        varied: Whether the expert is the one that varies and recovers, where the task has a plain
+            one too.
         cameras: Recorded cameras; None: all of the world.
-        image_size: Rows and columns of the pictures.
+        image_size: Rows and columns of the images.
         control_hz: Actions per second.
-        frame_hz: Pictures per second.
+        frame_hz: Images per second.
         time_limit_s: When an episode is given up.
         noise_rad: Largest standard deviation of the disturbance of executed joint targets.
         keep_failures: Whether failed episodes are stored too.
@@ -83,9 +84,13 @@ class Collection:
     """
 
     def __init__(self, store: EpisodeStore, recipe: Recipe, first_seed: int = 0) -> None:
-        self.store, self.recipe = store, recipe
-        self._path, self._first_seed = store.path / COLLECTION_FILE, first_seed
-        self._all: dict[str, Any] = json.loads(self._path.read_text()) if self._path.exists() else {}
+        self.store = store
+        self.recipe = recipe
+        self._path = store.path / COLLECTION_FILE
+        self._first_seed = first_seed
+        self._all: dict[str, Any] = (
+            json.loads(self._path.read_text()) if self._path.exists() else {}
+        )
         entry = self._all.get(recipe.task, {"recipe": _plain(recipe), "outcomes": []})
         self._check_recipe(entry["recipe"])
         self._outcomes = {row["seed"]: Outcome(**row) for row in entry["outcomes"]}
@@ -110,7 +115,11 @@ class Collection:
     @property
     def kept(self) -> int:
         """How many of them are in the store."""
-        return sum(not outcome.lost for outcome in self.outcomes) if self.recipe.keep_failures else self.successes
+        return (
+            sum(not outcome.lost for outcome in self.outcomes)
+            if self.recipe.keep_failures
+            else self.successes
+        )
 
     def add(self, outcome: Outcome) -> Outcome:
         """Writes down an attempt and returns it."""
@@ -123,12 +132,15 @@ class Collection:
     def next_seeds(self, episodes: int) -> list[int]:
         """Returns the seeds to try next: as many as episodes are missing, were all of them to succeed.
 
-        So the attempts are those up to the seed at which the number is reached, in whatever order they are made and however
-        often they are interrupted: after an interruption the holes come first.
+        So the attempts are those up to the seed at which the number is reached, in whatever order
+        they are made and however often they are interrupted: after an interruption the holes come
+        first.
         """
         missing = max(0, episodes - self.kept)
         end = self._first_seed + self.tried + missing
-        return [seed for seed in range(self._first_seed, end) if seed not in self._outcomes][:missing]
+        return [seed for seed in range(self._first_seed, end) if seed not in self._outcomes][
+            :missing
+        ]
 
     def _check_recipe(self, known: dict[str, Any]) -> None:
         changed = [
@@ -138,7 +150,8 @@ class Collection:
         ]
         if changed:
             raise ValueError(
-                f"{self._path.parent} was collected with {', '.join(changed)}. Choose another folder, or the same settings."
+                f"{self._path.parent} was collected with {', '.join(changed)}. Choose another "
+                f"folder, or the same settings."
             )
 
     def find_stored(self, seed: int) -> Outcome | None:
@@ -148,21 +161,34 @@ class Collection:
 
     def _find_unwritten(self) -> None:
         """A crash between storing an episode and writing it down leaves an episode without an outcome."""
-        unwritten = [name for seed, names in self._names().items() if seed not in self._outcomes for name in names]
+        unwritten = [
+            name
+            for seed, names in self._names().items()
+            if seed not in self._outcomes
+            for name in names
+        ]
         for episode in self._episodes(unwritten):
             attributes = episode.attributes
             self._check_recipe(dict(attributes.extra.get("recipe", {})))
-            stage, success = int(episode.arrays["stage"][-1]), bool(attributes.success)
-            self._outcomes[attributes.seed] = Outcome(attributes.seed, success, stage, episode.steps)
+            stage = int(episode.arrays["stage"][-1])
+            success = bool(attributes.success)
+            self._outcomes[attributes.seed] = Outcome(
+                attributes.seed, success, stage, episode.steps
+            )
 
     def remove_repeats(self) -> None:
         """Moves to the trash what two processes have stored twice.
 
-        That happens where one that was given up for dead, such as one on a machine that could not be reached, lives on.
+        That happens where one that was given up for dead, such as one on a machine that could not
+        be reached, lives on.
         """
         for names in self._names().values():
             episodes = self._episodes(names) if len(names) > 1 else []
-            ours = [episode for episode in episodes if _full(episode.attributes.extra.get("recipe", {})) == _plain(self.recipe)]
+            ours = [
+                episode
+                for episode in episodes
+                if _full(episode.attributes.extra.get("recipe", {})) == _plain(self.recipe)
+            ]
             repeats = [episode.name for episode in ours[1:] if episode.entries == ours[0].entries]
             if repeats:
                 delete(self.store, repeats)
@@ -181,7 +207,11 @@ class Collection:
         """Opens those that an expert recorded; what people steered may lie among them and follows no recipe."""
         ours = (self.recipe.task, SOURCE)
         episodes = [self.store.episode(name) for name in names]
-        return [episode for episode in episodes if (episode.attributes.task, episode.attributes.source) == ours]
+        return [
+            episode
+            for episode in episodes
+            if (episode.attributes.task, episode.attributes.source) == ours
+        ]
 
 
 def _plain(recipe: Recipe) -> dict[str, Any]:

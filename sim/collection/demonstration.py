@@ -66,9 +66,11 @@ def record_episode(
         env: Its cameras are recorded at its frame rate.
         expert: Of the environment's task.
         seed: Of the world, of the expert's variety and of the disturbance.
-        noise_rad: Largest standard deviation of an Ornstein-Uhlenbeck disturbance of the executed hinge targets; each episode
-            draws its share of it. The undisturbed targets are recorded, so that the data shows the way back.
-        slip_m: How far a held thing slips between the pads, once in the episode; only in a `TaskEnvironment`.
+        noise_rad: Largest standard deviation of an Ornstein-Uhlenbeck disturbance of the executed
+            hinge targets; each episode draws its share of it. The undisturbed targets are recorded,
+            so that the data shows the way back.
+        slip_m: How far a held thing slips between the pads, once in the episode; only in a
+            `TaskEnvironment`.
         options: Of the task, such as `table_height`.
     """
     expert_seed, noise_seed, slip_seed = np.random.SeedSequence(seed).spawn(3)
@@ -77,14 +79,20 @@ def record_episode(
     rng = np.random.default_rng(noise_seed)
     disturbance = ornstein_uhlenbeck(rng, noise_rad, 1.0 / env.contract.control_hz, env.embodiment)
     slip = Slip(slip_m, np.random.default_rng(slip_seed))
-    rows, success, trouble = _Rows(), False, ""
+    rows = _Rows()
+    success = False
+    trouble = ""
     while not success and env.time < env.time_limit_s:
         _look(env, rows)
         try:
             action = expert.act(env)
         except OutOfReachError as error:
             trouble = str(error)
-            action = rows.steps["action"][-1].astype(np.float64) if "action" in rows.steps else env.embodiment.home
+            action = (
+                rows.steps["action"][-1].astype(np.float64)
+                if "action" in rows.steps
+                else env.embodiment.home
+            )
         rows.append(rows.steps, {"action": action.astype(np.float32)})
         result = env.advance(action + next(disturbance))
         if isinstance(env, TaskEnvironment):
@@ -100,7 +108,8 @@ def ornstein_uhlenbeck(
 ) -> Iterator[Vector]:
     """Yields disturbances (J,) in rad of a stationary Ornstein-Uhlenbeck process; grippers have none.
 
-    x' = a x + s sqrt(1 - a^2) n with a = exp(-dt / tau) (Gillespie 1996): the standard deviation is s at every step.
+    x' = a x + s sqrt(1 - a^2) n with a = exp(-dt / tau) (Gillespie 1996): the standard deviation is
+    s at every step.
 
     Args:
         rng: Source of randomness.
@@ -123,10 +132,17 @@ def _look(env: World, rows: _Rows) -> None:
     observation = env.observe(cameras=frame)
     state = {key: value for key, value in observation.items() if not key.startswith(CAMERA_KEYS)}
     rows.append(rows.steps, state)
-    rows.append(rows.steps, {"stage": np.asarray(env.task.stage, np.int32), "sim/state": env.physics.get_state()})
+    rows.append(
+        rows.steps,
+        {"stage": np.asarray(env.task.stage, np.int32), "sim/state": env.physics.get_state()},
+    )
     if frame:
-        rows.append(rows.frames, {key: value for key, value in observation.items() if key not in state})
-    rows.append(rows.steps, {"frame": np.asarray(len(next(iter(rows.frames.values()), ())) - 1, np.int32)})
+        rows.append(
+            rows.frames, {key: value for key, value in observation.items() if key not in state}
+        )
+    rows.append(
+        rows.steps, {"frame": np.asarray(len(next(iter(rows.frames.values()), ())) - 1, np.int32)}
+    )
 
 
 def _arrays(env: World, rows: _Rows) -> dict[str, Array]:

@@ -19,7 +19,8 @@ class Replay:
         task: Its settings: name, time_limit_s, frame_hz, options.
         execute_steps: Control periods between two plans; None: whole chunks.
         output: Folder of the evaluation; replays get folders within.
-        execution: Overrides that say how plans are executed; none for a receding horizon without delay.
+        execution: Overrides that say how plans are executed; none for a receding horizon without
+            delay.
     """
 
     checkpoint: str
@@ -56,14 +57,19 @@ class Replay:
 
 def eval_line(settings: Mapping[str, object]) -> str:
     """Returns a command line of `stringline-eval` for a shell, with those settings in their order."""
-    return shlex.join(["stringline-eval", *(f"{key}={hydra_value(value)}" for key, value in settings.items())])
+    return shlex.join(
+        ["stringline-eval", *(f"{key}={hydra_value(value)}" for key, value in settings.items())]
+    )
 
 
 def hydra_value(value: object) -> str:
     """Returns a value as it is written on a command line of Hydra, in quotes where it would be read as something else."""
     if not isinstance(value, str):
         return "null" if value is None else str(value)
-    if re.fullmatch(r"(\.{0,2}/|[A-Za-z_])[\w./:-]*", value, re.ASCII) and value.lower() not in _WORDS:
+    if (
+        re.fullmatch(r"(\.{0,2}/|[A-Za-z_])[\w./:-]*", value, re.ASCII)
+        and value.lower() not in _WORDS
+    ):
         return value
     # Hydra takes a backslash for itself only before a quote, so one at the end is doubled.
     escaped = re.sub(r"(\\*)'", r"\1\1\\'", value)

@@ -24,7 +24,9 @@ class Slip:
         if not 0 <= distance <= 0.05:
             raise ValueError(f"The slip is {distance} m; allowed: 0 to 0.05.")
         angle = rng.uniform(-np.pi, np.pi)
-        self._along_pads = distance * np.array([np.cos(angle), 0.0, np.sin(angle)])  # The pads close along y.
+        self._along_pads = distance * np.array(
+            [np.cos(angle), 0.0, np.sin(angle)]
+        )  # The pads close along y.
         self._left = int(rng.integers(*HELD_STEPS)) if distance else -1
 
     @property
@@ -49,5 +51,7 @@ class Slip:
         if not self._left:
             arm, prop = held[0]
             T_base_gripper = task.embodiment.forward_kinematics(task.robot.positions(physics))[arm]
-            T_base_prop: Matrix = pose(T_base_gripper[:3, :3] @ self._along_pads) @ task.pose(physics, prop)
+            T_base_prop: Matrix = pose(T_base_gripper[:3, :3] @ self._along_pads) @ task.pose(
+                physics, prop
+            )
             prop.set_pose(physics, T_base_prop[:3, 3], quaternion(T_base_prop[:3, :3]))

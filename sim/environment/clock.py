@@ -56,7 +56,10 @@ def delay_steps(name: str, seconds: float, control_hz: float) -> int:
     """
     steps = seconds * control_hz
     if not 0 <= steps < float("inf") or abs(steps - round(steps)) > 1e-6:
-        raise ValueError(f"{name} is {seconds} s; allowed: 0 and the multiples of the control period ({1 / control_hz:g} s).")
+        raise ValueError(
+            f"{name} is {seconds} s; allowed: 0 and the multiples of the control period "
+            f"({1 / control_hz:g} s)."
+        )
     return round(steps)
 
 
@@ -66,7 +69,8 @@ class FrameSchedule:
     Args:
         control_hz: Steps per second.
         frame_hz: Frames per second.
-        look: Draws a frame of all cameras, captured now, which is that many seconds after the episode began.
+        look: Draws a frame of all cameras, captured now, which is that many seconds after the
+            episode began.
         measure: Returns joints and gripper poses of now.
         image_delay_s: How long a frame takes from its capture until `observe` shows it.
         joint_delay_s: The same for what is measured.
@@ -75,7 +79,8 @@ class FrameSchedule:
         step: How many control periods the episode is old.
 
     Raises:
-        ValueError: A rate is none, the rates do not divide, or a delay is no multiple of the control period.
+        ValueError: A rate is none, the rates do not divide, or a delay is no multiple of the
+            control period.
     """
 
     def __init__(
@@ -92,10 +97,17 @@ class FrameSchedule:
         every = control_hz / frame_hz
         if every < 1 or abs(every - round(every)) > 1e-9:
             raise ValueError(f"frame_hz is {frame_hz}; it must divide control_hz ({control_hz}).")
-        self.step, self._control_hz, self._every = 0, control_hz, round(every)
-        self._look, self._measure = look, measure
-        self._frames = Delayed[Mapping[str, Array]](delay_steps("image_delay_s", image_delay_s, control_hz))
-        self._measured = Delayed[Mapping[str, Array]](delay_steps("joint_delay_s", joint_delay_s, control_hz))
+        self.step = 0
+        self._control_hz = control_hz
+        self._every = round(every)
+        self._look = look
+        self._measure = measure
+        self._frames = Delayed[Mapping[str, Array]](
+            delay_steps("image_delay_s", image_delay_s, control_hz)
+        )
+        self._measured = Delayed[Mapping[str, Array]](
+            delay_steps("joint_delay_s", joint_delay_s, control_hz)
+        )
 
     @property
     def time(self) -> float:
@@ -118,7 +130,11 @@ class FrameSchedule:
         """Counts a period, and keeps what will arrive later; without delays nobody asks for what has not been looked at."""
         if self._measured.steps:
             self._measured.put(self.step, self._measure())
-        if self._frames.steps and self.step % self._every == 0 and self._frames.captured != self.step:
+        if (
+            self._frames.steps
+            and self.step % self._every == 0
+            and self._frames.captured != self.step
+        ):
             self._frames.put(self.step, self._look(self.time))
         self.step += 1
 
@@ -132,7 +148,11 @@ class FrameSchedule:
         observation = {"time": np.asarray(self.time), **self._measured.at(self.step)}
         if cameras:
             since_due = self.step % self._every
-            if not since_due or self._frames.captured is None or self._frames.captured < self.step - since_due:
+            if (
+                not since_due
+                or self._frames.captured is None
+                or self._frames.captured < self.step - since_due
+            ):
                 self._frames.put(self.step, self._look(self.time))
             observation |= self._frames.at(self.step)
         return observation
@@ -148,11 +168,16 @@ def demand_time_limit(seconds: float) -> None:
         POSITIVE.check(time_limit_s=seconds)
 
 
-def joint_state(body: Embodiment, position: Vector, velocity: Vector, effort: Vector) -> dict[str, Array]:
+def joint_state(
+    body: Embodiment, position: Vector, velocity: Vector, effort: Vector
+) -> dict[str, Array]:
     """Returns joints (J,) and the gripper poses that belong to them, as the contract has them: rad and openings, Nm and N."""
     return {
         "joints/position": position.astype(np.float32),
         "joints/velocity": velocity.astype(np.float32),
         "joints/effort": effort.astype(np.float32),
-        **{f"T_base_gripper/{arm}": T.astype(np.float32) for arm, T in body.forward_kinematics(position).items()},
+        **{
+            f"T_base_gripper/{arm}": T.astype(np.float32)
+            for arm, T in body.forward_kinematics(position).items()
+        },
     }

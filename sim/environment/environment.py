@@ -1,7 +1,7 @@
 """A task as a gymnasium environment, with calls below it that do not draw what nobody looks at.
 
-Observations are those of the contract: `rgb/overhead`, `joints/position`, `T_base_gripper/left` and so on.
-`stringline.sim.environment.gym_registration` makes them known to `gymnasium.make`.
+Observations are those of the contract: `rgb/overhead`, `joints/position`, `T_base_gripper/left` and
+so on. `stringline.sim.environment.gym_registration` makes them known to `gymnasium.make`.
 """
 
 import logging
@@ -21,7 +21,7 @@ from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.sim.environment.clock import FrameSchedule, demand_time_limit, joint_state
 from stringline.sim.environment.segments import segments
 from stringline.sim.environment.spaces import action_space, observation_space
-from stringline.sim.environment.world_cameras import Cameras, picture_size
+from stringline.sim.environment.world_cameras import Cameras, checked_image_size
 from stringline.sim.rendering.rendering import Rendering
 from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel, dress
 from stringline.sim.tasks.tabletop import TabletopTask
@@ -29,7 +29,9 @@ from stringline.sim.tasks.tabletop import TabletopTask
 logger = logging.getLogger(__name__)
 
 _STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
-PROBLEMS = tuple(mujoco.mjtWarning.__members__)[:-1]  # In the order of MuJoCo's counters; the last counts the others.
+PROBLEMS = tuple(mujoco.mjtWarning.__members__)[
+    :-1
+]  # In the order of MuJoCo's counters; the last counts the others.
 
 
 @dataclass(frozen=True)
@@ -54,31 +56,33 @@ class StepResult:
 class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
     """One task with its cameras; an episode is a function of its seed and the actions.
 
-    Pictures are first drawn where they are first asked for, so an environment can be made in one process and used in one that
-    is forked from it; a process that has drawn must not be forked (`AsyncVectorEnv(..., context="spawn")`).
+    Images are first drawn where they are first asked for, so an environment can be made in one
+    process and used in one that is forked from it; a process that has drawn must not be forked
+    (`AsyncVectorEnv(..., context="spawn")`).
 
     Args:
         task: What is on the table and what counts.
         cameras: Which ones `observe` draws; None: all of the body.
-        image_size: Rows and columns of the pictures: one number for both, or two.
+        image_size: Rows and columns of the images: one number for both, or two.
         control_hz: Actions per second.
-        frame_hz: Pictures per second: `observe` draws again only when a new frame is due.
+        frame_hz: Images per second: `observe` draws again only when a new frame is due.
         time_limit_s: When an episode is cut off.
-        image_delay_s: How long a frame takes from its capture until `observe` shows it, a multiple of the control period.
-            Frames carry their capture times (`time/<camera>`) and the geometry of then. Until one has arrived, that of the
-            episode's beginning is shown.
-        joint_delay_s: The same for joints and gripper poses, which always belong together: they are those of that long ago.
-        segmentation: Whether observations hold `segmentation/<camera>` (H, W) uint8, the segment that each pixel shows; the
-            names of the numbers are in `segments`.
-        rendering: `fast`, or `pretty` for films: two by two samples per pixel, and things cast shadows. It takes ten times
-            longer and changes colours only.
+        image_delay_s: How long a frame takes from its capture until `observe` shows it, a multiple
+            of the control period. Frames carry their capture times (`time/<camera>`) and the
+            geometry of then. Until one has arrived, that of the episode's beginning is shown.
+        joint_delay_s: The same for joints and gripper poses, which always belong together: they are
+            those of that long ago.
+        segmentation: Whether observations hold `segmentation/<camera>` (H, W) uint8, the segment
+            that each pixel shows; the names of the numbers are in `segments`.
+        rendering: `fast`, or `pretty` for videos: two by two samples per pixel, and things cast
+            shadows. It takes ten times longer and changes colours only.
         render_mode: `rgb_array`, or None where `render` is not to draw.
-        robot_model: What the arms are drawn with: `primitives`, or `menagerie` for the meshes of MuJoCo Menagerie. It changes
-            colours and depth; how everything moves stays the same.
+        robot_model: What the arms are drawn with: `primitives`, or `menagerie` for the meshes of
+            MuJoCo Menagerie. It changes colours and depth; how everything moves stays the same.
 
     Attributes:
-        segments: What the numbers of segmentations mean: `nothing`, `table`, `left` and `right` for the arms, then the things
-            of the task in a fixed order.
+        segments: What the numbers of segmentations mean: `nothing`, `table`, `left` and `right` for
+            the arms, then the things of the task in a fixed order.
 
     Raises:
         ValueError: An argument is unknown or out of range.
@@ -113,13 +117,17 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode is {render_mode!r}; allowed: 'rgb_array' and None.")
         demand_time_limit(time_limit_s)
-        size = picture_size(image_size)
-        self.task, self.time_limit_s, self.render_mode = task, time_limit_s, render_mode
+        size = checked_image_size(image_size)
+        self.task = task
+        self.time_limit_s = time_limit_s
+        self.render_mode = render_mode
         self.metadata = self.metadata | {"render_fps": control_hz}
         task.control_timestep = 1.0 / control_hz
         body = task.embodiment
         cameras = [mount.name for mount in body.cameras] if cameras is None else cameras
-        self.contract: Contract = body.contract([Camera(name, *size, "simulated") for name in cameras], control_hz)
+        self.contract: Contract = body.contract(
+            [Camera(name, *size, "simulated") for name in cameras], control_hz
+        )
         self._substeps = task.physics_steps_per_control_step
         self._random = np.random.RandomState(0)
         dress(task.robot, robot_model)
@@ -130,11 +138,22 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         parts = segments(task, self.physics)
         self.segments = parts.names
         self._cameras = Cameras(
-            self.physics, body.cameras, cameras, size, parts, segmentation=segmentation, rendering=rendering, shifts=task.shifts
+            self.physics,
+            body.cameras,
+            cameras,
+            size,
+            parts,
+            segmentation=segmentation,
+            rendering=rendering,
+            shifts=task.shifts,
         )
-        self._problems: NDArray[np.int32] = self.physics.data.warning.number  # MuJoCo's counters themselves.
+        self._problems: NDArray[np.int32] = (
+            self.physics.data.warning.number
+        )  # MuJoCo's counters themselves.
         self._unstable = False
-        self.observation_space = observation_space(self.contract, len(parts.names) if segmentation else None)
+        self.observation_space = observation_space(
+            self.contract, len(parts.names) if segmentation else None
+        )
         self.action_space = action_space(body)
 
     def reset(
@@ -147,7 +166,13 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
     def step(self, action: Array) -> tuple[dict[str, Array], float, bool, bool, dict[str, Any]]:
         """Applies one action (J,) and returns observation, reward, terminated, truncated and info."""
         result = self.advance(action)
-        return self._observation(), float(result.success), result.success, result.expired, self._info(result)
+        return (
+            self._observation(),
+            float(result.success),
+            result.success,
+            result.expired,
+            self._info(result),
+        )
 
     def begin(self, seed: int | None = None, options: Mapping[str, float] | None = None) -> None:
         """Begins an episode without looking at it.
@@ -175,8 +200,8 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
     def advance(self, action: Array) -> StepResult:
         """Applies one action (J,), absolute joint targets in rad and openings, for one control period.
 
-        An episode whose physics blows up is logged and reported as unstable and expired, and does not move any more; the next
-        one is not affected.
+        An episode whose physics blows up is logged and reported as unstable and expired, and does
+        not move any more; the next one is not affected.
 
         Raises:
             ValueError: It has another length or is not finite.
@@ -207,10 +232,10 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         return self._schedule.time
 
     def observe(self, cameras: bool = True) -> dict[str, Array]:
-        """Returns what the contract says about now; pictures are those of the latest frame, and not to be changed.
+        """Returns what the contract says about now; images are those of the latest frame, and not to be changed.
 
         Args:
-            cameras: False leaves all pictures and their geometry out.
+            cameras: False leaves all images and their geometry out.
         """
         return self._schedule.observe(cameras)
 
@@ -237,7 +262,7 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
 
     def render(self) -> NDArray[np.uint8] | None:
         """Returns what the first camera, or the overhead one where there is none, sees now (H, W, 3)."""
-        return None if self.render_mode is None else self._cameras.picture()
+        return None if self.render_mode is None else self._cameras.image()
 
     def close(self) -> None:
         """Gives the graphics and the physics back."""
@@ -249,21 +274,35 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         return {key: value.copy() for key, value in self.observe().items()}
 
     def _measure(self) -> dict[str, Array]:
-        robot, physics = self.task.robot, self.physics
-        return joint_state(self.embodiment, robot.positions(physics), robot.velocities(physics), robot.efforts(physics))
+        robot = self.task.robot
+        physics = self.physics
+        return joint_state(
+            self.embodiment,
+            robot.positions(physics),
+            robot.velocities(physics),
+            robot.efforts(physics),
+        )
 
     def _move(self) -> None:
         """Moves the physics by one control period, and back to a sound state if it does not survive that."""
-        model, data = self.physics.model.ptr, self.physics.data.ptr
-        # dm_control's own order: positions, contacts and cameras are those of the end, and its checks would raise.
+        model = self.physics.model.ptr
+        data = self.physics.data.ptr
+        # dm_control's own order: positions, contacts and cameras are those of the end, and its
+        # checks would raise.
         mujoco.mj_step2(model, data)
         mujoco.mj_step(model, data, self._substeps - 1)
         mujoco.mj_step1(model, data)
         if self._problems.any():
             self._unstable = True
-            kinds = ", ".join(name for name, count in zip(PROBLEMS, self._problems, strict=False) if count)
+            kinds = ", ".join(
+                name for name, count in zip(PROBLEMS, self._problems, strict=False) if count
+            )
             logger.warning(
-                "The physics of %s became unstable (%s) %.2f s into the episode of seed %s, which counts as failed.",
+                (
+                    "The physics of %s became unstable (%s) %.2f s into the episode of seed %s, "
+                    "which "
+                    "counts as failed."
+                ),
                 self.task.name,
                 kinds,
                 self.time,
@@ -273,7 +312,13 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
 
     def _result(self) -> StepResult:
         expired = self._unstable or self.time >= self.time_limit_s - 1e-9
-        return StepResult(self.task.success and not self._unstable, self.task.stage, self.time, expired, self._unstable)
+        return StepResult(
+            self.task.success and not self._unstable,
+            self.task.stage,
+            self.time,
+            expired,
+            self._unstable,
+        )
 
     def _info(self, result: StepResult) -> dict[str, Any]:
         return {

@@ -17,7 +17,9 @@ def make_environment(
     time_limit_s: float = 15.0,
     robot_model: RobotModel = PRIMITIVES,
 ) -> TaskEnvironment:
-    """Builds the environment of one of our tasks; see `TaskEnvironment`. As a `functools.partial` it can be sent to workers.
+    """Builds the environment of one of our tasks; see `TaskEnvironment`.
+
+    As a `functools.partial` it can be sent to workers.
 
     Raises:
         ValueError: There is no such task.

@@ -5,8 +5,9 @@
 
     env = gymnasium.make("stringline/HandOverBanana-v0", cameras=["overhead"], image_size=96)
 
-gymnasium 1.0 dropped the entry points by which packages were found without an import. Where there is no place for one, as in
-the workers of a vector environment, the name does it: "stringline.sim.environment.gym_registration:stringline/HandOverBanana-v0".
+gymnasium 1.0 dropped the entry points by which packages were found without an import. Where there
+is no place for one, as in the workers of a vector environment, the name does it:
+"stringline.sim.environment.gym_registration:stringline/HandOverBanana-v0".
 
 Importing this loads neither the simulation nor graphics; the first `make` does.
 """
@@ -51,18 +52,22 @@ def environment_id(task: str) -> str:
     return f"stringline/{''.join(word.capitalize() for word in task.split('_'))}-v0"
 
 
-def make_environment(task: str, *, control_hz: float = 50.0, **settings: Any) -> gymnasium.Env[Any, Any]:
+def make_environment(
+    task: str, *, control_hz: float = 50.0, **settings: Any
+) -> gymnasium.Env[Any, Any]:
     """Builds the environment of a task; gymnasium calls it.
 
     Args:
         task: Its name in the catalogue.
         control_hz: Actions per second.
-        settings: The other arguments of `TaskEnvironment`: cameras, image_size, frame_hz, time_limit_s, image_delay_s,
-            joint_delay_s, segmentation, rendering, render_mode and robot_model.
+        settings: The other arguments of `TaskEnvironment`: cameras, image_size, frame_hz,
+            time_limit_s, image_delay_s, joint_delay_s, segmentation, rendering, render_mode and
+            robot_model.
 
     Raises:
         ValueError: There is no such task, or a setting is out of range.
-        RuntimeError: MUJOCO_GL asks for a graphics driver that is not there; it says what to install.
+        RuntimeError: MUJOCO_GL asks for a graphics driver that is not there; it says what to
+            install.
     """
     import_bindings()
     from stringline.sim.environment.environment import TaskEnvironment
@@ -72,4 +77,6 @@ def make_environment(task: str, *, control_hz: float = 50.0, **settings: Any) ->
 
 
 for _task in TASK_NAMES:
-    gymnasium.register(environment_id(_task), entry_point=f"{__name__}:make_environment", kwargs={"task": _task})
+    gymnasium.register(
+        environment_id(_task), entry_point=f"{__name__}:make_environment", kwargs={"task": _task}
+    )

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from stringline.sim.tasks.tabletop import TabletopTask
 
-NOTHING, TABLE = "nothing", "table"
+NOTHING = "nothing"
+TABLE = "table"
 
 
 @dataclass(frozen=True)
@@ -16,8 +17,9 @@ class Segments:
     """The segments of one task, numbered.
 
     Attributes:
-        names: By number: 0 `nothing`, 1 `table`, then the arms (2 `left` and 3 `right` where there are two), then the task's
-            things by their names, in the order in which the task adds them, so that a task's numbers are always the same.
+        names: By number: 0 `nothing`, 1 `table`, then the arms (2 `left` and 3 `right` where there
+            are two), then the task's things by their names, in the order in which the task adds
+            them, so that a task's numbers are always the same.
         of_geom: (G,), the number of each shape of the compiled model.
         first_thing: Number of the first thing of the task.
     """
@@ -52,4 +54,6 @@ def segments(task: TabletopTask, physics: mjcf.Physics) -> Segments:
 
 
 def _numbers(physics: mjcf.Physics, shapes: list[mjcf.Element]) -> NDArray[np.int_]:
-    return np.array([physics.model.name2id(shape.full_identifier, "geom") for shape in shapes], dtype=int)
+    return np.array(
+        [physics.model.name2id(shape.full_identifier, "geom") for shape in shapes], dtype=int
+    )

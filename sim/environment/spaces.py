@@ -11,7 +11,9 @@ from stringline.datasets.embodiments.embodiment import Embodiment
 Space = gymnasium.spaces.Box
 
 
-def observation_space(contract: Contract, segments: int | None = None) -> gymnasium.Space[dict[str, Array]]:
+def observation_space(
+    contract: Contract, segments: int | None = None
+) -> gymnasium.Space[dict[str, Array]]:
     """Returns the space of the simulation's observations.
 
     Args:
@@ -19,10 +21,14 @@ def observation_space(contract: Contract, segments: int | None = None) -> gymnas
         segments: How many segments there are, where observations hold segmentations.
     """
     spaces: dict[str, gymnasium.Space[Any]] = {"time": _numbers(kind=np.float64)}
-    spaces |= {f"joints/{kind}": _numbers(len(contract.joints)) for kind in ("position", "velocity", "effort")}
+    spaces |= {
+        f"joints/{kind}": _numbers(len(contract.joints))
+        for kind in ("position", "velocity", "effort")
+    }
     spaces |= {f"T_base_gripper/{arm}": _numbers(4, 4) for arm in contract.arms}
     for camera in contract.cameras:
-        size, name = (camera.height, camera.width), camera.name
+        size = (camera.height, camera.width)
+        name = camera.name
         spaces[f"rgb/{name}"] = Space(0, 255, (*size, 3), np.uint8)
         spaces[f"depth/{name}"] = Space(0, np.iinfo(np.uint16).max, size, np.uint16)
         if segments is not None:

@@ -17,8 +17,8 @@ from stringline.sim.shifts.shift import Shot
 from stringline.sim.shifts.shift_catalogue import Shifts
 
 
-def picture_size(image_size: int | Sequence[int]) -> tuple[int, int]:
-    """Returns rows and columns of pictures.
+def checked_image_size(image_size: int | Sequence[int]) -> tuple[int, int]:
+    """Returns rows and columns of images.
 
     Args:
         image_size: One number for both, or two.
@@ -28,7 +28,9 @@ def picture_size(image_size: int | Sequence[int]) -> tuple[int, int]:
     """
     sides = [image_size] * 2 if isinstance(image_size, int | float) else list(image_size)
     if len(sides) != 2 or not all(side in Range(whole=True) for side in sides):
-        raise ValueError(f"image_size is {image_size!r}; allowed: a whole number, or two for rows and columns.")
+        raise ValueError(
+            f"image_size is {image_size!r}; allowed: a whole number, or two for rows and columns."
+        )
     return sides[0], sides[1]
 
 
@@ -39,11 +41,12 @@ class Cameras:
         physics: The compiled world.
         mounts: All cameras of the embodiment.
         names: Which of them to draw.
-        size: Rows and columns of the pictures.
+        size: Rows and columns of the images.
         segments: What the shapes of the world belong to.
         segmentation: Whether `frame` holds segmentations.
-        rendering: `fast`, or `pretty` for films.
-        shifts: What depth is measured by, and whether cameras are where they are said to be; None: true depth and true poses.
+        rendering: `fast`, or `pretty` for videos.
+        shifts: What depth is measured by, and whether cameras are where they are said to be; None:
+            true depth and true poses.
 
     Raises:
         ValueError: There is no such camera, size or way of rendering.
@@ -65,7 +68,9 @@ class Cameras:
         for name in names:
             if name not in fovy:
                 raise unknown_name("camera", name, fovy)
-        self._physics, self._segmentation, self._shifts = physics, segmentation, shifts or Shifts()
+        self._physics = physics
+        self._segmentation = segmentation
+        self._shifts = shifts or Shifts()
         self._numbers = {name: _number(physics, name) for name in names}
         shown = names or (["overhead"] if "overhead" in fovy else list(fovy))
         self._shown = _number(physics, shown[0])
@@ -79,24 +84,28 @@ class Cameras:
         )
 
     def frame(self, time: float) -> dict[str, Array]:
-        """Returns pictures and geometry of all cameras, captured now, which is `time`."""
+        """Returns images and geometry of all cameras, captured now, which is `time`."""
         found: dict[str, Array] = {}
         if self._numbers:
             self._renderer.update(self._physics.data.ptr)
         for name, number in self._numbers.items():
-            found[f"rgb/{name}"], depth = self._renderer.picture(number)
-            found[f"depth/{name}"] = self._shifts.measured(depth, Shot(name, time, self._intrinsics[name]))
+            found[f"rgb/{name}"], depth = self._renderer.image(number)
+            found[f"depth/{name}"] = self._shifts.measured(
+                depth, Shot(name, time, self._intrinsics[name])
+            )
             if self._segmentation:
                 found[f"segmentation/{name}"] = self._renderer.segmentation(number)
             found[f"time/{name}"] = np.asarray(time)
             found[f"intrinsics/{name}"] = self._intrinsics[name]
-            found[f"T_base_camera/{name}"] = self._shifts.reported(self._pose(number), number).astype(np.float32)
+            found[f"T_base_camera/{name}"] = self._shifts.reported(
+                self._pose(number), number
+            ).astype(np.float32)
         return found
 
-    def picture(self) -> NDArray[np.uint8]:
+    def image(self) -> NDArray[np.uint8]:
         """Returns what the first camera sees now (H, W, 3); where there is none the overhead one, or any of the body."""
         self._renderer.update(self._physics.data.ptr)
-        return self._renderer.picture(self._shown)[0]
+        return self._renderer.image(self._shown)[0]
 
     def close(self) -> None:
         """Gives the graphics back."""
@@ -109,5 +118,8 @@ class Cameras:
 
 def _number(physics: mjcf.Physics, name: str) -> int:
     """Cameras of an attached model bear its name in front: `aloha/left/wrist_left`."""
-    names = [physics.model.id2name(number, "camera").split("/")[-1] for number in range(physics.model.ncam)]
+    names = [
+        physics.model.id2name(number, "camera").split("/")[-1]
+        for number in range(physics.model.ncam)
+    ]
     return names.index(name)

@@ -61,7 +61,8 @@ class Row:
     def needed(self) -> int | None:
         """About how many seeds make a verdict likely, were the differences to go on as observed; None if that says nothing.
 
-        Power 80 %; the level is 5 % divided by the number of rows in the family, which is Holm's hardest case.
+        Power 80 %; the level is 5 % divided by the number of rows in the family, which is Holm's
+        hardest case.
         """
         return seeds_needed(self.pairs, POWER, LEVEL / self.family)
 
@@ -120,7 +121,9 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, runs: Sequence[FinishedRun], *, seeds: int | None = None, baseline: str | None = None) -> "Comparison":
+    def of(
+        cls, runs: Sequence[FinishedRun], *, seeds: int | None = None, baseline: str | None = None
+    ) -> "Comparison":
         """Compares runs.
 
         Args:
@@ -133,38 +136,76 @@ class Comparison:
         """
         names = [run.name for run in runs]
         if len(names) < 2 or len(set(names)) < len(names):
-            raise ValueError(f"A comparison is between two or more different evaluations; got {', '.join(names) or 'none'}.")
+            raise ValueError(
+                f"A comparison is between two or more different evaluations; got "
+                f"{', '.join(names) or 'none'}."
+            )
         if baseline is not None and baseline not in names:
             raise unknown_name("compared evaluation", baseline, names)
         if seeds is not None:
             COUNT.check(seeds=seeds)
-            runs = [replace(run, tasks=tuple(task.first_seeds(seeds) for task in run.tasks)) for run in runs]
+            runs = [
+                replace(run, tasks=tuple(task.first_seeds(seeds) for task in run.tasks))
+                for run in runs
+            ]
         tasks, left_out = same_tasks(runs)
         chosen = [(a, b) for a, b in combinations(range(len(runs)), 2)]
         if baseline is not None:
             reference = names.index(baseline)
             chosen = [(reference, other) for other in range(len(runs)) if other != reference]
-        rows = [_row(task[a].name, names[a], names[b], _pairs(task[a], task[b])) for a, b in chosen for task in tasks]
+        rows = [
+            _row(task[a].name, names[a], names[b], _pairs(task[a], task[b]))
+            for a, b in chosen
+            for task in tasks
+        ]
         totals = []
         if len(tasks) > 1:
             for a, b in chosen:
-                total = reduce(add, (row.pairs for row in rows if (row.first, row.second) == (names[a], names[b])))
+                total = reduce(
+                    add,
+                    (row.pairs for row in rows if (row.first, row.second) == (names[a], names[b])),
+                )
                 totals.append(_row(EVERYTHING, names[a], names[b], total))
-        return cls(tuple(names), (*_corrected(rows), *_corrected(totals)), (*left_out, *_notes(names, tasks)))
+        return cls(
+            tuple(names),
+            (*_corrected(rows), *_corrected(totals)),
+            (*left_out, *_notes(names, tasks)),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain JSON."""
-        return {"names": list(self.names), "rows": [row.to_dict() for row in self.rows], "notes": list(self.notes)}
+        return {
+            "names": list(self.names),
+            "rows": [row.to_dict() for row in self.rows],
+            "notes": list(self.notes),
+        }
 
     def table(self) -> str:
         """Returns a table for a terminal, with the notes below; the column of names is there where there are several pairs."""
         several = len({(row.first, row.second) for row in self.rows}) > 1
-        head = ("task", "compared", "first", "second", "only 1st", "only 2nd", "difference", "p", "Holm", "verdict")
+        head = (
+            "task",
+            "compared",
+            "first",
+            "second",
+            "only 1st",
+            "only 2nd",
+            "difference",
+            "p",
+            "Holm",
+            "verdict",
+        )
         rows = [head, *(_cells(row) for row in self.rows)]
         if not several:
             rows = [(row[0], *row[2:]) for row in rows]
         title = () if several else (f"first: {self.rows[0].first}, second: {self.rows[0].second}",)
-        return "\n".join([*title, text_table(rows[0], rows[1:], words=(0, 1, 9) if several else (0, 8)), *self.notes])
+        return "\n".join(
+            [
+                *title,
+                text_table(rows[0], rows[1:], words=(0, 1, 9) if several else (0, 8)),
+                *self.notes,
+            ]
+        )
 
     def section(self) -> str:
         """Returns a piece of HTML, `<section id="comparison">`, that a report can embed; it brings no style of its own."""
@@ -177,13 +218,18 @@ class Comparison:
         )
         template = environment.get_template("comparison.html.jinja")
         return template.render(
-            comparison=self, difference_text=difference_text, several=any(row.family > 1 for row in self.rows)
+            comparison=self,
+            difference_text=difference_text,
+            several=any(row.family > 1 for row in self.rows),
         )
 
 
 def difference_text(row: Row) -> str:
     """Returns a difference in percentage points with its interval: `+16 [+4, +29]`."""
-    return f"{row.pairs.difference * 100:+.0f} [{row.interval.low * 100:+.0f}, {row.interval.high * 100:+.0f}]"
+    return (
+        f"{row.pairs.difference * 100:+.0f} [{row.interval.low * 100:+.0f}, "
+        f"{row.interval.high * 100:+.0f}]"
+    )
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -213,12 +259,17 @@ def _row(task: str, first: str, second: str, pairs: Pairs) -> Row:
 def _corrected(rows: Sequence[Row]) -> list[Row]:
     """Returns the rows with p values corrected for one another: tasks form one family, totals over tasks another."""
     corrected = holm([row.p for row in rows])
-    return [replace(row, corrected=p, family=len(rows)) for row, p in zip(rows, corrected, strict=True)]
+    return [
+        replace(row, corrected=p, family=len(rows)) for row, p in zip(rows, corrected, strict=True)
+    ]
 
 
 def _pairs(first: FinishedTask, second: FinishedTask) -> Pairs:
     seeds = sorted(first.results)
-    return Pairs.of([first.results[seed].success for seed in seeds], [second.results[seed].success for seed in seeds])
+    return Pairs.of(
+        [first.results[seed].success for seed in seeds],
+        [second.results[seed].success for seed in seeds],
+    )
 
 
 def _notes(names: Sequence[str], tasks: Sequence[Sequence[FinishedTask]]) -> list[str]:
@@ -227,18 +278,28 @@ def _notes(names: Sequence[str], tasks: Sequence[Sequence[FinishedTask]]) -> lis
         for name, finished in zip(names, task, strict=True):
             if troubled := sum(bool(result.trouble) for result in finished.results.values()):
                 notes.append(
-                    f"{finished.name}: {troubled} episodes of {name} could not be run to their end and count as failed."
+                    f"{finished.name}: {troubled} episodes of {name} could not be run to their "
+                    f"end and count as failed."
                 )
     steps = [task.about.get("execute_steps") for task in tasks[0]]
     if len(set(steps)) > 1:
         notes.append(
-            "Actions between two plans: " + ", ".join(f"{name} {step}" for name, step in zip(names, steps, strict=True)) + "."
+            "Actions between two plans: "
+            + ", ".join(f"{name} {step}" for name, step in zip(names, steps, strict=True))
+            + "."
         )
     executions = [
-        " ".join(str(value) for value in (task.about.get("execution") or {"name": RECEDING}).values()) for task in tasks[0]
+        " ".join(
+            str(value) for value in (task.about.get("execution") or {"name": RECEDING}).values()
+        )
+        for task in tasks[0]
     ]
     if len(set(executions)) > 1:
-        notes.append("Execution: " + ", ".join(f"{name} {how}" for name, how in zip(names, executions, strict=True)) + ".")
+        notes.append(
+            "Execution: "
+            + ", ".join(f"{name} {how}" for name, how in zip(names, executions, strict=True))
+            + "."
+        )
     checkpoints = [task.about.get("checkpoint") for task in tasks[0]]
     if len(set(checkpoints)) == 1 and checkpoints[0] is not None:
         notes.append("All of them are the same checkpoint.")

@@ -29,11 +29,14 @@ class EpisodeResult:
         time_s: Simulated seconds when it ended: the time to success, or the time limit.
         plans: How often the policy was asked.
         inference_ms: Median milliseconds per answer, measured where the policy runs.
-        acceleration: Root mean square of the acceleration of the commanded joint targets, rad/s^2; smaller is smoother.
+        acceleration: Root mean square of the acceleration of the commanded joint targets, rad/s^2;
+            smaller is smoother.
         trouble: Why it could not be run to its end and counts as failed, or nothing.
-        inference_p95_ms: Milliseconds within which 95 % of the answers came; None where an older version measured.
-        limit_hits: Share of control periods whose command asks for more than a joint's limits allow, see `measures.limit_hits`;
-            None where an older version measured, and for bodies whose limits are not known.
+        inference_p95_ms: Milliseconds within which 95 % of the answers came; None where an older
+            version measured.
+        limit_hits: Share of control periods whose command asks for more than a joint's limits
+            allow, see `measures.limit_hits`; None where an older version measured, and for bodies
+            whose limits are not known.
         unstable: Whether the simulation itself became unstable.
     """
 
@@ -61,7 +64,8 @@ class Summary:
         inference_ms: Median over episodes.
         acceleration: Median over episodes, rad/s^2.
         stages: How many episodes got to each stage and no further, by name.
-        reached: How many episodes got at least to each of these stages, but for the one in which all begin.
+        reached: How many episodes got at least to each of these stages, but for the one in which
+            all begin.
         inference_p95_ms: Median over episodes of what 95 % of an episode's answers stayed within.
         limit_hits: Mean over episodes, 0 to 1.
         troubled: How many episodes could not be run to their end; they count as failed.
@@ -91,7 +95,9 @@ class Summary:
         times = [result.time_s for result in results if result.success]
         in_order = sorted(results, key=lambda result: result.stage)
         names = [result.stage_name for result in in_order]
-        measured = [result for result in results if result.plans]  # The others ended before the policy was asked.
+        measured = [
+            result for result in results if result.plans
+        ]  # The others ended before the policy was asked.
         hits = [result.limit_hits for result in measured if result.limit_hits is not None]
         return cls(
             rate=Rate(len(times), len(results)),
@@ -100,7 +106,9 @@ class Summary:
             acceleration=_median(result.acceleration for result in measured),
             stages={name: names.count(name) for name in dict.fromkeys(names)},
             reached={
-                result.stage_name: Rate(sum(other.stage >= result.stage for other in results), len(results))
+                result.stage_name: Rate(
+                    sum(other.stage >= result.stage for other in results), len(results)
+                )
                 for result in in_order
                 if result.stage
             },
@@ -113,7 +121,11 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """Returns plain JSON."""
         reached = {name: rate.to_dict() for name, rate in self.reached.items()}
-        return asdict(self) | {"rate": self.rate.to_dict(), "stages": dict(self.stages), "reached": reached}
+        return asdict(self) | {
+            "rate": self.rate.to_dict(),
+            "stages": dict(self.stages),
+            "reached": reached,
+        }
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -151,7 +163,8 @@ class ResultsFile:
         header, self.results = ({}, {}) if not path.exists() else read_results(path)
         if header and header != self.about:
             raise OtherEvaluationError(
-                f"{path} holds results of another evaluation ({difference(header, self.about)}). Choose another folder."
+                f"{path} holds results of another evaluation ({difference(header, self.about)}). "
+                f"Choose another folder."
             )
         lines = [{"about": self.about}, *(asdict(result) for result in self.results.values())]
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -185,13 +198,17 @@ def read_results(path: Path) -> tuple[dict[str, Any], dict[int, EpisodeResult]]:
         What was evaluated, empty where not even that line is whole; and the results by seed.
 
     Raises:
-        ValueError: A line before the last is damaged, the file holds something else, or a newer version wrote it.
+        ValueError: A line before the last is damaged, the file holds something else, or a newer
+            version wrote it.
     """
     lines = _whole_lines(path)
     if not lines:
         return {}, {}
     if not isinstance(about := lines[0].get("about"), dict):
-        raise ValueError(f"{path} holds no results of an evaluation: its first line does not say what was evaluated.")
+        raise ValueError(
+            f"{path} holds no results of an evaluation: its first line does not say what was "
+            f"evaluated."
+        )
     found = [_result(line, f"{path}, line {number}") for number, line in enumerate(lines[1:], 2)]
     return about, {result.seed: result for result in found}
 
@@ -215,14 +232,20 @@ def _whole_lines(path: Path) -> list[dict[str, Any]]:
         elif number == len(texts):
             logger.warning("The last line of %s was cut short; that episode is run again.", path)
         else:
-            raise ValueError(f"{path} is damaged at line {number} of {len(texts)}. Remove that line to go on without it.")
+            raise ValueError(
+                f"{path} is damaged at line {number} of {len(texts)}. Remove that line to go on "
+                f"without it."
+            )
     return lines
 
 
 def _result(line: Mapping[str, Any], where: str) -> EpisodeResult:
     known = {field.name: field.default is MISSING for field in fields(EpisodeResult)}
     if unknown := [name for name in line if name not in known]:
-        raise ValueError(f"{where} has numbers that this version does not know: {', '.join(unknown)}. Update Stringline.")
+        raise ValueError(
+            f"{where} has numbers that this version does not know: {', '.join(unknown)}. Update "
+            f"Stringline."
+        )
     if missing := [name for name, needed in known.items() if needed and name not in line]:
         raise ValueError(f"{where} lacks {', '.join(missing)}: it is no result of an evaluation.")
     return EpisodeResult(**line)

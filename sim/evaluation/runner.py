@@ -1,7 +1,8 @@
 """Measures a policy in simulation: fixed seeds, the same outcome for any number of workers, success with its interval.
 
-The policy stays in this process and answers one observation at a time, in a session of its own per episode; so an outcome
-depends on the policy and the seed alone, not on what runs beside it, nor on which machine. This module imports without torch.
+The policy stays in this process and answers one observation at a time, in a session of its own per
+episode; so an outcome depends on the policy and the seed alone, not on what runs beside it, nor on
+which machine. This module imports without torch.
 """
 
 import logging
@@ -26,7 +27,7 @@ from stringline.policies.execution.executed_session import ExecutedSession
 from stringline.policies.execution.execution import Execution
 from stringline.sim.evaluation.metrics import limit_hits
 from stringline.sim.evaluation.results import EpisodeResult, ResultsFile
-from stringline.sim.evaluation.trace import Trace, trace_of_film, write_trace
+from stringline.sim.evaluation.trace import Trace, trace_of_video, write_trace
 from stringline.sim.rollout.cluster import Cluster, LocalCluster, WorkerFace
 from stringline.sim.rollout.messages import Asked, Ended, Job, Lost, MakeWorld, Ready
 from stringline.sim.rollout.retries import Losses
@@ -57,12 +58,15 @@ class Evaluation:
 
     Args:
         policy: What is measured.
-        make_world: Builds a world in each worker, such as `partial(make_environment, "hand_over_banana")`.
+        make_world: Builds a world in each worker, such as `partial(make_environment,
+            "hand_over_banana")`.
         execute_steps: Control periods between two plans; None: whole chunks.
-        execution: What plans are blended with, and when they are in force; None: a receding horizon without delay.
+        execution: What plans are blended with, and when they are in force; None: a receding horizon
+            without delay.
         workers: Worlds at a time; 0 takes one per processor.
         options: Of the task, such as `table_height`.
-        films: Folder for a film of every episode, `<seed>.mp4`, and its trace, see `trace.py`; None for no films.
+        videos: Folder for a video of every episode, `<seed>.mp4`, and its trace, see `trace.py`;
+            None for no videos.
         cluster: Where the worlds run; by default in processes of this machine.
     """
 
@@ -75,16 +79,20 @@ class Evaluation:
         execution: Execution | None = None,
         workers: int = 2,
         options: Mapping[str, float] | None = None,
-        films: Path | None = None,
+        videos: Path | None = None,
         cluster: Cluster | None = None,
     ) -> None:
         if execute_steps is not None:
             COUNT.check(execute_steps=execute_steps)
         WHOLE.check(workers=workers)
         self._cluster = cluster or LocalCluster()
-        self._policy, self._make_world, self._workers = policy, make_world, workers
-        self._execute_steps, self._execution = execute_steps, execution or Execution()
-        self._options, self._films = dict(options or {}), films
+        self._policy = policy
+        self._make_world = make_world
+        self._workers = workers
+        self._execute_steps = execute_steps
+        self._execution = execution or Execution()
+        self._options = dict(options or {})
+        self._videos = videos
 
     def run(
         self, seeds: Sequence[int], file: Path | None = None, about: Mapping[str, Any] | None = None
@@ -94,18 +102,24 @@ class Evaluation:
         Args:
             seeds: Distinct seeds.
             file: Where results are kept, line by line; with it an interrupted evaluation continues.
-            about: What is measured (checkpoint, task), plain JSON: a file that says otherwise is refused.
+            about: What is measured (checkpoint, task), plain JSON: a file that says otherwise is
+                refused.
 
         Returns:
             One result per seed, in their order.
 
         Raises:
-            ValueError: The world does not offer what the policy needs, or the file belongs to another evaluation.
+            ValueError: The world does not offer what the policy needs, or the file belongs to
+                another evaluation.
             RuntimeError: Workers die before they are ready.
         """
         if len(set(seeds)) != len(seeds):
             raise ValueError("The seeds of an evaluation must differ from each other.")
-        known = {"execute_steps": self._execute_steps, "options": self._options, **self._execution.about()}
+        known = {
+            "execute_steps": self._execute_steps,
+            "options": self._options,
+            **self._execution.about(),
+        }
         settings = known | dict(about or {})
         kept = None if file is None else ResultsFile(file, settings)
         results = dict(kept.results) if kept else {}
@@ -127,8 +141,10 @@ class Evaluation:
         return [results[seed] for seed in seeds]
 
     def _results(self, pending: deque[int]) -> Generator[EpisodeResult, None, None]:
-        running, idle = dict[WorkerFace, _Episode](), set[WorkerFace]()
-        stages, losses = tuple[str, ...](), Losses()
+        running = dict[WorkerFace, _Episode]()
+        idle = set[WorkerFace]()
+        stages = tuple[str, ...]()
+        losses = Losses()
         if not pending:
             return
         with self._cluster.open(self._make_world, self._workers, len(pending)) as pool:
@@ -148,7 +164,9 @@ class Evaluation:
                             pending.appendleft(episode.job.seed)
                         else:
                             yield _unfinished(episode.job.seed, message.reason, stages)
-                while pending and idle:  # One that had nothing to do may take over from one that was lost.
+                while (
+                    pending and idle
+                ):  # One that had nothing to do may take over from one that was lost.
                     free = idle.pop()
                     running[free] = self._begin(pending.popleft())
                     free.send(running[free].job)
@@ -162,14 +180,18 @@ class Evaluation:
     def _begin(self, seed: int) -> _Episode:
         steps = self._execution.ask_after(self._execute_steps)
         session = self._execution.session(self._policy, seed, execute_steps=self._execute_steps)
-        return _Episode(Job(seed, steps, self._options, film=self._films is not None), session)
+        return _Episode(Job(seed, steps, self._options, video=self._videos is not None), session)
 
     def _ended(self, episode: _Episode, message: Ended, stages: Sequence[str]) -> EpisodeResult:
-        if self._films is not None and message.film is not None:
-            self._films.mkdir(parents=True, exist_ok=True)
-            film = self._films / f"{episode.job.seed}.mp4"
-            write_file(film, message.film)
-            write_trace(trace_of_film(film), Trace.of(message.rollout, stages, self._policy.contract), episode.first_seen)
+        if self._videos is not None and message.video is not None:
+            self._videos.mkdir(parents=True, exist_ok=True)
+            video = self._videos / f"{episode.job.seed}.mp4"
+            write_file(video, message.video)
+            write_trace(
+                trace_of_video(video),
+                Trace.of(message.rollout, stages, self._policy.contract),
+                episode.first_seen,
+            )
         return _result(episode, message.rollout, stages, self._policy.contract)
 
 
@@ -181,7 +203,9 @@ def _answer(episode: _Episode, asked: Asked) -> Arrival:
     return Arrival(chunk, episode.session.delay_steps)
 
 
-def _result(episode: _Episode, rollout: Rollout, stages: Sequence[str], contract: Contract) -> EpisodeResult:
+def _result(
+    episode: _Episode, rollout: Rollout, stages: Sequence[str], contract: Contract
+) -> EpisodeResult:
     actions = np.stack(rollout.actions)
     return EpisodeResult(
         seed=episode.job.seed,

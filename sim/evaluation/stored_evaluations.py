@@ -34,7 +34,12 @@ class FinishedTask:
     @property
     def name(self) -> str:
         """The task with its options, as a reader would say it."""
-        return " ".join([self.task, *(f"{name}={value}" for name, value in (self.about.get("options") or {}).items())])
+        return " ".join(
+            [
+                self.task,
+                *(f"{name}={value}" for name, value in (self.about.get("options") or {}).items()),
+            ]
+        )
 
     def differences(self, other: "FinishedTask") -> list[str]:
         """Says in which settings, beside what is measured, the other one differs; what only one of them knows is left out."""
@@ -52,8 +57,14 @@ class FinishedTask:
             ValueError: There are not that many.
         """
         if count > len(self.results):
-            raise ValueError(f"{self.path} has results of {len(self.results)} seeds; {count} are asked for.")
-        return FinishedTask(self.path, self.about, {seed: self.results[seed] for seed in sorted(self.results)[:count]})
+            raise ValueError(
+                f"{self.path} has results of {len(self.results)} seeds; {count} are asked for."
+            )
+        return FinishedTask(
+            self.path,
+            self.about,
+            {seed: self.results[seed] for seed in sorted(self.results)[:count]},
+        )
 
 
 @dataclass(frozen=True)
@@ -90,7 +101,9 @@ def read_run(name: str, path: Path) -> FinishedRun:
         if results:
             tasks.append(FinishedTask(file, {ROBOT_MODEL: PRIMITIVES, **about}, results))
     if not tasks:
-        raise ValueError(f"{path} holds no results of an evaluation ({RESULTS} with at least one episode).")
+        raise ValueError(
+            f"{path} holds no results of an evaluation ({RESULTS} with at least one episode)."
+        )
     return FinishedRun(name, tuple(tasks))
 
 
@@ -98,28 +111,36 @@ def same_tasks(runs: Sequence[FinishedRun]) -> tuple[list[tuple[FinishedTask, ..
     """Finds what all runs were measured on, under the same conditions and on the same seeds.
 
     Returns:
-        For each task that all of them have, the results of each; and sentences on the tasks that are left out because one of
-        them has no results there.
+        For each task that all of them have, the results of each; and sentences on the tasks that
+        are left out because one of them has no results there.
 
     Raises:
-        ValueError: The conditions or the seeds differ, or nothing is shared; the message names both values.
+        ValueError: The conditions or the seeds differ, or nothing is shared; the message names both
+            values.
     """
     shared: list[tuple[FinishedTask, ...]] = []
     left_out: list[str] = []
     for task in runs[0].tasks:
         partners = [_partner(task, runs[0], run) for run in runs[1:]]
-        if missing := [run.name for run, partner in zip(runs[1:], partners, strict=True) if partner is None]:
+        if missing := [
+            run.name for run, partner in zip(runs[1:], partners, strict=True) if partner is None
+        ]:
             left_out.append(f"{task.name}: {', '.join(missing)} has no results there.")
             continue
         shared.append((task, *(partner for partner in partners if partner is not None)))
     for run in runs[1:]:
         used = {partner.path for row in shared for partner in row}
         extra = [
-            task for task in run.tasks if task.path not in used and not any(_agree(task, first) for first in runs[0].tasks)
+            task
+            for task in run.tasks
+            if task.path not in used and not any(_agree(task, first) for first in runs[0].tasks)
         ]
         left_out += [f"{task.name}: {runs[0].name} has no results there." for task in extra]
     if not shared:
-        raise ValueError(f"{' and '.join(run.name for run in runs)} were not measured on any common task. {' '.join(left_out)}")
+        raise ValueError(
+            f"{' and '.join(run.name for run in runs)} were not measured on any common task. "
+            f"{' '.join(left_out)}"
+        )
     for first, *others in shared:
         for other in others:
             _check_seeds(first, other)
@@ -137,7 +158,10 @@ def _partner(task: FinishedTask, owner: FinishedRun, run: FinishedRun) -> Finish
             return other
     for other in run.tasks:
         if other.task == task.task and not any(_agree(mine, other) for mine in owner.tasks):
-            raise ValueError(f"{task.task} was measured under different conditions: {'; '.join(task.differences(other))}.")
+            raise ValueError(
+                f"{task.task} was measured under different conditions: "
+                f"{'; '.join(task.differences(other))}."
+            )
     return None
 
 
@@ -148,7 +172,8 @@ def _check_seeds(first: FinishedTask, second: FinishedTask) -> None:
     common = sorted(first.results)[:least] == sorted(second.results)[:least]
     hint = f" The first {least} are the same: seeds={least} compares those." if common else ""
     raise ValueError(
-        f"{first.name} was measured on different seeds: {_span(first)} in {first.path}, {_span(second)} in {second.path}.{hint}"
+        f"{first.name} was measured on different seeds: {_span(first)} in {first.path}, "
+        f"{_span(second)} in {second.path}.{hint}"
     )
 
 

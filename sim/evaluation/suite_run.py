@@ -9,7 +9,14 @@ from typing import Any
 
 from stringline.datasets.files.atomic import FULL_DISK, write_file
 from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation
-from stringline.sim.evaluation.results import RESULTS, EpisodeResult, OtherEvaluationError, Summary, difference, read_results
+from stringline.sim.evaluation.results import (
+    RESULTS,
+    EpisodeResult,
+    OtherEvaluationError,
+    Summary,
+    difference,
+    read_results,
+)
 from stringline.sim.evaluation.suites import Suite, SuiteEntry
 
 logger = logging.getLogger(__name__)
@@ -36,26 +43,36 @@ class CellOutcome:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain JSON."""
-        cell, summary = self.cell, self.summary
-        known = {"name": cell.name, "task": cell.task, "variation": cell.variation, "options": dict(cell.options)}
+        cell = self.cell
+        summary = self.summary
+        known = {
+            "name": cell.name,
+            "task": cell.task,
+            "variation": cell.variation,
+            "options": dict(cell.options),
+        }
         found = {"failure": self.failure} if summary is None else {"summary": summary.to_dict()}
         return {**known, **cell.changes, "seeds": list(cell.seeds), **found}
 
 
-def run_suite(suite: Suite, evaluation: CheckpointEvaluation, output: Path, settings: Mapping[str, Any]) -> list[CellOutcome]:
+def run_suite(
+    suite: Suite, evaluation: CheckpointEvaluation, output: Path, settings: Mapping[str, Any]
+) -> list[CellOutcome]:
     """Runs what is not yet done of a suite.
 
     Args:
         suite: What to run.
         evaluation: The checkpoint that is measured.
-        output: A folder for each entry comes here, and `summary.json`, which is written after each entry.
+        output: A folder for each entry comes here, and `summary.json`, which is written after each
+            entry.
         settings: What the user asked for, plain JSON, for that file.
 
     Returns:
         One outcome per entry, in their order.
 
     Raises:
-        OtherEvaluationError: The folder holds results of another checkpoint or other settings; nothing has been run then.
+        OtherEvaluationError: The folder holds results of another checkpoint or other settings;
+            nothing has been run then.
         NoSpaceError: The disk is full; what was finished is kept.
     """
     _check_folders(suite, evaluation, output)
@@ -64,7 +81,11 @@ def run_suite(suite: Suite, evaluation: CheckpointEvaluation, output: Path, sett
         logger.info("%s (%d of %d), %d seeds", cell.name, number, len(suite.cells), len(cell.seeds))
         outcomes.append(_run_cell(cell, evaluation, output / cell.name))
         output.mkdir(parents=True, exist_ok=True)
-        summary = {"settings": dict(settings), "suite": suite.name, "cells": [outcome.to_dict() for outcome in outcomes]}
+        summary = {
+            "settings": dict(settings),
+            "suite": suite.name,
+            "cells": [outcome.to_dict() for outcome in outcomes],
+        }
         write_file(output / "summary.json", json.dumps(summary, indent=1).encode())
     return outcomes
 
@@ -74,12 +95,18 @@ def _run_cell(cell: SuiteEntry, evaluation: CheckpointEvaluation, folder: Path) 
         return CellOutcome(cell, evaluation.run(cell.settings(), cell.seeds, folder))
     except OtherEvaluationError:
         raise
-    except Exception as error:  # Whatever is wrong with one task, the others are still worth knowing.
+    except (
+        Exception
+    ) as error:  # Whatever is wrong with one task, the others are still worth knowing.
         if isinstance(error, OSError) and error.errno in FULL_DISK:
             raise
         logger.debug("The trace of the error:", exc_info=True)
         reason = " ".join(str(error).split()) or type(error).__name__
-        reason = reason if isinstance(error, (ValueError, RuntimeError)) else f"{type(error).__name__}: {reason}"
+        reason = (
+            reason
+            if isinstance(error, (ValueError, RuntimeError))
+            else f"{type(error).__name__}: {reason}"
+        )
         logger.error("%s FAILED: %s", cell.name, reason)
         return CellOutcome(cell, failure=reason)
 
@@ -87,7 +114,9 @@ def _run_cell(cell: SuiteEntry, evaluation: CheckpointEvaluation, folder: Path) 
 def _check_folders(suite: Suite, evaluation: CheckpointEvaluation, output: Path) -> None:
     """Refuses a folder of another evaluation before hours are spent on the entries that come before."""
     if (output / RESULTS).exists():
-        raise OtherEvaluationError(f"{output} holds the evaluation of a single task. Choose another folder: output=...")
+        raise OtherEvaluationError(
+            f"{output} holds the evaluation of a single task. Choose another folder: output=..."
+        )
     for cell in suite.cells:
         file = output / cell.name / RESULTS
         there = read_results(file)[0] if file.exists() else {}
@@ -98,5 +127,6 @@ def _check_folders(suite: Suite, evaluation: CheckpointEvaluation, output: Path)
         known = {key: value for key, value in there.items() if key in here}
         if known and known != here:
             raise OtherEvaluationError(
-                f"{file} holds results of another evaluation ({difference(known, here)}). Choose another folder: output=..."
+                f"{file} holds results of another evaluation ({difference(known, here)}). Choose "
+                f"another folder: output=..."
             )

@@ -49,7 +49,10 @@ class SuiteEntry:
             ValueError: It is no such mapping.
         """
         if not isinstance(plain, Mapping):
-            raise ValueError(f"{where} is {plain!r}; allowed: a mapping such as {{task: hand_over_banana, seeds: 50}}.")
+            raise ValueError(
+                f"{where} is {plain!r}; allowed: a mapping such as {{task: hand_over_banana, "
+                f"seeds: 50}}."
+            )
         for key in plain:
             if key not in KEYS:
                 raise unknown_name(f"setting of a suite's entry ({where})", str(key), KEYS)
@@ -57,15 +60,30 @@ class SuiteEntry:
             raise ValueError(f"{where} names no task; give it one: task: hand_over_banana.")
         options = plain.get("options") or {}
         if not isinstance(options, Mapping):
-            raise ValueError(f"{where}: options is {options!r}; allowed: a mapping such as {{table_height: 0.02}}.")
-        variation = str(plain.get("variation") or ",".join(f"{name}={value}" for name, value in options.items()))
+            raise ValueError(
+                f"{where}: options is {options!r}; allowed: a mapping such as {{table_height: "
+                f"0.02}}."
+            )
+        variation = str(
+            plain.get("variation") or ",".join(f"{name}={value}" for name, value in options.items())
+        )
         if not re.fullmatch(r"[\w=.,+-]*", variation):
             raise ValueError(
-                f"{where}: variation is {variation!r}; allowed: letters, digits and _ = . , + - (it names a folder)."
+                f"{where}: variation is {variation!r}; allowed: letters, digits and _ = . , + - "
+                f"(it names a folder)."
             )
         seeds = _seeds(plain.get("seeds", 50), plain.get("first_seed"), where)
-        changes = {key: _positive(plain[key], f"{where}: {key}") for key in _TASK_KEYS if key in plain}
-        return cls(task, seeds, variation, dict(options), changes, counted=isinstance(plain.get("seeds", 50), int))
+        changes = {
+            key: _positive(plain[key], f"{where}: {key}") for key in _TASK_KEYS if key in plain
+        }
+        return cls(
+            task,
+            seeds,
+            variation,
+            dict(options),
+            changes,
+            counted=isinstance(plain.get("seeds", 50), int),
+        )
 
     @property
     def name(self) -> str:
@@ -83,7 +101,11 @@ class SuiteEntry:
         if self.task not in known:
             raise unknown_name("task", self.task, known)
         plain = yaml.safe_load(known[self.task].read_text(encoding="utf-8"))
-        return {**plain, **self.changes, "options": {**(plain.get("options") or {}), **self.options}}
+        return {
+            **plain,
+            **self.changes,
+            "options": {**(plain.get("options") or {}), **self.options},
+        }
 
 
 @dataclass(frozen=True)
@@ -107,19 +129,30 @@ class Suite:
             plain: A mapping whose only key `cells` is a list of entries.
 
         Raises:
-            ValueError: It is no such mapping, or two entries are the same task in the same variation.
+            ValueError: It is no such mapping, or two entries are the same task in the same
+                variation.
         """
-        if not isinstance(plain, Mapping) or list(plain) != ["cells"] or not isinstance(plain["cells"], list):
+        if (
+            not isinstance(plain, Mapping)
+            or list(plain) != ["cells"]
+            or not isinstance(plain["cells"], list)
+        ):
             raise ValueError(
-                f"The suite {name} is no mapping of 'cells' to a list, such as cells: [{{task: fmb_1, seeds: 50}}]."
+                f"The suite {name} is no mapping of 'cells' to a list, such as cells: [{{task: "
+                f"fmb_1, seeds: 50}}]."
             )
         cells = tuple(
-            SuiteEntry.parse(entry, f"entry {number} of the suite {name}") for number, entry in enumerate(plain["cells"], 1)
+            SuiteEntry.parse(entry, f"entry {number} of the suite {name}")
+            for number, entry in enumerate(plain["cells"], 1)
         )
         if not cells:
             raise ValueError(f"The suite {name} has no entry.")
-        if twice := [cell for cell, count in Counter(cell.name for cell in cells).items() if count > 1]:
-            raise ValueError(f"The suite {name} has {twice[0]} twice; give each its own `variation: NAME`.")
+        if twice := [
+            cell for cell, count in Counter(cell.name for cell in cells).items() if count > 1
+        ]:
+            raise ValueError(
+                f"The suite {name} has {twice[0]} twice; give each its own `variation: NAME`."
+            )
         return cls(name, cells)
 
     @classmethod
@@ -141,7 +174,8 @@ class Suite:
         """Returns the suite on other seeds.
 
         Args:
-            count: How many in each entry; of a list, its first ones. None leaves the number as it is.
+            count: How many in each entry; of a list, its first ones. None leaves the number as it
+                is.
             first: Where to count from; None leaves it.
 
         Raises:
@@ -153,10 +187,13 @@ class Suite:
 def _with_seeds(cell: SuiteEntry, count: int | None, first: int | None) -> SuiteEntry:
     count = len(cell.seeds) if count is None else count
     if cell.counted:
-        return replace(cell, seeds=_seeds(count, cell.seeds[0] if first is None else first, cell.name))
+        return replace(
+            cell, seeds=_seeds(count, cell.seeds[0] if first is None else first, cell.name)
+        )
     if first is not None or count > len(cell.seeds):
         raise ValueError(
-            f"{cell.name} has a list of {len(cell.seeds)} seeds; allowed: seeds of at most that many, and no first_seed."
+            f"{cell.name} has a list of {len(cell.seeds)} seeds; allowed: seeds of at most that "
+            f"many, and no first_seed."
         )
     return replace(cell, seeds=cell.seeds[:count])
 
@@ -169,7 +206,8 @@ def _seeds(value: object, first: object, where: str) -> tuple[int, ...]:
     if listed and len(set(listed)) == len(listed):
         return tuple(listed)
     raise ValueError(
-        f"{where}: seeds is {value!r}, first_seed {first!r}; allowed: a number of at least 1 and a first one of at least 0, "
+        f"{where}: seeds is {value!r}, first_seed {first!r}; allowed: a number of at least 1 and "
+        f"a first one of at least 0, "
         "or a list of distinct seeds."
     )
 

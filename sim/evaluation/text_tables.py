@@ -5,7 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from stringline.sim.evaluation.results import Summary
 
 
-def text_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, words: Collection[int] = (0, 1)) -> str:
+def text_table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], *, words: Collection[int] = (0, 1)
+) -> str:
     """Returns columns as wide as their widest entry.
 
     Args:
@@ -45,9 +47,21 @@ def summaries_table(summaries: Mapping[str, Summary | str]) -> str:
         hits = "-" if summary.limit_hits is None else f"{summary.limit_hits:.1%}".replace("%", " %")
         times = (summary.inference_ms, summary.inference_p95_ms)
         rows.append((name, str(summary.rate), *map(_number, numbers), hits, *map(_number, times)))
-        rows += [(f"  {stage}", str(rate)) for stage, rate in summary.reached.items() if stage != "success"]
+        rows += [
+            (f"  {stage}", str(rate))
+            for stage, rate in summary.reached.items()
+            if stage != "success"
+        ]
         if summary.troubled or summary.unstable:
-            rows.append(("  !", f"not run to their end: {summary.troubled}, physics unstable: {summary.unstable}"))
+            rows.append(
+                (
+                    "  !",
+                    (
+                        f"not run to their end: {summary.troubled}, physics unstable: "
+                        f"{summary.unstable}"
+                    ),
+                )
+            )
     return text_table(head, rows)
 
 

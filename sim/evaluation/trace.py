@@ -1,4 +1,4 @@
-"""What is kept of a filmed episode for its report: when stages were reached, what was commanded, and what was seen first."""
+"""What is kept of a videoed episode for its report: when stages were reached, what was commanded, and what was seen first."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -23,10 +23,13 @@ class Trace:
 
     Attributes:
         names: All stages of the task, in order.
-        stages: When each stage was first reached, seconds, by its name, in the order in which they were; not the first of all.
+        stages: When each stage was first reached, seconds, by its name, in the order in which they
+            were; not the first of all.
         time: (S,) seconds, when each sample begins.
-        openings: (S,) commanded opening of each gripper, 0 closed to 1 open, by the name of its arm.
-        speed: (S,) the largest speed of any commanded joint, rad/s, and the largest of what a sample stands for.
+        openings: (S,) commanded opening of each gripper, 0 closed to 1 open, by the name of its
+            arm.
+        speed: (S,) the largest speed of any commanded joint, rad/s, and the largest of what a
+            sample stands for.
     """
 
     names: tuple[str, ...]
@@ -47,7 +50,10 @@ class Trace:
         actions = np.stack(rollout.actions).astype(np.float32)
         kinds = [(dimension.kind, dimension.mode) for dimension in contract.action]
         joints = [column for column, kind in enumerate(kinds) if kind == ("joint", "absolute")]
-        speeds = np.abs(np.diff(actions[:, joints], axis=0, prepend=actions[:1, joints])) * contract.control_hz
+        speeds = (
+            np.abs(np.diff(actions[:, joints], axis=0, prepend=actions[:1, joints]))
+            * contract.control_hz
+        )
         groups = np.array_split(np.arange(len(actions)), min(len(actions), _MOST_SAMPLES))
         begins = np.array([group[0] for group in groups])
         return cls(
@@ -63,9 +69,9 @@ class Trace:
         )
 
 
-def trace_of_film(film: Path) -> Path:
-    """Returns where the trace of a film is kept."""
-    return film.with_suffix(".npz")
+def trace_of_video(video: Path) -> Path:
+    """Returns where the trace of a video is kept."""
+    return video.with_suffix(".npz")
 
 
 def write_trace(path: Path, trace: Trace, observation: Mapping[str, Array]) -> None:
@@ -94,7 +100,9 @@ def read_trace(path: Path) -> Trace | None:
         return None
     with np.load(path, allow_pickle=False) as file:
         stages = dict(zip(file["stages"].tolist(), file["reached"].tolist(), strict=True))
-        openings = {key.partition("/")[2]: file[key] for key in file.files if key.startswith("opening/")}
+        openings = {
+            key.partition("/")[2]: file[key] for key in file.files if key.startswith("opening/")
+        }
         return Trace(tuple(file["names"].tolist()), stages, file["time"], openings, file["speed"])
 
 

@@ -13,13 +13,21 @@ from stringline.sim.experts.motion import Move
 from stringline.sim.experts.skills import CLOSING, OPENING, SETTLING, Done, Skills
 from stringline.sim.props.prop import Prop
 
-FORWARDS = {"left": np.array([1.0, 0.0, 0.0]), "right": np.array([-1.0, 0.0, 0.0])}  # Where an arm looks from its foot.
-# Flatter ones stretch the wrist out. Steeper ones bring the cameras on both grippers together, which reach 4 to 8 cm over the
-# gripper's tip at 55 to 72 degrees.
+FORWARDS = {
+    "left": np.array([1.0, 0.0, 0.0]),
+    "right": np.array([-1.0, 0.0, 0.0]),
+}  # Where an arm looks from its foot.
+# Flatter ones stretch the wrist out. Steeper ones bring the cameras on both grippers together,
+# which reach 4 to 8 cm over the gripper's tip at 55 to 72 degrees.
 PITCHES_DEG = (60.0, 63.0, 66.0)
-GRASP_SHORT = 0.009  # The pads' middle stays that far short of the axis, so that their tips keep off the table.
-HOVER = 0.06  # From so far back a gripper comes down, slowly: at speed its joints lag by different times, and it strays.
-SETTLED, SETTLE_SECONDS = (0.0015, 0.015), 1.0  # Metres, radians; off the way from above.
+# The pads' middle stays that far short of the axis, so that their tips keep off the table.
+GRASP_SHORT = 0.009
+# From so far back a gripper comes down, slowly: at speed its joints lag by different times, and it
+# strays.
+HOVER = 0.06
+# Metres, radians; off the way from above.
+SETTLED = (0.0015, 0.015)
+SETTLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,8 @@ def end_grasps(T_base_prop: Matrix, part: Part) -> list[Grasp]:
 
 def nearest_turn(rotation: Matrix) -> Matrix:
     """Returns the rotation (3, 3) nearest to one given that maps a square bar along x to itself."""
-    quarter, half = rotation_about((1.0, 0.0, 0.0), np.arange(4) * np.pi / 2), np.diag([-1.0, 1.0, -1.0])
+    quarter = rotation_about((1.0, 0.0, 0.0), np.arange(4) * np.pi / 2)
+    half = np.diag([-1.0, 1.0, -1.0])
     turns = np.concatenate([quarter, half @ quarter])
     return np.asarray(turns[np.argmax(np.einsum("nij,ij->n", turns, rotation))])
 
@@ -89,7 +98,9 @@ def take(skills: Skills, part: Part, prop: Prop, *, lift: float = 0.08, attempts
         T_base_prop = skills.scene.pose(prop)
         grasps = end_grasps(T_base_prop, part)
         ways = [_way(T_base_prop @ grasp.T_prop_gripper, grasp.hover, lift) for grasp in grasps]
-        passable = [grasp for grasp, way in zip(grasps, ways, strict=True) if skills.in_reach(arm, *way)] or grasps
+        passable = [
+            grasp for grasp, way in zip(grasps, ways, strict=True) if skills.in_reach(arm, *way)
+        ] or grasps
         grasp = passable[int(skills.rng.integers(len(passable)))]
         yield from _close_on(skills, arm, T_base_prop @ grasp.T_prop_gripper, grasp)
         if _flat(inverse(grasp.T_prop_gripper), skills.scene.in_gripper(arm, prop)):
@@ -103,7 +114,8 @@ def take(skills: Skills, part: Part, prop: Prop, *, lift: float = 0.08, attempts
 
 def _close_on(skills: Skills, arm: str, T_base_gripper: Matrix, grasp: Grasp) -> Iterator[Vector]:
     """Comes down on a thing from exactly above: between the pads of an open gripper a socket has 7 mm to spare on each side."""
-    hover, correction = backed(T_base_gripper, grasp.hover), Correction()
+    hover = backed(T_base_gripper, grasp.hover)
+    correction = Correction()
     skills.motion.grip(arm, grasp.opening)
     yield from skills.go(1.0, {arm: Move(lambda: hover)})
     end = skills.scene.env.time + SETTLE_SECONDS
@@ -131,7 +143,9 @@ def _way(T_base_gripper: Matrix, hover: float, lift: float) -> list[Matrix]:
     return down + [raised(T_base_gripper, lift * share) for share in (0.25, 0.5, 0.75, 1.0)]
 
 
-def present(skills: Skills, arm: str, prop: Prop, position: Vector, yaw: float, seconds: float = 1.0) -> Iterator[Vector]:
+def present(
+    skills: Skills, arm: str, prop: Prop, position: Vector, yaw: float, seconds: float = 1.0
+) -> Iterator[Vector]:
     """Holds a bar or tube level at a position (3,) of its middle, turned by `yaw` (rad) from where the arm looks."""
     level = rotation_about(UP, yaw)
     square = nearest_turn(level.T @ skills.scene.pose(prop)[:3, :3])

@@ -10,7 +10,9 @@ from stringline.sim.experts.skills import Skills
 PATIENCE = 0.1  # Seconds; how often an arm that waits looks whether the way is free.
 
 
-def together(embodiment: Embodiment, start: Vector, scripts: Mapping[str, Iterator[Vector]]) -> Iterator[Vector]:
+def together(
+    embodiment: Embodiment, start: Vector, scripts: Mapping[str, Iterator[Vector]]
+) -> Iterator[Vector]:
     """Yields joint targets (J,) that follow the script of each arm; an arm whose script has ended stays.
 
     Args:
@@ -18,7 +20,8 @@ def together(embodiment: Embodiment, start: Vector, scripts: Mapping[str, Iterat
         start: (J,), targets of arms without a script.
         scripts: By arm; of what a script yields only its own arm's joints count.
     """
-    q, running = start.copy(), dict(scripts)
+    q = start.copy()
+    running = dict(scripts)
     while True:
         for arm in list(running):
             targets = next(running[arm], None)

@@ -6,12 +6,24 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 
 GAIN = 0.05  # Of what is measured to be missing, per control period.
-NEAR = (0.012, 0.15)  # Metres and radians beyond which nothing is corrected, because the arm is still on its way.
+NEAR = (
+    0.012,
+    0.15,
+)  # Metres and radians beyond which nothing is corrected, because the arm is still on its way.
 
 
 def rotation_vector(rotation: Matrix) -> Vector:
     """Returns axis times angle (3,) of a rotation (3, 3) by less than half a turn."""
-    skew = np.array([rotation[2, 1] - rotation[1, 2], rotation[0, 2] - rotation[2, 0], rotation[1, 0] - rotation[0, 1]]) / 2
+    skew = (
+        np.array(
+            [
+                rotation[2, 1] - rotation[1, 2],
+                rotation[0, 2] - rotation[2, 0],
+                rotation[1, 0] - rotation[0, 1],
+            ]
+        )
+        / 2
+    )
     sine = np.linalg.norm(skew)
     return skew if sine < 1e-9 else skew / sine * np.arctan2(sine, (np.trace(rotation) - 1) / 2)
 
@@ -25,7 +37,8 @@ class Correction:
     """What must be added to a target so that a thing gets there, in spite of friction and weight: its error, summed up.
 
     Attributes:
-        transform: (4, 4), to be multiplied to the target from the right, before the thing's own pose.
+        transform: (4, 4), to be multiplied to the target from the right, before the thing's own
+            pose.
     """
 
     def __init__(self) -> None:

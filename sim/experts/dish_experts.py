@@ -20,7 +20,12 @@ from stringline.sim.tasks.dish_tasks import BowlOnRack, DishTask, GlassOnRack
 
 TaskT = TypeVar("TaskT", bound=DishTask)
 ARM = "right"  # The bay is on its side.
-PACES = (0.9, 2.1)  # Long ways take what the joints' limits ask for; only slower paces show in the length of an episode.
+PACES = (
+    0.9,
+    2.1,
+    # Long ways take what the joints' limits ask for; only slower paces show in the length of an
+    # episode.
+)
 ATTEMPTS = 6
 LIFT_M = 0.1  # The foot of a dish that hangs a little askew passes above the wall.
 ABOVE_M = 0.075  # It comes down from that far above where it is let go.
@@ -29,8 +34,11 @@ RETREAT_M = 0.08
 ROOM_M = 0.03  # Between rim and wall or tines, for a finger and what the grip is off.
 TURNS_DEG = range(-90, 91, 30)  # A round dish may be turned on the way, so that the arm reaches.
 SPOTS = 6
-# Balls that cover the gripper: x, y, z in its frame and radius, metres. Fingers at an opening of 0.7; palm, camera and wrist.
-FINGERS = np.array([(x, y * side, 0.0, 0.004) for x, y in ((0.011, 0.025), (-0.009, 0.04)) for side in (-1, 1)])
+# Balls that cover the gripper: x, y, z in its frame and radius, metres. Fingers at an opening of
+# 0.7; palm, camera and wrist.
+FINGERS = np.array(
+    [(x, y * side, 0.0, 0.004) for x, y in ((0.011, 0.025), (-0.009, 0.04)) for side in (-1, 1)]
+)
 HAND = np.array(
     [
         (-0.11, -0.045, 0.003, 0.04),
@@ -48,7 +56,8 @@ SPARE_M = 0.01
 class StandInBayExpert(ScriptedExpert[TaskT]):
     """The right arm takes the dish by its rim and stands it in the bay; what was dropped is taken again.
 
-    Grasp, spot in the bay and turn are drawn among those in reach, so approach directions and goals vary.
+    Grasp, spot in the bay and turn are drawn among those in reach, so approach directions and goals
+    vary.
 
     Args:
         paces: See `ScriptedExpert`.
@@ -67,7 +76,9 @@ class StandInBayExpert(ScriptedExpert[TaskT]):
 
     def _try(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
         if not skills.scene.holds(ARM, task.dish):
-            yield from skills.pick(ARM, task.dish, [self._grasp(task, skills)], lift=LIFT_M, attempts=1)
+            yield from skills.pick(
+                ARM, task.dish, [self._grasp(task, skills)], lift=LIFT_M, attempts=1
+            )
         if skills.scene.holds(ARM, task.dish):
             yield from _stand_down(task, skills)
 
@@ -77,24 +88,36 @@ class StandInBayExpert(ScriptedExpert[TaskT]):
         Raises:
             OutOfReachError: There is none.
         """
-        T_base_dish, grasps = skills.scene.pose(task.dish), self.grasps(task)
+        T_base_dish = skills.scene.pose(task.dish)
+        grasps = self.grasps(task)
         for index in skills.rng.permutation(len(grasps)):
             grasp = grasps[int(index)]
             at = T_base_dish @ grasp.T_prop_gripper
             way = (backed(at, grasp.hover), at, raised(at, LIFT_M))
             T_gripper_dish = inverse(grasp.T_prop_gripper)
-            if not all(clear_of_rack(task, inverse(skills.scene.pose(task.rack)) @ T, WHOLE) for T in way[:2]):
+            if not all(
+                clear_of_rack(task, inverse(skills.scene.pose(task.rack)) @ T, WHOLE)
+                for T in way[:2]
+            ):
                 continue
-            if skills.in_reach(ARM, *way) and _spot(task, skills, T_gripper_dish, taken=way) is not None:
+            if (
+                skills.in_reach(ARM, *way)
+                and _spot(task, skills, T_gripper_dish, taken=way) is not None
+            ):
                 return grasp
-        raise OutOfReachError(f"None of {len(grasps)} ways for the {ARM} arm to put {task.dish.name} onto the rack.")
+        raise OutOfReachError(
+            f"None of {len(grasps)} ways for the {ARM} arm to put {task.dish.name} onto the rack."
+        )
 
 
-def until_on_rack(task: DishTask, skills: Skills, attempt: Callable[[], Iterator[Vector]]) -> Iterator[Vector]:
+def until_on_rack(
+    task: DishTask, skills: Skills, attempt: Callable[[], Iterator[Vector]]
+) -> Iterator[Vector]:
     """Repeats attempts until the dish is where it belongs.
 
     Raises:
-        OutOfReachError: The last one met a target out of reach. After the others, another grasp or spot may be in reach.
+        OutOfReachError: The last one met a target out of reach. After the others, another grasp or
+            spot may be in reach.
     """
     for number in range(ATTEMPTS):
         try:
@@ -114,7 +137,8 @@ def clear_of_rack(task: DishTask, T_rack_gripper: Matrix, parts: Matrix) -> bool
         T_rack_gripper: (4, 4).
         parts: (N, 4), balls as in `HAND`.
     """
-    points, radii = parts[:, :3] @ T_rack_gripper[:3, :3].T + T_rack_gripper[:3, 3], parts[:, 3]
+    points = parts[:, :3] @ T_rack_gripper[:3, :3].T + T_rack_gripper[:3, 3]
+    radii = parts[:, 3]
     over = (np.abs(points[:, :2]) < task.rack.half + radii[:, None]).all(axis=1)
     top = np.where(points[:, 1] < task.rack.bay[0, 1], task.rack.height, task.rack.wall)
     return not bool((over & (points[:, 2] < top + radii + SPARE_M)).any())
@@ -123,7 +147,8 @@ def clear_of_rack(task: DishTask, T_rack_gripper: Matrix, parts: Matrix) -> bool
 def _stand_down(task: DishTask, skills: Skills) -> Iterator[Vector]:
     """Brings the dish that is held over the bay on a line, so that no link dips into the rack, lowers it and lets go.
 
-    Where no spot is in reach for the dish as it is held, it is set back onto the table, to be taken in another way.
+    Where no spot is in reach for the dish as it is held, it is set back onto the table, to be taken
+    in another way.
     """
     T_rack_dish = _spot(task, skills, skills.scene.in_gripper(ARM, task.dish), taken=())
     if T_rack_dish is None:
@@ -139,7 +164,9 @@ def _stand_down(task: DishTask, skills: Skills) -> Iterator[Vector]:
 
 def set_back(arm: str, task: DishTask, skills: Skills, opening: float = 1.0) -> Iterator[Vector]:
     """Lowers the dish that an arm holds until it is just above the table, and lets go."""
-    yield from skills.rise(arm, skills.scene.table + DROP_M - task.lowest(skills.scene.pose(task.dish)))
+    yield from skills.rise(
+        arm, skills.scene.table + DROP_M - task.lowest(skills.scene.pose(task.dish))
+    )
     yield from let_go(arm, skills, opening)
 
 
@@ -150,7 +177,9 @@ def let_go(arm: str, skills: Skills, opening: float = 1.0) -> Iterator[Vector]:
     yield from skills.back_off(arm, RETREAT_M)
 
 
-def _spot(task: DishTask, skills: Skills, T_gripper_dish: Matrix, taken: Sequence[Matrix]) -> Matrix | None:
+def _spot(
+    task: DishTask, skills: Skills, T_gripper_dish: Matrix, taken: Sequence[Matrix]
+) -> Matrix | None:
     """Draws where in the bay to let go, `T_rack_dish` (4, 4), in reach after the way `taken`; None where nothing is."""
     room = _rim(task) + ROOM_M
     low, high = task.rack.bay
@@ -161,13 +190,18 @@ def _spot(task: DishTask, skills: Skills, T_gripper_dish: Matrix, taken: Sequenc
         spot = (*skills.rng.uniform(low + room, high - room), task.rack.floor + DROP_M)
         for turn in skills.rng.permutation(TURNS_DEG):
             T_rack_dish = pose(spot, rotation_about(UP, yaw + np.radians(turn)))
-            ways = [in_rack(task, skills, T_rack_dish, shift) @ inverse(T_gripper_dish) for shift in _way_in(task, T_rack_dish)]
+            ways = [
+                in_rack(task, skills, T_rack_dish, shift) @ inverse(T_gripper_dish)
+                for shift in _way_in(task, T_rack_dish)
+            ]
             ways.append(backed(ways[-1], RETREAT_M))
             if not all(clear_of_rack(task, T_rack_base @ T, HAND) for T in ways):
                 continue
             start = taken[-1] if taken else skills.scene.gripper(ARM)
             # The joints are computed both for the ends of the lines and along them.
-            if skills.in_reach(ARM, *taken, *ways) and skills.in_reach(ARM, *taken, *along(start, *ways)):
+            if skills.in_reach(ARM, *taken, *ways) and skills.in_reach(
+                ARM, *taken, *along(start, *ways)
+            ):
                 return T_rack_dish
     return None
 
@@ -182,7 +216,9 @@ def _rim(task: DishTask) -> float:
     return float(np.hypot(task.rim_points[:, 0], task.rim_points[:, 1]).max())
 
 
-def in_rack(task: DishTask, skills: Skills, T_rack_dish: Matrix, shift: tuple[float, float, float]) -> Matrix:
+def in_rack(
+    task: DishTask, skills: Skills, T_rack_dish: Matrix, shift: tuple[float, float, float]
+) -> Matrix:
     """Returns the pose (4, 4) in the base frame of a dish at `T_rack_dish`, shifted by metres along the rack's axes."""
     return np.asarray(skills.scene.pose(task.rack) @ pose(shift) @ T_rack_dish)
 
@@ -201,7 +237,13 @@ class BowlOnRackExpert(StandInBayExpert[BowlOnRack]):
     def grasps(self, task: BowlOnRack) -> Sequence[Grasp]:
         """Returns the ways to take the bowl by its rim."""
         radius = task.bowl.rim_radius + 1.5 * task.bowl.thickness
-        return rim_grasps(radius, task.bowl.height, azimuths_deg=range(-180, 180, 30), pitches_deg=(60, 66, 72), depth=0.002)
+        return rim_grasps(
+            radius,
+            task.bowl.height,
+            azimuths_deg=range(-180, 180, 30),
+            pitches_deg=(60, 66, 72),
+            depth=0.002,
+        )
 
 
 class GlassOnRackExpert(StandInBayExpert[GlassOnRack]):
@@ -212,4 +254,10 @@ class GlassOnRackExpert(StandInBayExpert[GlassOnRack]):
     def grasps(self, task: GlassOnRack) -> Sequence[Grasp]:
         """Returns the ways to take the glass by its rim."""
         radius = (task.glass.diameter - task.glass.thickness) / 2
-        return rim_grasps(radius, task.glass.height, azimuths_deg=range(-180, 180, 30), pitches_deg=(70, 78, 86), depth=0.004)
+        return rim_grasps(
+            radius,
+            task.glass.height,
+            azimuths_deg=range(-180, 180, 30),
+            pitches_deg=(70, 78, 86),
+            depth=0.004,
+        )

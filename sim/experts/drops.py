@@ -39,7 +39,9 @@ class Drop:
             T_gripper_thing: (4, 4), how it is held.
             bottom: Height of its lowest point in the base frame, metres.
         """
-        upwards = self.rotation[2] @ T_gripper_thing[:3, :3]  # The base's z axis in the thing's frame.
+        upwards = (
+            self.rotation[2] @ T_gripper_thing[:3, :3]
+        )  # The base's z axis in the thing's frame.
         depth = float((thing.points @ upwards - thing.radii).min())
         origin = np.array([*self.spot, bottom - depth])
         return pose(origin - self.rotation @ T_gripper_thing[:3, 3], self.rotation)

@@ -10,7 +10,11 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.dish_experts import BowlOnRackExpert, GlassOnRackExpert
 from stringline.sim.experts.gathering_experts import FruitBowlExpert, StorageBinExpert
-from stringline.sim.experts.hand_over_experts import HandOverBananaExpert, HandOverPenExpert, VariedHandOverBananaExpert
+from stringline.sim.experts.hand_over_experts import (
+    HandOverBananaExpert,
+    HandOverPenExpert,
+    VariedHandOverBananaExpert,
+)
 from stringline.sim.experts.insertion_experts import DoubleInsertionExpert, SingleInsertionExpert
 from stringline.sim.experts.kuka_experts import (
     KukaBimanualPickExpert,
@@ -28,7 +32,13 @@ from stringline.sim.tasks.gathering_tasks import FruitBowl, StorageBin
 from stringline.sim.tasks.hand_over_tasks import HandOverBanana, HandOverPen
 from stringline.sim.tasks.imported import import_task, is_imported
 from stringline.sim.tasks.insertion_tasks import DoubleInsertion, SingleInsertion
-from stringline.sim.tasks.kuka_tasks import KukaBimanualPick, KukaBimanualPlace, KukaHandOver, KukaPick, KukaPlace
+from stringline.sim.tasks.kuka_tasks import (
+    KukaBimanualPick,
+    KukaBimanualPlace,
+    KukaHandOver,
+    KukaPick,
+    KukaPlace,
+)
 from stringline.sim.tasks.mug_task import MugOnPlate
 from stringline.sim.tasks.recess_tasks import Fmb1, Fmb2
 
@@ -72,7 +82,9 @@ EXPERTS: Mapping[str, Callable[[], Expert[TaskEnvironment]]] = {
 
 
 # Those that do a task in one way, at one pace.
-PLAIN_EXPERTS: Mapping[str, Callable[[], Expert[TaskEnvironment]]] = {HandOverBanana.name: HandOverBananaExpert}
+PLAIN_EXPERTS: Mapping[str, Callable[[], Expert[TaskEnvironment]]] = {
+    HandOverBanana.name: HandOverBananaExpert
+}
 
 
 def make_expert(task: str, *, varied: bool = True) -> Expert[TaskEnvironment]:
@@ -80,7 +92,8 @@ def make_expert(task: str, *, varied: bool = True) -> Expert[TaskEnvironment]:
 
     Args:
         task: Name of the task.
-        varied: Whether one of ours varies and recovers; else it is the plain one, which only some tasks have.
+        varied: Whether one of ours varies and recovers; else it is the plain one, which only some
+            tasks have.
 
     Raises:
         ValueError: There is none; the message names the nearest ones.
@@ -89,12 +102,19 @@ def make_expert(task: str, *, varied: bool = True) -> Expert[TaskEnvironment]:
         return _own_expert(task)
     experts = EXPERTS if varied else PLAIN_EXPERTS
     if task not in experts:
-        raise unknown_name("expert for the task" if varied else "plain expert for the task", task, experts)
+        raise unknown_name(
+            "expert for the task" if varied else "plain expert for the task", task, experts
+        )
     return experts[task]()
 
 
 def _own_expert(task: str) -> Expert[TaskEnvironment]:
-    make: Callable[[], Expert[TaskEnvironment]] | None = getattr(import_task(task), "make_expert", None)
+    make: Callable[[], Expert[TaskEnvironment]] | None = getattr(
+        import_task(task), "make_expert", None
+    )
     if make is None:
-        raise ValueError(f"{task} has no expert. Give its class a static method make_expert(), or record by stringline-teleop.")
+        raise ValueError(
+            f"{task} has no expert. Give its class a static method make_expert(), or record by "
+            f"stringline-teleop."
+        )
     return make()

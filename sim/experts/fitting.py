@@ -16,16 +16,29 @@ from stringline.sim.tasks.success import in_frame
 ARM = "right"
 CORRECTIONS = 6
 PLAY = 0.001  # Metres that a corner may be off, sideways.
-WINDUP = 0.03  # Metres that the commanded gripper may be off the measured one before the commands start anew from that.
+# Metres that the commanded gripper may be off the measured one before the commands start anew from
+# that.
+WINDUP = 0.03
 # Outer corners of open pads and fingers in the frame of the gripper, metres.
 TIPS = np.array(
-    [(x, y, z) for y in (-0.052, 0.052) for x, z in ((0.0154, 0.0125), (0.0154, -0.0125), (-0.0038, 0.017), (-0.0038, -0.011))]
+    [
+        (x, y, z)
+        for y in (-0.052, 0.052)
+        for x, z in ((0.0154, 0.0125), (0.0154, -0.0125), (-0.0038, 0.017), (-0.0038, -0.011))
+    ]
 )
-# Capsules of the arm that must keep off things: all but the foot, the shoulder, and the fingers, whose tips are known better.
-WATCHED = [index for index, mount in enumerate(ALOHA.capsule_mounts) if mount.link > 0 and not mount.per_opening.any()]
+# Capsules of the arm that must keep off things: all but the foot, the shoulder, and the fingers,
+# whose tips are known better.
+WATCHED = [
+    index
+    for index, mount in enumerate(ALOHA.capsule_mounts)
+    if mount.link > 0 and not mount.per_opening.any()
+]
 CLEARANCE = 0.004
 SWING_CLEARANCE = 0.015  # Moving arms lag behind their targets by up to a centimetre.
-WRIST = next(index for index, joint in enumerate(ALOHA.joints) if joint.name == f"{ARM}/wrist_angle")
+WRIST = next(
+    index for index, joint in enumerate(ALOHA.joints) if joint.name == f"{ARM}/wrist_angle"
+)
 
 
 def nudge(skills: Skills, peg: Peg, T_base_goal: Matrix, seconds: float) -> Iterator[Vector]:
@@ -33,7 +46,8 @@ def nudge(skills: Skills, peg: Peg, T_base_goal: Matrix, seconds: float) -> Iter
 
     Where that is out of reach, as after a slip, nothing moves.
     """
-    commanded, measured = ALOHA.forward_kinematics(skills.motion.q)[ARM], skills.scene.gripper(ARM)
+    commanded = ALOHA.forward_kinematics(skills.motion.q)[ARM]
+    measured = skills.scene.gripper(ARM)
     wound_up = np.linalg.norm(commanded[:3, 3] - measured[:3, 3]) > WINDUP
     T_target = T_base_goal @ inverse(skills.scene.pose(peg)) @ (measured if wound_up else commanded)
     if skills.in_reach(ARM, T_target):
@@ -45,7 +59,10 @@ def align(skills: Skills, peg: Peg, T_base_goal: Matrix) -> Iterator[Vector]:
     for _ in range(CORRECTIONS):
         yield from nudge(skills, peg, T_base_goal, 0.35)
         yield from skills.wait(SETTLING)
-        if not skills.scene.holds(ARM, peg) or sideways_error(skills.scene.pose(peg), T_base_goal, peg) < PLAY:
+        if (
+            not skills.scene.holds(ARM, peg)
+            or sideways_error(skills.scene.pose(peg), T_base_goal, peg) < PLAY
+        ):
             break
 
 
@@ -68,13 +85,16 @@ def tip_depth(T_base_gripper: Matrix) -> float:
 def steady(way: Sequence[Vector], margin: float) -> bool:
     """Says whether the arm's wrist stays bent to one side, by a margin in rad, at all joints (14,) of a way.
 
-    A straight wrist is singular: forearm and gripper then turn about one axis, and small moves need wide turns of both.
+    A straight wrist is singular: forearm and gripper then turn about one axis, and small moves need
+    wide turns of both.
     """
     bends = np.array([q[WRIST] for q in way])
     return bool((bends > margin).all() or (bends < -margin).all())
 
 
-def swings_clear(q_from: Vector, q_to: Vector, points: Matrix, T_base_block: Matrix, size: ArrayLike) -> bool:
+def swings_clear(
+    q_from: Vector, q_to: Vector, points: Matrix, T_base_block: Matrix, size: ArrayLike
+) -> bool:
     """Says whether points that move with the gripper keep 15 mm off a block while the joints go straight to others.
 
     Args:
@@ -93,7 +113,9 @@ def swings_clear(q_from: Vector, q_to: Vector, points: Matrix, T_base_block: Mat
     return True
 
 
-def clear_of(q: Vector, table: float, T_base_block: Matrix | None = None, size: ArrayLike = (0.0, 0.0, 0.0)) -> bool:
+def clear_of(
+    q: Vector, table: float, T_base_block: Matrix | None = None, size: ArrayLike = (0.0, 0.0, 0.0)
+) -> bool:
     """Says whether the arm, without its fingers, keeps 4 mm off the table and off a block that stands on its origin.
 
     Args:

@@ -20,20 +20,32 @@ from stringline.sim.experts.skills import OPENING, SETTLING, Skills
 from stringline.sim.tasks.gathering_tasks import GatheringTask, Solid
 
 TaskT = TypeVar("TaskT", bound=GatheringTask)
-PACES = (0.8, 2.0)  # Long ways take what the joints' limits ask for; only slower paces show in the length of an episode.
+PACES = (
+    0.8,
+    2.0,
+    # Long ways take what the joints' limits ask for; only slower paces show in the length of an
+    # episode.
+)
 ATTEMPTS = 4  # Per thing.
 ROUNDS = 3  # What one arm lost on the other's side is that one's in the next round.
 OVER_RIM_M = 0.03
 MIDDLE_M = 0.2  # Things nearer to the middle than that are taken by one arm at a time.
 FINGER_M = 0.023  # Thickness of a finger.
-BACKWARDS = -0.1  # A gripper that leans more towards its own shoulder has its wrist in the other arm's way.
+BACKWARDS = (
+    -0.1
+)  # A gripper that leans more towards its own shoulder has its wrist in the other arm's way.
 DIP_M = 0.02  # How far a gripper may come down on its way over the container.
-BESIDE_M = (0.26, 0.25)  # Where an arm makes room for the other: from the middle, and above the table.
+BESIDE_M = (
+    0.26,
+    0.25,
+)  # Where an arm makes room for the other: from the middle, and above the table.
 SIGNS = {"left": -1.0, "right": 1.0}
 
 
 class GatheringExpert(ScriptedExpert[TaskT]):
-    """Both arms work at the same time; only one of them is over the container. What is not in place is taken again.
+    """Both arms work at the same time; only one of them is over the container.
+
+    What is not in place is taken again.
 
     Which thing comes next, how it is taken and where it is let go are drawn among what is in reach.
 
@@ -69,8 +81,11 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         Raises:
             OutOfReachError: Something is out of reach of both arms.
         """
-        scene, team = skills.scene, Teamwork()
-        motions = {arm: Motion(ALOHA, self._kinematics, scene.env.contract.control_hz) for arm in ARMS}
+        scene = skills.scene
+        team = Teamwork()
+        motions = {
+            arm: Motion(ALOHA, self._kinematics, scene.env.contract.control_hz) for arm in ARMS
+        }
         members = [
             Member(arm, Skills(scene, motion, self._kinematics, skills.rng, skills.pace), team)
             for arm, motion in motions.items()
@@ -89,11 +104,14 @@ class GatheringExpert(ScriptedExpert[TaskT]):
 
     def _serve(self, task: TaskT, member: Member) -> Iterator[Vector]:
         """Puts everything away that is on an arm's side."""
-        arm, team = member.arm, member.team
+        arm = member.arm
+        team = member.team
         while (thing := self._next(task, member)) is not None:
             team.taken[arm] = thing.prop.name
             team.tries[thing.prop.name] += 1
-            with suppress(OutOfReachError):  # It rolled or slipped away; where it is now it may be taken again.
+            with suppress(
+                OutOfReachError
+            ):  # It rolled or slipped away; where it is now it may be taken again.
                 yield from self._fetch(task, thing, member)
             yield from self._make_room(task, member)
             team.leave(arm)
@@ -113,9 +131,12 @@ class GatheringExpert(ScriptedExpert[TaskT]):
 
     def _next(self, task: TaskT, member: Member) -> Solid | None:
         """Draws what an arm takes next: on its side, or on the other one where that arm cannot take it."""
-        scene, team, mine = member.skills.scene, member.team, list[Solid]()
+        scene = member.skills.scene
+        team = member.team
+        mine = list[Solid]()
         for thing in task.things:
-            name, (left, right) = thing.prop.name, ARMS
+            name = thing.prop.name
+            left, right = ARMS
             own, other = (left, right) if scene.pose(thing.prop)[0, 3] < 0 else (right, left)
             server = own if (own, name) not in team.refused else other
             waiting = name not in team.taken.values() and team.tries[name] < ATTEMPTS
@@ -128,15 +149,23 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         if grasp is None:
             member.team.refused.add((member.arm, thing.prop.name))
             return
-        yield from member.skills.pick(member.arm, thing.prop, [grasp], lift=self._clearance(task), attempts=1)
+        yield from member.skills.pick(
+            member.arm, thing.prop, [grasp], lift=self._clearance(task), attempts=1
+        )
 
     def _grasp(self, task: TaskT, thing: Solid, member: Member) -> Grasp | None:
         """Draws a grasp from which there is a way into the container, and reserves the place there."""
-        arm, skills, T_base_thing = member.arm, member.skills, member.skills.scene.pose(thing.prop)
+        arm = member.arm
+        skills = member.skills
+        T_base_thing = member.skills.scene.pose(thing.prop)
         grasps = self.grasps(task, thing, T_base_thing)
         drawn = [grasps[int(index)] for index in skills.rng.permutation(len(grasps))]
         # Grasps whose fingers come down on something else are the last resort.
-        drawn.sort(key=lambda grasp: not _free(task, thing, skills, T_base_thing @ grasp.T_prop_gripper, grasp.opening))
+        drawn.sort(
+            key=lambda grasp: (
+                not _free(task, thing, skills, T_base_thing @ grasp.T_prop_gripper, grasp.opening)
+            )
+        )
         for grasp in drawn:
             at = T_base_thing @ grasp.T_prop_gripper
             way = (backed(at, grasp.hover), at, raised(at, self._clearance(task)))
@@ -148,7 +177,12 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         return None
 
     def _drop(
-        self, task: TaskT, thing: Solid, T_base_gripper: Matrix, member: Member, way: Sequence[Matrix] = ()
+        self,
+        task: TaskT,
+        thing: Solid,
+        T_base_gripper: Matrix,
+        member: Member,
+        way: Sequence[Matrix] = (),
     ) -> Drop | None:
         """Returns the first place to let go that is in reach after a way, with the thing as it lies in the gripper."""
         held = inverse(T_base_gripper) @ member.skills.scene.pose(thing.prop)
@@ -162,30 +196,39 @@ class GatheringExpert(ScriptedExpert[TaskT]):
     def _passable(self, member: Member, poses: Sequence[Matrix]) -> bool:
         """Says whether an arm can go through poses, and does not dip on its long way to the last but one, over the container.
 
-        The way is straight for the joints; where they have to turn far, the gripper may come down to the table in between.
+        The way is straight for the joints; where they have to turn far, the gripper may come down
+        to the table in between.
         """
         joints = [member.skills.motion.q]
         try:
             for target in poses:
-                joints.append(self._kinematics.solve({member.arm: target}, joints[-1], tolerance=TOLERANCE))
+                joints.append(
+                    self._kinematics.solve({member.arm: target}, joints[-1], tolerance=TOLERANCE)
+                )
         except OutOfReachError:
             return False
-        start, over = joints[-3], joints[-2]
+        start = joints[-3]
+        over = joints[-2]
         between = [
-            ALOHA.forward_kinematics(start + share * (over - start))[member.arm] for share in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+            ALOHA.forward_kinematics(start + share * (over - start))[member.arm]
+            for share in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
         ]
         heights = [T[2, 3] for T in between]
         return bool(min(heights) > min(heights[0], heights[-1]) - DIP_M)
 
     def _put(self, task: TaskT, thing: Solid, member: Member) -> Iterator[Vector]:
         """Lets what an arm holds go in the container; puts it back where there is no way."""
-        arm, skills, clearance = member.arm, member.skills, self._clearance(task)
+        arm = member.arm
+        skills = member.skills
+        clearance = self._clearance(task)
         drop = self._drop(task, thing, skills.scene.gripper(arm), member)
         if drop is None:
             yield from skills.rise(arm, -clearance, seconds=0.8)
             yield from skills.grip(arm, 1.0, OPENING)
             return
-        over, into = (_following(task, thing, member, drop, height) for height in (clearance, drop.bottom))
+        over, into = (
+            _following(task, thing, member, drop, height) for height in (clearance, drop.bottom)
+        )
         yield from skills.go(1.1, {arm: Move(over)})
         if not skills.scene.holds(arm, thing.prop):
             return
@@ -197,10 +240,13 @@ class GatheringExpert(ScriptedExpert[TaskT]):
     def _make_room(self, task: TaskT, member: Member) -> Iterator[Vector]:
         """Moves an arm out of the other's way, its gripper leaning towards the middle.
 
-        It always gets there with the same joints: from how they are turned after some drops little is in reach.
+        It always gets there with the same joints: from how they are turned after some drops little
+        is in reach.
         """
-        arm, motion = member.arm, member.skills.motion
-        sign, lean = SIGNS[arm], np.radians(40.0)
+        arm = member.arm
+        motion = member.skills.motion
+        sign = SIGNS[arm]
+        lean = np.radians(40.0)
         spot = (sign * BESIDE_M[0], 0.0, BESIDE_M[1] + task.table_height / 2)
         beside = gripper_pose(spot, (-sign * np.sin(lean), 0.0, -np.cos(lean)), (0.0, -sign, 0.0))
         goal = self._kinematics.solve({arm: beside}, ALOHA.home)
@@ -210,9 +256,12 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         return self.rim(task) + OVER_RIM_M
 
 
-def _following(task: GatheringTask, thing: Solid, member: Member, drop: Drop, height: float) -> Callable[[], Matrix]:
+def _following(
+    task: GatheringTask, thing: Solid, member: Member, drop: Drop, height: float
+) -> Callable[[], Matrix]:
     """Returns where the gripper has to be so that what it holds is over the drop, as it is measured to lie in it."""
-    scene, arm = member.skills.scene, member.arm
+    scene = member.skills.scene
+    arm = member.arm
     held = scene.in_gripper(arm, thing.prop)
 
     def target() -> Matrix:
@@ -224,14 +273,18 @@ def _following(task: GatheringTask, thing: Solid, member: Member, drop: Drop, he
     return target
 
 
-def _free(task: GatheringTask, thing: Solid, skills: Skills, T_base_gripper: Matrix, opening: float) -> bool:
+def _free(
+    task: GatheringTask, thing: Solid, skills: Skills, T_base_gripper: Matrix, opening: float
+) -> bool:
     """Says whether the fingers come down beside all other things."""
     away = opening * GAP_M / 2 + FINGER_M / 2
     fingers = T_base_gripper[:3, 3] + np.array([[away], [-away]]) * T_base_gripper[:3, 1]
     for other in task.things:
         if other is not thing:
             T = skills.scene.pose(other.prop)
-            between = np.linalg.norm(fingers[:, None] - (other.points @ T[:3, :3].T + T[:3, 3]), axis=-1)
+            between = np.linalg.norm(
+                fingers[:, None] - (other.points @ T[:3, :3].T + T[:3, 3]), axis=-1
+            )
             if (between - other.radii < FINGER_M).any():
                 return False
     return True

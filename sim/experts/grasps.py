@@ -8,7 +8,8 @@ from numpy.typing import ArrayLike
 
 from stringline.datasets.embodiments.transforms import Matrix, pose
 
-FORWARDS, UP = np.array([1.0, 0.0, 0.0]), np.array([0.0, 0.0, 1.0])
+FORWARDS = np.array([1.0, 0.0, 0.0])
+UP = np.array([0.0, 0.0, 1.0])
 OPEN = 1.0
 
 
@@ -18,7 +19,8 @@ class Grasp:
 
     Attributes:
         T_prop_gripper: (4, 4), the gripper in the frame of the thing when its pads close.
-        closed: The opening that is commanded to hold it, 0 to 1: below what it is thick, so that the drive pushes.
+        closed: The opening that is commanded to hold it, 0 to 1: below what it is thick, so that
+            the drive pushes.
         opening: The opening with which the gripper comes.
         hover: How far back along where it points the gripper waits first, metres.
     """

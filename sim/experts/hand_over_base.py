@@ -22,9 +22,17 @@ HandOverT = TypeVar("HandOverT", bound=HandOverTask)
 
 OFF_TABLE = 0.003  # Between pads and table.
 SHORT = 0.004  # The pads' middle stays that far short of the axis.
-LIFT, ABOVE_TABLE, RETREAT, AWAY = 0.07, 0.08, 0.09, 0.13
-ROUNDS, DRAWS, PASSES = 6, 80, 3
-PACES = (0.75, 1.6)  # Wider than others: the arms' limits already stretch the long moves of the faster episodes.
+LIFT = 0.07
+ABOVE_TABLE = 0.08
+RETREAT = 0.09
+AWAY = 0.13
+ROUNDS = 6
+DRAWS = 80
+PASSES = 3
+PACES = (
+    0.75,
+    1.6,
+)  # Wider than others: the arms' limits already stretch the long moves of the faster episodes.
 
 
 @dataclass(frozen=True)
@@ -45,18 +53,21 @@ class HandOver:
 class HandOverExpert(ScriptedExpert[HandOverT]):
     """Takes an item with the right arm, hands it to the left one over the middle of the table, and puts it into the container.
 
-    What varies: the end by which the right gripper takes it and how far from the middle, how it leans along the item, where the
-    grippers meet and in which direction, how steeply and from which side the left one comes, and how it lets go. What was lost
-    is taken again, by the left arm first where the right one does not reach.
+    What varies: the end by which the right gripper takes it and how far from the middle, how it
+    leans along the item, where the grippers meet and in which direction, how steeply and from which
+    side the left one comes, and how it lets go. What was lost is taken again, by the left arm first
+    where the right one does not reach.
 
     Attributes:
-        right_along: The right gripper's distance from the item's middle, smallest and largest, metres.
+        right_along: The right gripper's distance from the item's middle, smallest and largest,
+            metres.
         left_along: The left one's, on the other side.
         above: From how far above its goal the item comes down, metres.
         closed: Opening that holds the item.
         leans_deg: Of the right gripper along the item.
         pitches_deg: Of the left one, above level.
-        sides_deg: From where around the upright item the left one comes; 0 is opposite the right one.
+        sides_deg: From where around the upright item the left one comes; 0 is opposite the right
+            one.
         meeting_height: Of the middle of the item when it changes hands, metres.
         release: The opening that lets the item go into the container.
         pad_ahead: How far the pads reach beyond the gripper's origin, metres.
@@ -99,7 +110,9 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
         for _ in range(ROUNDS):
             try:
                 yield from self._once(task, skills)
-            except OutOfReachError:  # It moved in a gripper, and no longer gets where it was planned to go.
+            except (
+                OutOfReachError
+            ):  # It moved in a gripper, and no longer gets where it was planned to go.
                 if all(skills.scene.holds(arm, task.item) for arm in ARMS):
                     yield from skills.grip("left", OPEN, OPENING)
             if task.inside(skills.scene.pose(task.item), skills.scene.pose(task.container)):
@@ -116,7 +129,9 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
                 return
             if not skills.scene.holds("right", task.item):
                 yield from skills.pick("right", task.item, [way.take], lift=LIFT, attempts=1)
-            if not skills.scene.holds("right", task.item) or not (yield from self._pass_on(task, skills, way)):
+            if not skills.scene.holds("right", task.item) or not (
+                yield from self._pass_on(task, skills, way)
+            ):
                 return
         for _ in range(PASSES):
             if not task.touching(skills.scene.env.physics).by_arm("left", task.item.name):
@@ -129,7 +144,11 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
         yield from skills.wait(0.6)
 
     def _put(self, skills: Skills, item: Prop, T_goal: Matrix, above: float) -> Done:
-        return (yield from skills.place("left", item, lambda: T_goal, above=above, release=self.release, retreat=RETREAT))
+        return (
+            yield from skills.place(
+                "left", item, lambda: T_goal, above=above, release=self.release, retreat=RETREAT
+            )
+        )
 
     def _held(self, task: HandOverT, skills: Skills, arm: str) -> Grasp:
         """Returns how an arm holds the item, as it is measured."""
@@ -152,15 +171,20 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
             if self._leaves(skills, held, T_goal):
                 return T_goal
         skills.motion.grip("left", OPEN)
-        raise OutOfReachError("The left arm does not get the item into the container as it holds it.")
+        raise OutOfReachError(
+            "The left arm does not get the item into the container as it holds it."
+        )
 
     def _leaves(self, skills: Skills, held: Grasp, T_goal: Matrix, *before: Matrix) -> bool:
         """Says whether the left arm can let go of what it holds at a goal, and get away."""
         leave = T_goal @ held.T_prop_gripper
-        return skills.in_reach("left", *before, raised(leave, self.above), leave, backed(leave, RETREAT))
+        return skills.in_reach(
+            "left", *before, raised(leave, self.above), leave, backed(leave, RETREAT)
+        )
 
     def _pass_on(self, task: HandOverT, skills: Skills, way: HandOver) -> Done:
-        scene, item = skills.scene, task.item
+        scene = skills.scene
+        item = task.item
         T_meeting = self._meet_at(task, skills, way)
         T_right = T_meeting @ inverse(scene.in_gripper("right", item))
         T_left = backed(T_meeting @ way.receive.T_prop_gripper, way.receive.hover)
@@ -170,7 +194,14 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
             yield from skills.wait(0.1)
             if not scene.holds("right", item):
                 return False
-            yield from skills.go(0.5, {"left": Move(lambda: scene.pose(item) @ way.receive.T_prop_gripper, straight=True)})
+            yield from skills.go(
+                0.5,
+                {
+                    "left": Move(
+                        lambda: scene.pose(item) @ way.receive.T_prop_gripper, straight=True
+                    )
+                },
+            )
             yield from skills.wait(SETTLING)
             yield from skills.grip("left", self.closed, CLOSING)
             if scene.holds("left", item):
@@ -186,16 +217,20 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
 
     def _meet_at(self, task: HandOverT, skills: Skills, way: HandOver) -> Matrix:
         """Returns the planned meeting, or where the item moved in the gripper another one that is in reach now."""
-        held, T_meeting = self._held(task, skills, "right"), way.T_base_meeting
+        held = self._held(task, skills, "right")
+        T_meeting = way.T_base_meeting
         for _ in range(DRAWS):
             if self._meets(skills, held, T_meeting, way.receive):
                 break
             T_meeting = self._meeting(task, skills, held)
         return T_meeting
 
-    def _meets(self, skills: Skills, held: Grasp, T_meeting: Matrix, receive: Grasp, *before: Matrix) -> bool:
+    def _meets(
+        self, skills: Skills, held: Grasp, T_meeting: Matrix, receive: Grasp, *before: Matrix
+    ) -> bool:
         """Says whether the right arm can bring what it holds to a meeting and get away, and the left one can come."""
-        at, come = T_meeting @ held.T_prop_gripper, T_meeting @ receive.T_prop_gripper
+        at = T_meeting @ held.T_prop_gripper
+        come = T_meeting @ receive.T_prop_gripper
         if not skills.in_reach("right", *before, at, backed(at, AWAY)):
             return False
         return skills.in_reach("left", backed(come, receive.hover), come)
@@ -208,7 +243,9 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
         """
         item = task.item
         takes = [self._take(task, skills, "left") for _ in range(20)]
-        yield from skills.pick("left", item, [take for take in takes if take is not None], lift=LIFT, attempts=1)
+        yield from skills.pick(
+            "left", item, [take for take in takes if take is not None], lift=LIFT, attempts=1
+        )
         T_there = skills.scene.pose(item)
         T_there[:2, 3] = skills.rng.uniform((0.0, -0.1), (0.05, 0.1))
         T_there[2, 3] = skills.scene.table + self.thickness(task)
@@ -225,13 +262,18 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
                 continue
             at = T_item @ take.T_prop_gripper
             before = () if held else (backed(at, take.hover), at, raised(at, LIFT))
-            if skills.in_reach("right", *before) and (way := self._onwards(task, skills, take, *before)):
+            if skills.in_reach("right", *before) and (
+                way := self._onwards(task, skills, take, *before)
+            ):
                 return way
         return None
 
-    def _onwards(self, task: HandOverT, skills: Skills, take: Grasp, *before: Matrix) -> HandOver | None:
+    def _onwards(
+        self, task: HandOverT, skills: Skills, take: Grasp, *before: Matrix
+    ) -> HandOver | None:
         """Draws how it goes on from a grasp of the right gripper, after poses that it goes through; None if out of reach."""
-        T_meeting, receive = self._meeting(task, skills, take), self._receive(task, skills, take)
+        T_meeting = self._meeting(task, skills, take)
+        receive = self._receive(task, skills, take)
         if not self._meets(skills, take, T_meeting, receive, *before):
             return None
         come = T_meeting @ receive.T_prop_gripper
@@ -241,19 +283,30 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
 
     def _take(self, task: HandOverT, skills: Skills, arm: str) -> Grasp | None:
         """Draws a grasp of either part: from above, or level where the item stands; None if the gripper would point back."""
-        rng, T_item = skills.rng, skills.scene.pose(task.item)
+        rng = skills.rng
+        T_item = skills.scene.pose(task.item)
         sign = rng.choice((-1, 1))
         point, direction = self.axis(task, sign * rng.uniform(*self.right_along))
-        outwards = (T_item[:3, :3] @ point + T_item[:3, 3] - skills.scene.foot(arm)) * (1.0, 1.0, 0.0)
+        outwards = (T_item[:3, :3] @ point + T_item[:3, 3] - skills.scene.foot(arm)) * (
+            1.0,
+            1.0,
+            0.0,
+        )
         outwards /= np.linalg.norm(outwards)
         stands = abs((T_item[:3, :3] @ direction)[2]) > 0.7
         best = outwards if stands else -UP
         normal = min(self.normals(task), key=lambda normal: float(T_item[:3, :3] @ normal @ best))
         lean = np.radians(0.0 if stands else rng.choice(self.leans_deg) + rng.uniform(-4, 4))
         forwards = np.sin(lean) * direction - np.cos(lean) * normal
-        drop = self.pad_ahead * np.cos(lean) + self.pad_half_width * abs(np.sin(lean)) + OFF_TABLE - self.thickness(task)
+        drop = (
+            self.pad_ahead * np.cos(lean)
+            + self.pad_half_width * abs(np.sin(lean))
+            + OFF_TABLE
+            - self.thickness(task)
+        )
         short = SHORT if stands else max(SHORT, drop / np.cos(lean))
-        # Its back is up, and its camera with it, when it holds the item upright with that part below.
+        # Its back is up, and its camera with it, when it holds the item upright with that part
+        # below.
         T = gripper_pose(point - short * forwards, forwards, np.cross(-sign * direction, forwards))
         pointing = T_item[:3, :3] @ forwards
         fits = pointing @ best > 0.7 and pointing @ outwards > -0.45
@@ -263,13 +316,23 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
         """Draws where the item is upright in the right gripper, which points to the left."""
         rng = skills.rng
         heading = rotation_about(UP, rng.uniform(-0.4, 0.4)) @ np.array([-1.0, 0.0, 0.0])
-        middle, upwards = self.axis(task, 0.0)[0], -self._end(task, take)
+        middle = self.axis(task, 0.0)[0]
+        upwards = -self._end(task, take)
         ahead = take.T_prop_gripper[:3, 0]
         ahead = ahead - (ahead @ upwards) * upwards
-        item = np.stack([ahead / np.linalg.norm(ahead), np.cross(upwards, ahead / np.linalg.norm(ahead)), upwards], axis=1)
+        item = np.stack(
+            [
+                ahead / np.linalg.norm(ahead),
+                np.cross(upwards, ahead / np.linalg.norm(ahead)),
+                upwards,
+            ],
+            axis=1,
+        )
         world = np.stack([heading, np.cross(UP, heading), UP], axis=1)
         # Over a high table they meet closer to it, because the arms do not reach much higher.
-        spot = np.array([0.0, 0.0, self.meeting_height + 0.3 * skills.scene.table]) + rng.uniform(-1, 1, 3) * (0.03, 0.05, 0.03)
+        spot = np.array([0.0, 0.0, self.meeting_height + 0.3 * skills.scene.table]) + rng.uniform(
+            -1, 1, 3
+        ) * (0.03, 0.05, 0.03)
         turn = world @ item.T
         return pose(spot - turn @ middle, turn)
 
@@ -281,7 +344,11 @@ class HandOverExpert(ScriptedExpert[HandOverT]):
         upwards = sign * direction
         ahead = -take.T_prop_gripper[:3, 0]
         ahead = ahead - (ahead @ upwards) * upwards
-        ahead = rotation_about(upwards, np.radians(rng.choice(self.sides_deg))) @ ahead / np.linalg.norm(ahead)
+        ahead = (
+            rotation_about(upwards, np.radians(rng.choice(self.sides_deg)))
+            @ ahead
+            / np.linalg.norm(ahead)
+        )
         pitch = np.radians(rng.choice(self.pitches_deg) + rng.uniform(-4, 4))
         forwards = np.cos(pitch) * ahead + np.sin(pitch) * upwards
         T = gripper_pose(point - SHORT * forwards, forwards, np.cross(upwards, forwards))

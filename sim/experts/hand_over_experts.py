@@ -1,7 +1,8 @@
 """Experts that hand over the banana and the pen.
 
-The right gripper comes straight down over one third of the banana, turned with it and wide open. Both grippers meet level over
-the middle of the table, with the banana upright; the left one takes the upper third, and lays the banana low into the bowl.
+The right gripper comes straight down over one third of the banana, turned with it and wide open.
+Both grippers meet level over the middle of the table, with the banana upright; the left one takes
+the upper third, and lays the banana low into the bowl.
 
 `HandOverBananaExpert` does the same in one way, always at the same pace.
 """
@@ -21,12 +22,18 @@ from stringline.sim.experts.motion import Motion, Move
 from stringline.sim.experts.skills import Skills
 from stringline.sim.tasks.hand_over_tasks import HandOverBanana, HandOverPen
 
-GRASP_ALONG = 0.042  # Metres from the banana's middle: the right gripper takes it at +, the left one at -.
-GRASP_SHORT = 0.006  # The pads' middle stays that far short of the axis, so that the tips keep off the table.
-OPEN, CLOSED = 1.0, 0.2  # At 0.2 the drive pushes with about 25 N against the 36 mm between the pads.
-CLOSING = (
-    0.6  # Seconds until a grip holds: 0.42 for the command to arrive and 0.2 for the drive; a learner's timing is no better.
+GRASP_ALONG = (
+    0.042  # Metres from the banana's middle: the right gripper takes it at +, the left one at -.
 )
+GRASP_SHORT = (
+    0.006  # The pads' middle stays that far short of the axis, so that the tips keep off the table.
+)
+# At 0.2 the drive pushes with about 25 N against the 36 mm between the pads.
+OPEN = 1.0
+CLOSED = 0.2
+# Seconds until a grip holds: 0.42 for the command to arrive and 0.2 for the drive; a learner's
+# timing is no better.
+CLOSING = 0.6
 FORWARDS = np.array([1.0, 0.0, 0.0])
 
 
@@ -52,7 +59,9 @@ class HandOverBananaExpert:
             ValueError: The environment runs another task.
         """
         if not isinstance(env.task, HandOverBanana):
-            raise ValueError(f"This expert does {HandOverBanana.name!r}; the environment runs {env.task.name!r}.")
+            raise ValueError(
+                f"This expert does {HandOverBanana.name!r}; the environment runs {env.task.name!r}."
+            )
         motion = Motion(ALOHA, self._kinematics, env.contract.control_hz)
         self._last = motion.q.copy()
         self._plan = self._script(_Scene(env, env.task), motion, rng)
@@ -62,10 +71,16 @@ class HandOverBananaExpert:
         self._last = next(self._plan, self._last)
         return self._last
 
-    def _script(self, scene: "_Scene", motion: Motion, rng: np.random.Generator) -> Iterator[Vector]:
+    def _script(
+        self, scene: "_Scene", motion: Motion, rng: np.random.Generator
+    ) -> Iterator[Vector]:
         height = scene.task.table_height
         # Over a high table they meet closer to it, because the arms do not reach much higher.
-        meeting = np.array([0.0, 0.0, 0.27 + 0.3 * height]) + rng.uniform(-1, 1, 3) * (0.02, 0.03, 0.02)
+        meeting = np.array([0.0, 0.0, 0.27 + 0.3 * height]) + rng.uniform(-1, 1, 3) * (
+            0.02,
+            0.03,
+            0.02,
+        )
         hover = rng.uniform(0.08, 0.11)
         back = rng.uniform(0.08, 0.11)
         T_right_meeting = _gripper(meeting - GRASP_ALONG * UP, -FORWARDS, UP)
@@ -77,18 +92,25 @@ class HandOverBananaExpert:
         motion.grip("right", OPEN)
         above = Move(lambda: _backed(scene.grasp_from_above(), hover))
         yield from motion.go(1.1 * self._slow, {"right": above})
-        yield from motion.go(0.5 * self._slow, {"right": Move(scene.grasp_from_above, straight=True)})
+        yield from motion.go(
+            0.5 * self._slow, {"right": Move(scene.grasp_from_above, straight=True)}
+        )
         yield from motion.hold(0.15 * self._slow)
         motion.grip("right", CLOSED)
         yield from motion.hold(CLOSING * self._slow)
 
-    def _meet(self, scene: "_Scene", motion: Motion, T_right_meeting: Matrix, back: float) -> Iterator[Vector]:
+    def _meet(
+        self, scene: "_Scene", motion: Motion, T_right_meeting: Matrix, back: float
+    ) -> Iterator[Vector]:
         T_left_expected = _gripper(T_right_meeting[:3, 3] + 2 * GRASP_ALONG * UP, FORWARDS, UP)
         T_lifted = scene.gripper("right")
         T_lifted[2, 3] += 0.06
         motion.grip("left", OPEN)
         yield from motion.go(0.36 * self._slow, {"right": Move(lambda: T_lifted, straight=True)})
-        moves = {"right": Move(lambda: T_right_meeting), "left": Move(lambda: _backed(T_left_expected, back))}
+        moves = {
+            "right": Move(lambda: T_right_meeting),
+            "left": Move(lambda: _backed(T_left_expected, back)),
+        }
         yield from motion.go(1.0 * self._slow, moves)
         yield from motion.hold(0.1 * self._slow)
         yield from motion.go(0.5 * self._slow, {"left": Move(scene.grasp_level, straight=True)})
@@ -96,7 +118,9 @@ class HandOverBananaExpert:
         motion.grip("left", CLOSED)
         yield from motion.hold(CLOSING * self._slow)
 
-    def _lay_down(self, scene: "_Scene", motion: Motion, T_right_meeting: Matrix, hover: float) -> Iterator[Vector]:
+    def _lay_down(
+        self, scene: "_Scene", motion: Motion, T_right_meeting: Matrix, hover: float
+    ) -> Iterator[Vector]:
         motion.grip("right", OPEN)
         yield from motion.hold(0.24 * self._slow)
         T_down = scene.over_bowl()
@@ -109,14 +133,18 @@ class HandOverBananaExpert:
         motion.grip("left", OPEN)
         yield from motion.hold(0.3 * self._slow)
         T_home = ALOHA.forward_kinematics(ALOHA.home)["right"]
-        yield from motion.go(0.6 * self._slow, {"left": Move(lambda: T_above, straight=True), "right": Move(lambda: T_home)})
+        yield from motion.go(
+            0.6 * self._slow,
+            {"left": Move(lambda: T_above, straight=True), "right": Move(lambda: T_home)},
+        )
 
 
 class _Scene:
     """Where the expert's targets are, read from the world."""
 
     def __init__(self, env: TaskEnvironment, task: HandOverBanana) -> None:
-        self._env, self.task = env, task
+        self._env = env
+        self.task = task
 
     def gripper(self, arm: str) -> Matrix:
         """Returns the measured pose (4, 4) of a gripper."""
@@ -134,9 +162,13 @@ class _Scene:
 
     def over_bowl(self) -> Matrix:
         """Returns the left gripper's pose in which the banana that it holds lies along x, just above the bowl's floor."""
-        physics, banana, bowl = self._env.physics, self.task.banana, self.task.bowl
+        physics = self._env.physics
+        banana = self.task.banana
+        bowl = self.task.bowl
         T_gripper_banana = inverse(self.gripper("left")) @ self.task.pose(physics, banana)
-        middle = self.task.pose(physics, bowl)[:3, 3] + UP * (bowl.thickness + banana.radius + 0.008)
+        middle = self.task.pose(physics, bowl)[:3, 3] + UP * (
+            bowl.thickness + banana.radius + 0.008
+        )
         flat = np.stack([[0.0, -1.0, 0.0], -FORWARDS, -UP], axis=1)
         return pose(middle, flat) @ inverse(T_gripper_banana)
 
@@ -188,8 +220,11 @@ class VariedHandOverBananaExpert(HandOverExpert[HandOverBanana]):
 
     def goal(self, task: HandOverBanana, skills: Skills, receive: Grasp, upwards: Vector) -> Matrix:
         """Returns the banana flat just above the middle of the bowl, the left gripper above it, turned by any angle."""
-        bowl, banana = task.bowl, task.banana
-        spot = skills.scene.pose(bowl)[:3, 3] + UP * (bowl.thickness + banana.radius + BANANA_ABOVE_FLOOR)
+        bowl = task.bowl
+        banana = task.banana
+        spot = skills.scene.pose(bowl)[:3, 3] + UP * (
+            bowl.thickness + banana.radius + BANANA_ABOVE_FLOOR
+        )
         turn = rotation_about(UP, skills.rng.uniform(-np.pi, np.pi))
         if receive.T_prop_gripper[2, 0] > 0:  # It comes from the side that has to be below.
             turn = turn @ np.diag([1.0, -1.0, -1.0])
@@ -226,7 +261,9 @@ class HandOverPenExpert(HandOverExpert[HandOverPen]):
 
     def goal(self, task: HandOverPen, skills: Skills, receive: Grasp, upwards: Vector) -> Matrix:
         """Returns the pen upright in the middle of the holder, turned so that the left gripper points away from its arm."""
-        spot = skills.scene.pose(task.holder)[:3, 3] + UP * (task.holder.thickness + task.pen.length / 2 + PEN_ABOVE_FLOOR)
+        spot = skills.scene.pose(task.holder)[:3, 3] + UP * (
+            task.holder.thickness + task.pen.length / 2 + PEN_ABOVE_FLOOR
+        )
         away = spot[:2] - ROOTS["left"][:2, 3]
         yaw = np.arctan2(away[1], away[0]) + skills.rng.uniform(-0.6, 0.6)
         ahead = receive.T_prop_gripper[:3, 0] - (receive.T_prop_gripper[:3, 0] @ upwards) * upwards

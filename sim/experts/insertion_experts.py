@@ -8,20 +8,47 @@ import numpy as np
 from stringline.datasets.embodiments.aloha import ARMS
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose
-from stringline.sim.experts.bar_grasps import FORWARDS, Part, axis_towards, nearest_turn, present, take
+from stringline.sim.experts.bar_grasps import (
+    FORWARDS,
+    Part,
+    axis_towards,
+    nearest_turn,
+    present,
+    take,
+)
 from stringline.sim.experts.correction import Correction, rotation_vector
 from stringline.sim.experts.motion import Move
 from stringline.sim.experts.scripted import ScriptedExpert
 from stringline.sim.experts.skills import OPENING, SETTLING, Done, Skills
 from stringline.sim.props.insertion_parts import Block, Socket
-from stringline.sim.tasks.insertion_tasks import BLOCK_LENGTH, DoubleInsertion, InsertionTask, SingleInsertion
+from stringline.sim.tasks.insertion_tasks import (
+    BLOCK_LENGTH,
+    DoubleInsertion,
+    InsertionTask,
+    SingleInsertion,
+)
 
-PACES = (0.8, 1.6)  # Wider than others', because a good part of an episode is spent waiting for alignment and for grips.
-SOCKET_CLOSED, BLOCK_CLOSED = 0.3, 0.1  # Openings at which the drive pushes with about 25 N.
+PACES = (
+    0.8,
+    1.6,
+    # Wider than others', because a good part of an episode is spent waiting for alignment and for
+    # grips.
+)
+# Openings at which the drive pushes with about 25 N.
+SOCKET_CLOSED = 0.3
+BLOCK_CLOSED = 0.1
 GAP = 0.025  # Between block and socket while they are being aligned, metres.
-ALLOWED = (0.0025, 0.03)  # Metres and radians off the axis at which a block waits before the rim; at half of it, it need not.
+ALLOWED = (
+    0.0025,
+    0.03,
+    # Metres and radians off the axis at which a block waits before the rim; at half of it, it need
+    # not.
+)
 INSIDE = 0.004  # Metres from where on the walls guide it.
-PUSH_SPEEDS, PUSH_ACCELERATION, PUSH_SECONDS = (0.045, 0.09), 0.25, 9.0  # m/s, drawn evenly; m/s^2.
+# m/s, drawn evenly; m/s^2.
+PUSH_SPEEDS = (0.045, 0.09)
+PUSH_ACCELERATION = 0.25
+PUSH_SECONDS = 9.0
 RETREAT = 0.1  # Metres that a gripper backs off when it has let go.
 ASIDE = 0.1  # How far from the table's middle the socket is held up, metres.
 ATTEMPTS = 4
@@ -38,7 +65,10 @@ class Alignment:
     """
 
     def __init__(self, skills: Skills, arm: str, socket: Socket, block: Block) -> None:
-        self._scene, self._arm, self._socket, self._block = skills.scene, arm, socket, block
+        self._scene = skills.scene
+        self._arm = arm
+        self._socket = socket
+        self._block = block
         self._correction = Correction()
         self._T_block_gripper = inverse(self._scene.in_gripper(arm, block))
         self._T_base_socket = self._scene.pose(socket)
@@ -66,7 +96,13 @@ class Alignment:
         outwards = float(axis_towards(socket, -FORWARDS[self._arm]) @ socket[:3, 0])
         along = outwards * (self._socket.length / 2 + self._block.length / 2 - depth)
         square = nearest_turn(socket[:3, :3].T @ self._scene.pose(self._block)[:3, :3])
-        return socket @ pose((along, 0.0, 0.0)) @ self._correction.transform @ pose(rotation=square) @ self._T_block_gripper
+        return (
+            socket
+            @ pose((along, 0.0, 0.0))
+            @ self._correction.transform
+            @ pose(rotation=square)
+            @ self._T_block_gripper
+        )
 
 
 def insert(skills: Skills, arm: str, socket: Socket, block: Block, depth: float) -> Done:
@@ -82,14 +118,21 @@ def insert(skills: Skills, arm: str, socket: Socket, block: Block, depth: float)
     return True
 
 
-def _push(skills: Skills, arm: str, block: Block, alignment: Alignment, depth: float) -> Iterator[Vector]:
+def _push(
+    skills: Skills, arm: str, block: Block, alignment: Alignment, depth: float
+) -> Iterator[Vector]:
     """Moves the block from the gap to its depth, before the rim only as fast as it is well aligned."""
-    period, top = 1.0 / skills.scene.env.contract.control_hz, skills.rng.uniform(*PUSH_SPEEDS) / skills.pace
-    now, speed, end = -GAP, 0.0, skills.scene.env.time + PUSH_SECONDS
+    period = 1.0 / skills.scene.env.contract.control_hz
+    top = skills.rng.uniform(*PUSH_SPEEDS) / skills.pace
+    now = -GAP
+    speed = 0.0
+    end = skills.scene.env.time + PUSH_SECONDS
     while now < depth - 5e-4 and skills.scene.env.time < end and skills.scene.holds(arm, block):
         allowed = min(top, np.sqrt(2 * PUSH_ACCELERATION * (depth - now)))
         wanted = allowed * (alignment.quality() if now < INSIDE else 1.0)
-        speed += float(np.clip(wanted - speed, -PUSH_ACCELERATION * period, PUSH_ACCELERATION * period))
+        speed += float(
+            np.clip(wanted - speed, -PUSH_ACCELERATION * period, PUSH_ACCELERATION * period)
+        )
         now = min(now + speed * period, depth)
         yield skills.motion.step(arm, alignment.target(now))
 
@@ -116,7 +159,9 @@ def stand_at(skills: Skills, holder: Part) -> Stand:
     return Stand(holder, where, np.radians(skills.rng.uniform(-10.0, 10.0)))
 
 
-def fill(skills: Skills, task: InsertionTask, block: Block, stand: Stand, inserter: Part, depth: float) -> Done:
+def fill(
+    skills: Skills, task: InsertionTask, block: Block, stand: Stand, inserter: Part, depth: float
+) -> Done:
     """Has one arm hold the socket and the other one insert a block, as often as it takes, and says whether it is seated.
 
     Args:
@@ -127,7 +172,8 @@ def fill(skills: Skills, task: InsertionTask, block: Block, stand: Stand, insert
         inserter: Part of the arm that takes the block.
         depth: How much of the block is to be in the socket, metres.
     """
-    scene, holder = skills.scene, stand.holder
+    scene = skills.scene
+    holder = stand.holder
     for _ in range(ATTEMPTS):
         if not scene.holds(holder.arm, task.socket):
             yield from take(skills, holder, task.socket)
@@ -141,10 +187,20 @@ def fill(skills: Skills, task: InsertionTask, block: Block, stand: Stand, insert
 
 def hold_up(skills: Skills, stand: Stand, socket: Socket) -> Iterator[Vector]:
     """Brings the socket that an arm holds to where it is to be held up."""
-    yield from present(skills, stand.holder.arm, socket, stand.where, stand.yaw, seconds=skills.rng.uniform(1.0, 2.0))
+    yield from present(
+        skills,
+        stand.holder.arm,
+        socket,
+        stand.where,
+        stand.yaw,
+        seconds=skills.rng.uniform(1.0, 2.0),
+    )
 
 
-SOCKET_PITCHES_DEG = (60.0, 63.0)  # Steeper, the cameras on both grippers would meet before the block is in.
+SOCKET_PITCHES_DEG = (
+    60.0,
+    63.0,
+)  # Steeper, the cameras on both grippers would meet before the block is in.
 
 
 class SingleInsertionExpert(ScriptedExpert[SingleInsertion]):
@@ -158,13 +214,17 @@ class SingleInsertionExpert(ScriptedExpert[SingleInsertion]):
     def script(self, task: SingleInsertion, skills: Skills) -> Iterator[Vector]:
         """Does what is missing until the block is seated, or has been tried often enough."""
         rng = skills.rng
-        stand = stand_at(skills, Part("left", rng.uniform(0.044, 0.048), SOCKET_CLOSED, SOCKET_PITCHES_DEG))
+        stand = stand_at(
+            skills, Part("left", rng.uniform(0.044, 0.048), SOCKET_CLOSED, SOCKET_PITCHES_DEG)
+        )
         inserter = Part("right", rng.uniform(0.046, 0.05), BLOCK_CLOSED)
         yield from fill(skills, task, task.block, stand, inserter, rng.uniform(0.077, 0.08))
         yield from skills.go_home("right")
 
 
-FINGERS = 0.016  # How far from the rim the point stays where a gripper holds a block: its pads reach 14 mm towards the rim.
+# How far from the rim the point stays where a gripper holds a block: its pads reach 14 mm towards
+# the rim.
+FINGERS = 0.016
 BLOCK_PITCHES_DEG = (60.0, 66.0, 72.0)
 # Steeper, the cameras on both grippers would meet while both hold it.
 
@@ -180,11 +240,19 @@ class DoubleInsertionExpert(ScriptedExpert[DoubleInsertion]):
     def script(self, task: DoubleInsertion, skills: Skills) -> Iterator[Vector]:
         """Inserts one block, hands the socket over in the air, and inserts the other one."""
         rng = skills.rng
-        holding = {arm: Part(arm, rng.uniform(0.062, 0.066), SOCKET_CLOSED, SOCKET_PITCHES_DEG) for arm in ARMS}
-        inserting = {arm: Part(arm, rng.uniform(0.031, 0.033), BLOCK_CLOSED, BLOCK_PITCHES_DEG) for arm in ARMS}
+        holding = {
+            arm: Part(arm, rng.uniform(0.062, 0.066), SOCKET_CLOSED, SOCKET_PITCHES_DEG)
+            for arm in ARMS
+        }
+        inserting = {
+            arm: Part(arm, rng.uniform(0.031, 0.033), BLOCK_CLOSED, BLOCK_PITCHES_DEG)
+            for arm in ARMS
+        }
         depth = {arm: part.along + BLOCK_LENGTH / 2 - FINGERS for arm, part in inserting.items()}
         left, right = (stand_at(skills, holding[arm]) for arm in ARMS)
-        if not (yield from fill(skills, task, task.first, left, inserting["right"], depth["right"])):
+        if not (
+            yield from fill(skills, task, task.first, left, inserting["right"], depth["right"])
+        ):
             return
         if not (yield from take(skills, holding["right"], task.socket, lift=0.0)):
             return

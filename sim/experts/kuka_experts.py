@@ -14,11 +14,22 @@ from stringline.sim.experts.hand_over_base import HandOverExpert
 from stringline.sim.experts.scripted import ScriptedExpert
 from stringline.sim.experts.skills import Skills
 from stringline.sim.experts.thing_grasps import GAP_M, SQUEEZE_M, holder, natural, opening, take
-from stringline.sim.tasks.kuka_tasks import LIFTED_M, KukaBimanualPick, KukaBimanualPlace, KukaHandOver, KukaPick, KukaPlace
+from stringline.sim.tasks.kuka_tasks import (
+    LIFTED_M,
+    KukaBimanualPick,
+    KukaBimanualPlace,
+    KukaHandOver,
+    KukaPick,
+    KukaPlace,
+)
 
 PICK_LIFTS_M = (0.125, 0.17)
-PICK_ROUNDS, LOOKS = 6, 8
-PACES = (0.8, 1.9)  # Wider than others: the arm's limits already stretch the long moves of the faster episodes.
+PICK_ROUNDS = 6
+LOOKS = 8
+PACES = (
+    0.8,
+    1.9,
+)  # Wider than others: the arm's limits already stretch the long moves of the faster episodes.
 
 
 class KukaPickExpert(ScriptedExpert[KukaPick]):
@@ -57,9 +68,12 @@ class KukaPickExpert(ScriptedExpert[KukaPick]):
 
 
 PLACE_LIFTS_M = (0.08, 0.13)
-ABOVE_M, DROP_M, RETREAT_M = 0.09, 0.003, 0.1
+ABOVE_M = 0.09
+DROP_M = 0.003
+RETREAT_M = 0.1
 ROOM_M = 0.035  # By which the pads open around the thing; all the way, fingers would meet the rim.
-PLACE_ROUNDS, DRAWS = 6, 60
+PLACE_ROUNDS = 6
+DRAWS = 60
 # Wider than others: the arm's limits already stretch the long moves of the faster episodes.
 UPRIGHT = 0.85  # A thing that stands less than that far from upright is let go upright.
 
@@ -107,18 +121,26 @@ def _goal(task: KukaPlace, skills: Skills, arm: str) -> Matrix:
     if turn[2, 2] > UPRIGHT:
         turn = rotation_about(UP, np.arctan2(turn[1, 0], turn[0, 0]))
     for _ in range(DRAWS):
-        T_goal = _in_tray(task, skills, rotation_about(UP, skills.rng.uniform(-np.pi, np.pi)) @ turn)
+        T_goal = _in_tray(
+            task, skills, rotation_about(UP, skills.rng.uniform(-np.pi, np.pi)) @ turn
+        )
         leave = T_goal @ inverse(T_gripper_thing)
-        if natural(leave, foot) and skills.in_reach(arm, raised(leave, ABOVE_M), leave, backed(leave, RETREAT_M)):
+        if natural(leave, foot) and skills.in_reach(
+            arm, raised(leave, ABOVE_M), leave, backed(leave, RETREAT_M)
+        ):
             return T_goal
-    raise OutOfReachError(f"The {arm} arm gets {task.thing.name} nowhere into the tray as it holds it.")
+    raise OutOfReachError(
+        f"The {arm} arm gets {task.thing.name} nowhere into the tray as it holds it."
+    )
 
 
 def _in_tray(task: KukaPlace, skills: Skills, turn: Matrix) -> Matrix:
     """Returns the pose (4, 4) of the thing, turned like that (3, 3), with the middle of its outline in that of the tray."""
     T_base_tray = skills.scene.pose(task.tray)
-    points, radii = task.thing.points @ turn.T, task.thing.radii[:, None]
-    low, high = (points - radii).min(axis=0), (points + radii).max(axis=0)
+    points = task.thing.points @ turn.T
+    radii = task.thing.radii[:, None]
+    low = (points - radii).min(axis=0)
+    high = (points + radii).max(axis=0)
     middle = np.array([*(low + high)[:2] / 2, low[2] - task.tray.thickness - DROP_M])
     return pose(T_base_tray[:3, 3] - middle, turn)
 
@@ -126,7 +148,10 @@ def _in_tray(task: KukaPlace, skills: Skills, turn: Matrix) -> Matrix:
 X, Y, Z = np.eye(3)
 ABOVE_FLOOR = 0.01  # The bar's underside, when it is let go.
 SKEW_DEG = 6.0  # By which the bar may be turned against the bin.
-HAND_OVER_PACES = (0.8, 2.1)  # Wider than others: the arms' limits already stretch the long moves of the faster episodes.
+HAND_OVER_PACES = (
+    0.8,
+    2.1,
+)  # Wider than others: the arms' limits already stretch the long moves of the faster episodes.
 
 
 class KukaHandOverExpert(HandOverExpert[KukaHandOver]):
@@ -166,7 +191,9 @@ class KukaHandOverExpert(HandOverExpert[KukaHandOver]):
         skew = np.radians(skills.rng.uniform(-SKEW_DEG, SKEW_DEG)) + skills.rng.choice((0.0, np.pi))
         spot = T_base_bin[:3, 3] + UP * (task.bin.thickness + task.bar.width / 2 + ABOVE_FLOOR)
         along = rotation_about(UP, skew) @ T_base_bin[:3, 0]
-        down = receive.T_prop_gripper[:3, 0] - (receive.T_prop_gripper[:3, 0] @ X) * X  # Where the gripper points.
+        down = (
+            receive.T_prop_gripper[:3, 0] - (receive.T_prop_gripper[:3, 0] @ X) * X
+        )  # Where the gripper points.
         down = down / np.linalg.norm(down)
         item = np.stack([X, down, np.cross(X, down)], axis=1)
         return pose(spot, np.stack([along, -UP, np.cross(along, -UP)], axis=1) @ item.T)

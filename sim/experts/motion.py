@@ -11,7 +11,9 @@ from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_ab
 
 Target = Callable[[], Matrix]
 RETARGET = 5e-4  # Metres or radians that a target must move before the joints are computed again.
-TOLERANCE = 2e-5  # Metres or radians; what is left of an error shows as jitter of the accelerations.
+TOLERANCE = (
+    2e-5  # Metres or radians; what is left of an error shows as jitter of the accelerations.
+)
 GRIPPER_SPEED = 1.9  # Openings per second, a little below what the servo can do.
 
 
@@ -21,7 +23,8 @@ class Move:
 
     Attributes:
         target: Returns `T_base_gripper` (4, 4); asked at every step, so it may follow a thing.
-        straight: Whether the gripper follows a line (short ways near things) or the joints one (long ways).
+        straight: Whether the gripper follows a line (short ways near things) or the joints one
+            (long ways).
     """
 
     target: Target
@@ -31,14 +34,16 @@ class Move:
 class Motion:
     """Turns moves into joint targets with zero speed at both ends of every phase.
 
-    A phase follows the minimum-jerk profile s = 10 u^3 - 15 u^4 + 6 u^5 (Flash and Hogan 1985). Over a way d in the time T its
-    speed peaks at 1.875 d / T and its acceleration at 5.774 d / T^2; phases are stretched until both limits hold.
+    A phase follows the minimum-jerk profile s = 10 u^3 - 15 u^4 + 6 u^5 (Flash and Hogan 1985).
+    Over a way d in the time T its speed peaks at 1.875 d / T and its acceleration at 5.774 d / T^2;
+    phases are stretched until both limits hold.
 
     Args:
         embodiment: The body.
         kinematics: Of that body.
         control_hz: Joint targets per second.
-        top_speed: Of any hinge, rad/s; where some may turn faster than others, of the fastest, the others less by that ratio.
+        top_speed: Of any hinge, rad/s; where some may turn faster than others, of the fastest, the
+            others less by that ratio.
         top_acceleration: The same, rad/s^2.
     """
 
@@ -51,8 +56,12 @@ class Motion:
         top_speed: float = 2.8,
         top_acceleration: float = 7.0,
     ) -> None:
-        self._embodiment, self._kinematics, self._control_hz = embodiment, kinematics, control_hz
-        self._top_speed, self._top_acceleration, self._slowness = top_speed, top_acceleration, _slowness(embodiment)
+        self._embodiment = embodiment
+        self._kinematics = kinematics
+        self._control_hz = control_hz
+        self._top_speed = top_speed
+        self._top_acceleration = top_acceleration
+        self._slowness = _slowness(embodiment)
         self.q = embodiment.home.copy()
         self._wanted = {arm: self.q[place] for arm, place in embodiment.grippers.items()}
 
@@ -68,7 +77,10 @@ class Motion:
 
     def go(self, seconds: float, moves: Mapping[str, Move]) -> Iterator[Vector]:
         """Yields joint targets (J,) that reach the moves' targets in that time, or later where the limits ask for it."""
-        tracks = {arm: _Track(self._embodiment, self._kinematics, arm, move, self.q) for arm, move in moves.items()}
+        tracks = {
+            arm: _Track(self._embodiment, self._kinematics, arm, move, self.q)
+            for arm, move in moves.items()
+        }
         distance = max(track.distance(self._slowness) for track in tracks.values())
         for share in self._shares(seconds, distance):
             for arm, track in tracks.items():
@@ -79,7 +91,8 @@ class Motion:
     def go_home(self, seconds: float, arms: Sequence[str]) -> Iterator[Vector]:
         """Yields joint targets (J,) that bring arms to where they start, hinge by hinge: from any pose, without kinematics."""
         hinges = np.concatenate([self._embodiment.hinges[arm] for arm in arms])
-        start, way = self.q[hinges], (self._embodiment.home - self.q)[hinges]
+        start = self.q[hinges]
+        way = (self._embodiment.home - self.q)[hinges]
         for share in self._shares(seconds, float((np.abs(way) * self._slowness[hinges]).max())):
             self.q[hinges] = start + share * way
             self._move_grippers()
@@ -87,7 +100,11 @@ class Motion:
 
     def _shares(self, seconds: float, distance: float) -> Iterator[float]:
         """Yields the share of the way after each step, for hinges that turn by up to that distance in rad, see `_slowness`."""
-        seconds = max(seconds, 1.875 * distance / self._top_speed, np.sqrt(5.774 * distance / self._top_acceleration))
+        seconds = max(
+            seconds,
+            1.875 * distance / self._top_speed,
+            np.sqrt(5.774 * distance / self._top_acceleration),
+        )
         steps = int(np.ceil(seconds * self._control_hz))
         for step in range(1, steps + 1):
             u = step / steps
@@ -100,7 +117,9 @@ class Motion:
             OutOfReachError: The pose (4, 4) is out of reach.
         """
         hinges = self._embodiment.hinges[arm]
-        self.q[hinges] = self._kinematics.solve({arm: T_base_gripper}, self.q, tolerance=TOLERANCE)[hinges]
+        self.q[hinges] = self._kinematics.solve({arm: T_base_gripper}, self.q, tolerance=TOLERANCE)[
+            hinges
+        ]
         self._move_grippers()
         return self.q.copy()
 
@@ -119,17 +138,23 @@ class Motion:
 
     def _move_grippers(self) -> None:
         for arm, opening in self._wanted.items():
-            place, most = self._embodiment.grippers[arm], GRIPPER_SPEED / self._control_hz
+            place = self._embodiment.grippers[arm]
+            most = GRIPPER_SPEED / self._control_hz
             self.q[place] += np.clip(opening - self.q[place], -most, most)
 
 
 class _Track:
     """One arm's way through one phase."""
 
-    def __init__(self, embodiment: Embodiment, kinematics: InverseKinematics, arm: str, move: Move, q: Vector) -> None:
-        self._kinematics, self._arm, self._move = kinematics, arm, move
+    def __init__(
+        self, embodiment: Embodiment, kinematics: InverseKinematics, arm: str, move: Move, q: Vector
+    ) -> None:
+        self._kinematics = kinematics
+        self._arm = arm
+        self._move = move
         self._hinges = embodiment.hinges[arm]
-        self._start, self._now = q.copy(), q.copy()
+        self._start = q.copy()
+        self._now = q.copy()
         self._T_start = embodiment.forward_kinematics(q)[arm]
         self._T_goal = move.target()
         self._goal = self._solve(self._T_goal, q)
@@ -142,7 +167,8 @@ class _Track:
         """Returns the arm's hinges after that share of the way, 0 to 1."""
         T_goal = self._move.target()
         if np.abs(T_goal - self._T_goal).max() > RETARGET:
-            self._T_goal, self._goal = T_goal, self._solve(T_goal, self._goal)
+            self._T_goal = T_goal
+            self._goal = self._solve(T_goal, self._goal)
         if not self._move.straight:
             return (self._start + share * (self._goal - self._start))[self._hinges]
         self._now = self._solve(between(self._T_start, self._T_goal, share), self._now)

@@ -1,7 +1,8 @@
 """A scripted expert that stands the plate in a slot of the rack.
 
-The left arm comes in low, one finger below the plate's rim and one above, pads along the rim's slope. It lifts the plate, turns
-it on edge in front of the rack, brings it over a slot, lowers it between the tines and lets go.
+The left arm comes in low, one finger below the plate's rim and one above, pads along the rim's
+slope. It lifts the plate, turns it on edge in front of the rack, brings it over a slot, lowers it
+between the tines and lets go.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,11 +38,14 @@ PACES = (0.9, 2.0)
 OPENED = 0.4  # A gap of 23 mm: a wider one would put the lower finger into the table.
 ABOVE_RIM_M = 0.003  # The gripper comes that much above the rim's middle, for the same reason,
 SHORT_M = 0.002  # and stops that far short of it.
-HOVER_M, LIFT_M = 0.05, 0.10
+HOVER_M = 0.05
+LIFT_M = 0.10
 DROP_M = 0.003
 OVER_TINES_M = 0.02
 IN_FRONT_M = 0.12
-ELEVATIONS_DEG = range(0, 76, 15)  # Where the gripper holds the plate on edge: 0 at its front, 90 at its top.
+ELEVATIONS_DEG = range(
+    0, 76, 15
+)  # Where the gripper holds the plate on edge: 0 at its front, 90 at its top.
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,9 @@ def _choose_grasp(task: PlateOnRack, skills: Skills) -> Grasp:
     Raises:
         OutOfReachError: There is none.
     """
-    T_base_plate, T_base_rack, grasps = skills.scene.pose(task.dish), skills.scene.pose(task.rack), _grasps(task)
+    T_base_plate = skills.scene.pose(task.dish)
+    T_base_rack = skills.scene.pose(task.rack)
+    grasps = _grasps(task)
     for index in skills.rng.permutation(len(grasps)):
         grasp = grasps[int(index)]
         at = T_base_plate @ grasp.T_prop_gripper
@@ -130,10 +136,14 @@ def _choose_grasp(task: PlateOnRack, skills: Skills) -> Grasp:
             continue
         if _choose_slot(task, skills, inverse(grasp.T_prop_gripper), way) is not None:
             return grasp
-    raise OutOfReachError(f"None of {len(grasps)} ways for the {ARM} arm to stand {task.dish.name} in the rack.")
+    raise OutOfReachError(
+        f"None of {len(grasps)} ways for the {ARM} arm to stand {task.dish.name} in the rack."
+    )
 
 
-def _choose_slot(task: PlateOnRack, skills: Skills, T_gripper_plate: Matrix, taken: Sequence[Matrix]) -> Matrix | None:
+def _choose_slot(
+    task: PlateOnRack, skills: Skills, T_gripper_plate: Matrix, taken: Sequence[Matrix]
+) -> Matrix | None:
     """Draws where to let go, `T_rack_plate` (4, 4), in reach after the way `taken`; None where nothing is."""
     radial = -inverse(T_gripper_plate)[:3, 0] * (1, 1, 0)
     slots = [
@@ -146,11 +156,16 @@ def _choose_slot(task: PlateOnRack, skills: Skills, T_gripper_plate: Matrix, tak
     start = taken[-1] if taken else skills.scene.gripper(ARM)
     for index in skills.rng.permutation(len(slots)):
         T_rack_plate = standing(task, slots[int(index)], radial / np.linalg.norm(radial))
-        ways = [in_rack(task, skills, T_rack_plate, shift) @ inverse(T_gripper_plate) for shift in _way_in(task)]
+        ways = [
+            in_rack(task, skills, T_rack_plate, shift) @ inverse(T_gripper_plate)
+            for shift in _way_in(task)
+        ]
         ways.append(backed(ways[-1], RETREAT_M))
         if not all(clear_of_rack(task, T_rack_base @ T, HAND) for T in ways):
             continue
-        if skills.in_reach(ARM, *taken, *ways) and skills.in_reach(ARM, *taken, *along(start, *ways)):
+        if skills.in_reach(ARM, *taken, *ways) and skills.in_reach(
+            ARM, *taken, *along(start, *ways)
+        ):
             return T_rack_plate
     return None
 
@@ -168,8 +183,11 @@ def standing(task: PlateOnRack, slot: Slot, radial: Vector) -> Matrix:
     wanted = np.stack([grip, np.cross(face, grip), face], axis=1)
     given = np.stack([radial, np.cross(UP, radial), UP], axis=1)
     radius = float(np.hypot(*task.rim_points[0, :2]))
-    # The origin is in the plane of the plate's foot; the middle of its thickness goes into the middle of the slot.
-    middle = np.array([slot.x, slot.y - slot.facing * task.plate.height / 2, task.rack.floor + radius + DROP_M])
+    # The origin is in the plane of the plate's foot; the middle of its thickness goes into the
+    # middle of the slot.
+    middle = np.array(
+        [slot.x, slot.y - slot.facing * task.plate.height / 2, task.rack.floor + radius + DROP_M]
+    )
     return pose(middle, wanted @ given.T)
 
 
@@ -182,7 +200,8 @@ def _way_in(task: PlateOnRack) -> list[tuple[float, float, float]]:
 def _stand_up(task: PlateOnRack, skills: Skills) -> Iterator[Vector]:
     """Turns the plate that is held on edge, lowers it into a slot and lets go.
 
-    Where no slot is in reach for the plate as it is held, it is set back onto the table, to be taken in another way.
+    Where no slot is in reach for the plate as it is held, it is set back onto the table, to be
+    taken in another way.
 
     Raises:
         OutOfReachError: The plate slipped so far on the way that the slot is out of reach.

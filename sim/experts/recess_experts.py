@@ -1,12 +1,13 @@
 """Experts for both recesses: they take the peg, bring it over the recess and correct its pose on the way in.
 
-The pose of the peg in the gripper and the steady errors of the joints are unknown beforehand. Over the recess the gripper's
-target is moved by what the peg is measured to be off, until that is less than the play; then the peg is pressed down softly.
-Where it sticks it is lifted and lowered again beside where that was, and where it slipped in the gripper it is laid down and
-taken anew.
+The pose of the peg in the gripper and the steady errors of the joints are unknown beforehand. Over
+the recess the gripper's target is moved by what the peg is measured to be off, until that is less
+than the play; then the peg is pressed down softly. Where it sticks it is lifted and lowered again
+beside where that was, and where it slipped in the gripper it is laid down and taken anew.
 
-A gripper that leans by t from straight down towards one end of the lying block points t below the horizontal when that end is
-down: with t between 20 and 45 degrees it keeps off the table before, and off the base after.
+A gripper that leans by t from straight down towards one end of the lying block points t below the
+horizontal when that end is down: with t between 20 and 45 degrees it keeps off the table before,
+and off the base after.
 """
 
 from abc import abstractmethod
@@ -18,7 +19,17 @@ import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
-from stringline.sim.experts.fitting import ARM, TIPS, align, clear_of, lowest_tip, nudge, steady, swings_clear, tip_depth
+from stringline.sim.experts.fitting import (
+    ARM,
+    TIPS,
+    align,
+    clear_of,
+    lowest_tip,
+    nudge,
+    steady,
+    swings_clear,
+    tip_depth,
+)
 from stringline.sim.experts.grasps import UP, Grasp, backed, both_ways, gripper_pose, raised
 from stringline.sim.experts.motion import Move
 from stringline.sim.experts.scripted import ScriptedExpert
@@ -27,13 +38,19 @@ from stringline.sim.tasks.recess_tasks import Fmb1, Fmb2, RecessTask
 from stringline.sim.tasks.success import draw_apart, gap, in_frame
 
 ROUNDS = 6  # How often the whole is tried.
-LOWERINGS, PRESSES = 3, 3
+LOWERINGS = 3
+PRESSES = 3
 PRESS = 0.003  # The arm's joints stick; it aims that far below the floor, metres.
 DROP = 0.0015  # A peg that far off the floor is let go, metres.
-HOVER, NEAR = 0.05, 0.004  # Metres of the peg over the rim while travelling, and while correcting.
+# Metres of the peg over the rim while travelling, and while correcting.
+HOVER = 0.05
+NEAR = 0.004
 SIDE = 0.001  # How far beside its goal a peg that stuck is lowered again, metres.
 TIP_CLEARANCE = 0.001
-PACES = (0.8, 1.9)  # Wide, since half of an episode goes by at the speed of the joints and of the gripper.
+PACES = (
+    0.8,
+    1.9,
+)  # Wide, since half of an episode goes by at the speed of the joints and of the gripper.
 BENT = 0.25  # How far the wrist is bent at least, rad.
 FALL = 0.03  # From no higher than that a peg is let fall onto the table, metres.
 SPOTS = 12  # How many places to lay the peg down are considered.
@@ -79,13 +96,19 @@ class RecessExpert(ScriptedExpert[RecessT]):
         turns = task.peg.symmetries()
         heights = (T_base_peg[:3, :3] @ turns)[:, 2, 2]  # Of the tip of each equal frame's z axis.
         turned = [
-            Grasp(pose(rotation=turn) @ grasp.T_prop_gripper, grasp.closed, grasp.opening, grasp.hover)
+            Grasp(
+                pose(rotation=turn) @ grasp.T_prop_gripper, grasp.closed, grasp.opening, grasp.hover
+            )
             for grasp in self.grasps(task)
             for turn in turns[heights > heights.max() - 0.1]
         ]
         order = (turned[int(index)] for index in skills.rng.permutation(len(turned)))
-        useful = next((grasp for grasp in order if self._serves(task, skills, T_base_peg, grasp)), None)
-        yield from skills.pick(ARM, task.peg, [useful] if useful else turned, lift=self.lift, attempts=1)
+        useful = next(
+            (grasp for grasp in order if self._serves(task, skills, T_base_peg, grasp)), None
+        )
+        yield from skills.pick(
+            ARM, task.peg, [useful] if useful else turned, lift=self.lift, attempts=1
+        )
 
     def _serves(self, task: RecessT, skills: Skills, T_base_peg: Matrix, grasp: Grasp) -> bool:
         """Says whether the peg can be taken so, and inserted when it is."""
@@ -101,9 +124,12 @@ class RecessExpert(ScriptedExpert[RecessT]):
         rotation = (inverse(skills.scene.pose(task.board)) @ skills.scene.pose(task.peg))[:3, :3]
         return max(goals, key=lambda goal: float(np.trace(goal[:3, :3].T @ rotation)), default=None)
 
-    def _goals(self, task: RecessT, skills: Skills, T_gripper_peg: Matrix, before: Sequence[Matrix] = ()) -> list[Matrix]:
+    def _goals(
+        self, task: RecessT, skills: Skills, T_gripper_peg: Matrix, before: Sequence[Matrix] = ()
+    ) -> list[Matrix]:
         """Returns the goals that are in reach with the peg so in the gripper and nothing in the way, after poses `before`."""
-        T_base_board, size = skills.scene.pose(task.board), task.board.size
+        T_base_board = skills.scene.pose(task.board)
+        size = task.board.size
         moving = np.concatenate([TIPS, in_frame(np.eye(4), T_gripper_peg, task.peg.corners)])
         found = []
         for goal in task.goals:
@@ -121,18 +147,23 @@ class RecessExpert(ScriptedExpert[RecessT]):
 
     def _insert(self, task: RecessT, skills: Skills, goal: Matrix) -> Done:
         """Brings the peg into the recess, deep enough to let it go."""
-        scene, depth = skills.scene, task.board.recess.depth
+        scene = skills.scene
+        depth = task.board.recess.depth
 
         def at(height: float, offset: Vector) -> Matrix:
             return pose((*offset, height)) @ scene.pose(task.board) @ goal
 
         offset = np.zeros(2)
         T_over = at(depth + HOVER, offset) @ inverse(scene.in_gripper(ARM, task.peg))
-        yield from skills.go(1.2, {ARM: Move(lambda: T_over)})  # If it slips on the way, that is seen there.
+        yield from skills.go(
+            1.2, {ARM: Move(lambda: T_over)}
+        )  # If it slips on the way, that is seen there.
         yield from skills.wait(SETTLING)
         for _ in range(LOWERINGS):
             goals = self._goals(task, skills, scene.in_gripper(ARM, task.peg))
-            if not scene.holds(ARM, task.peg) or not any(np.array_equal(goal, other) for other in goals):
+            if not scene.holds(ARM, task.peg) or not any(
+                np.array_equal(goal, other) for other in goals
+            ):
                 return False
             yield from align(skills, task.peg, at(depth + NEAR, offset))
             for _ in range(PRESSES):
@@ -179,20 +210,26 @@ class RecessExpert(ScriptedExpert[RecessT]):
 
     def _spot(self, task: RecessT, skills: Skills) -> Matrix:
         """Returns a pose on the table, drawn like that of the start, with room around it if there is any."""
-        T_base_board, board = skills.scene.pose(task.board), np.array(task.board.size[:2]) / 2
+        T_base_board = skills.scene.pose(task.board)
+        board = np.array(task.board.size[:2]) / 2
 
         def draw() -> tuple[Matrix, Matrix]:
-            x, y, yaw = (skills.rng.uniform(*limits) for limits in (task.peg_x, task.peg_y, task.peg_yaw_deg))
+            x, y, yaw = (
+                skills.rng.uniform(*limits) for limits in (task.peg_x, task.peg_y, task.peg_yaw_deg)
+            )
             position = (x, y, skills.scene.table + task.peg.half[2])
             return pose(position, rotation_about((0.0, 0.0, 1.0), np.radians(yaw))), T_base_board
 
-        return draw_apart(draw, lambda peg, on: gap(peg, task.peg.half[:2], on, board), task.least_gap)[0]
+        return draw_apart(
+            draw, lambda peg, on: gap(peg, task.peg.half[:2], on, board), task.least_gap
+        )[0]
 
 
 CLOSED = 0.2  # There the drive pushes with some 25 N against the 37 mm between the pads.
 LYING_LEANS_DEG = (-25.0, -12.0, 0.0, 12.0, 25.0)
 LYING_ALONG = (-0.04, 0.0, 0.04)  # Metres from the block's middle.
-LYING_SHORT = 0.005  # How far the tips reach below the block's middle: when it is seated, they are 3.5 mm off the base.
+# How far the tips reach below the block's middle: when it is seated, they are 3.5 mm off the base.
+LYING_SHORT = 0.005
 
 
 class Fmb1Expert(RecessExpert[Fmb1]):
@@ -203,7 +240,10 @@ class Fmb1Expert(RecessExpert[Fmb1]):
 
     def grasps(self, task: Fmb1) -> Sequence[Grasp]:
         """Returns ways to take the block across, from above."""
-        return both_ways(_lying_grasp(np.radians(lean), along) for lean, along in product(LYING_LEANS_DEG, LYING_ALONG))
+        return both_ways(
+            _lying_grasp(np.radians(lean), along)
+            for lean, along in product(LYING_LEANS_DEG, LYING_ALONG)
+        )
 
 
 def _lying_grasp(lean: float, along: float) -> Grasp:
@@ -216,7 +256,9 @@ def _lying_grasp(lean: float, along: float) -> Grasp:
 # There the drive pushes with some 25 N against the 37 mm between the pads.
 UPRIGHT_LEANS_DEG = (-45.0, -37.0, -28.0, -20.0, 20.0, 28.0, 37.0, 45.0)
 UPRIGHT_ALONG = (0.010, 0.018)  # Metres from the block's middle, towards the end that goes up.
-UPRIGHT_SHORT = 0.015  # How far the tips reach below the block's middle: they stay 3.5 mm off the table.
+UPRIGHT_SHORT = (
+    0.015  # How far the tips reach below the block's middle: they stay 3.5 mm off the table.
+)
 
 
 class Fmb2Expert(RecessExpert[Fmb2]):
@@ -227,7 +269,10 @@ class Fmb2Expert(RecessExpert[Fmb2]):
 
     def grasps(self, task: Fmb2) -> Sequence[Grasp]:
         """Returns ways to take the block across, leaning towards either end."""
-        return both_ways(_upright_grasp(np.radians(lean), along) for lean, along in product(UPRIGHT_LEANS_DEG, UPRIGHT_ALONG))
+        return both_ways(
+            _upright_grasp(np.radians(lean), along)
+            for lean, along in product(UPRIGHT_LEANS_DEG, UPRIGHT_ALONG)
+        )
 
 
 def _upright_grasp(lean: float, along: float) -> Grasp:

@@ -24,7 +24,8 @@ def rim_grasps(
         height: Of the rim in the thing's frame, metres.
         azimuths_deg: Where on the rim, about the thing's z axis.
         pitches_deg: How far the gripper points down; 90 is straight down.
-        depth: How far the middle between the pads goes beyond the rim, along where the gripper points, metres.
+        depth: How far the middle between the pads goes beyond the rim, along where the gripper
+            points, metres.
         opening: With which the gripper comes.
         hover: How far back it waits first, metres.
     """

@@ -16,7 +16,8 @@ class Scene:
     """
 
     def __init__(self, env: TaskEnvironment, task: TabletopTask) -> None:
-        self.env, self.task = env, task
+        self.env = env
+        self.task = task
 
     @property
     def table(self) -> float:
@@ -45,4 +46,6 @@ class Scene:
 
     def foot(self, arm: str) -> Vector:
         """Returns where an arm stands (3,) in the base frame, metres."""
-        return next(chain.T_base_root[:3, 3] for chain in self.task.embodiment.chains if chain.arm == arm)
+        return next(
+            chain.T_base_root[:3, 3] for chain in self.task.embodiment.chains if chain.arm == arm
+        )

@@ -22,8 +22,8 @@ class ScriptedExpert(ABC, Generic[TaskT]):
     """Follows a script; each episode has its own pace, ways of grasping and ways through the air.
 
     Args:
-        paces: Each episode's phases last that many times their normal duration, drawn evenly from this range. The same number
-            twice: always that pace.
+        paces: Each episode's phases last that many times their normal duration, drawn evenly from
+            this range. The same number twice: always that pace.
 
     Attributes:
         task_class: What it does; subclasses set it.
@@ -33,7 +33,9 @@ class ScriptedExpert(ABC, Generic[TaskT]):
 
     def __init__(self, paces: tuple[float, float] = PACES) -> None:
         if not 0.5 <= paces[0] <= paces[1] <= 5:
-            raise ValueError(f"paces is {paces}; allowed: two numbers from 0.5 to 5, the smaller one first.")
+            raise ValueError(
+                f"paces is {paces}; allowed: two numbers from 0.5 to 5, the smaller one first."
+            )
         self._paces = paces
         self._body = self.task_class.cell.embodiment
         self._kinematics = InverseKinematics(self._body)
@@ -47,12 +49,18 @@ class ScriptedExpert(ABC, Generic[TaskT]):
             ValueError: The environment runs another task.
         """
         if not isinstance(env.task, self.task_class):
-            raise ValueError(f"This expert does {self.task_class.name!r}; the environment runs {env.task.name!r}.")
-        cell, hz = self.task_class.cell, env.contract.control_hz
+            raise ValueError(
+                f"This expert does {self.task_class.name!r}; the environment runs "
+                f"{env.task.name!r}."
+            )
+        cell = self.task_class.cell
+        hz = env.contract.control_hz
         limits = {"top_speed": cell.top_speed, "top_acceleration": cell.top_acceleration}
         motion = Motion(self._body, self._kinematics, hz, **limits)
         self._last = motion.q.copy()
-        skills = Skills(Scene(env, env.task), motion, self._kinematics, rng, rng.uniform(*self._paces))
+        skills = Skills(
+            Scene(env, env.task), motion, self._kinematics, rng, rng.uniform(*self._paces)
+        )
         self._plan = self.script(env.task, skills)
 
     def act(self, env: TaskEnvironment) -> Vector:

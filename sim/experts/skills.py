@@ -12,7 +12,8 @@ from stringline.sim.experts.motion import TOLERANCE, Motion, Move
 from stringline.sim.experts.scene import Scene
 from stringline.sim.props.prop import Prop
 
-# Seconds until a grip holds: 0.42 for the command to arrive and 0.2 for the drive; a learner's timing is no better.
+# Seconds until a grip holds: 0.42 for the command to arrive and 0.2 for the drive; a learner's
+# timing is no better.
 CLOSING = 0.6
 OPENING = 0.3
 SETTLING = 0.15
@@ -21,7 +22,9 @@ Done = Generator[Vector, None, bool]
 
 
 class Skills:
-    """What the arms can do. Skills yield joint targets (J,); `yield from` returns whether they were done.
+    """What the arms can do.
+
+    Skills yield joint targets (J,); `yield from` returns whether they were done.
 
     Args:
         scene: What is seen.
@@ -32,9 +35,17 @@ class Skills:
     """
 
     def __init__(
-        self, scene: Scene, motion: Motion, kinematics: InverseKinematics, rng: np.random.Generator, pace: float = 1.0
+        self,
+        scene: Scene,
+        motion: Motion,
+        kinematics: InverseKinematics,
+        rng: np.random.Generator,
+        pace: float = 1.0,
     ) -> None:
-        self.scene, self.motion, self.rng, self.pace = scene, motion, rng, pace
+        self.scene = scene
+        self.motion = motion
+        self.rng = rng
+        self.pace = pace
         self._kinematics = kinematics
 
     def go(self, seconds: float, moves: Mapping[str, Move]) -> Iterator[Vector]:
@@ -60,7 +71,8 @@ class Skills:
 
     def joints_along(self, arm: str, *targets: Matrix) -> list[Vector] | None:
         """Returns the joints (J,) at gripper poses (4, 4) that follow one another from where it is; None if one is too far."""
-        q, found = self.motion.q, list[Vector]()
+        q = self.motion.q
+        found = list[Vector]()
         try:
             for target in targets:
                 q = self._kinematics.solve({arm: target}, q, tolerance=TOLERANCE)
@@ -79,7 +91,15 @@ class Skills:
                 return grasp
         return None
 
-    def pick(self, arm: str, prop: Prop, grasps: Sequence[Grasp], *, lift: float = 0.08, attempts: int = 3) -> Done:
+    def pick(
+        self,
+        arm: str,
+        prop: Prop,
+        grasps: Sequence[Grasp],
+        *,
+        lift: float = 0.08,
+        attempts: int = 3,
+    ) -> Done:
         """Takes a thing and lifts it by metres; tries again, perhaps in another way, when it is not held then.
 
         Raises:
@@ -89,7 +109,10 @@ class Skills:
             grasp = self.choose(arm, prop, grasps)
             if grasp is None:
                 where = np.round(self.scene.pose(prop)[:3, 3], 3).tolist()
-                raise OutOfReachError(f"None of {len(grasps)} ways for the {arm} arm to take {prop.name} at {where} m.")
+                raise OutOfReachError(
+                    f"None of {len(grasps)} ways for the {arm} arm to take {prop.name} at {where} "
+                    f"m."
+                )
             yield from self._take(arm, prop, grasp)
             yield from self.rise(arm, lift)
             if self.scene.holds(arm, prop):
@@ -128,11 +151,18 @@ class Skills:
         return True
 
     def carry(
-        self, arm: str, prop: Prop, goal: Callable[[], Matrix], *, seconds: float = 1.0, straight: bool = False
+        self,
+        arm: str,
+        prop: Prop,
+        goal: Callable[[], Matrix],
+        *,
+        seconds: float = 1.0,
+        straight: bool = False,
     ) -> Iterator[Vector]:
         """Moves what an arm holds to a pose `T_base_prop` (4, 4), as it is measured to lie in the gripper.
 
-        Where it slips it is brought to the goal all the same; where it is lost, the gripper goes where it was going.
+        Where it slips it is brought to the goal all the same; where it is lost, the gripper goes
+        where it was going.
         """
         T_prop_gripper = inverse(self.scene.in_gripper(arm, prop))
 

@@ -16,9 +16,13 @@ from stringline.sim.props.objects import Thing
 
 LEANS_DEG = (-14.0, 0.0, 14.0)
 LEVEL = 0.3  # Largest slope of the direction in which the pads close.
-SQUEEZE_M = 0.02  # The drive is commanded that much closer than a thing is wide: it pushes with 25 N.
+SQUEEZE_M = (
+    0.02  # The drive is commanded that much closer than a thing is wide: it pushes with 25 N.
+)
 PLAY_M = 0.045  # By which the gripper comes wider than the thing.
-FREE_M = 0.055  # So far from the middle between the pads back to the hand there is room for a thing.
+FREE_M = (
+    0.055  # So far from the middle between the pads back to the hand there is room for a thing.
+)
 OFF_TABLE_M = 0.004  # Between pads and table.
 GAP_M = float(FINGERS.gap(1.0))
 
@@ -37,14 +41,17 @@ def grasps(thing: Thing, T_base_thing: Matrix, table: float, foot: Vector) -> li
         table: Height of the table top, metres.
         foot: (3,), of the arm; the camera on the hand points away from it.
     """
-    found, top = [], thing.highest(T_base_thing)
+    found = []
+    top = thing.highest(T_base_thing)
     for hold in thing.form.holds:
-        across, point = T_base_thing[:3, :3] @ hold.across, T_base_thing[:3, :3] @ hold.point + T_base_thing[:3, 3]
+        across = T_base_thing[:3, :3] @ hold.across
+        point = T_base_thing[:3, :3] @ hold.point + T_base_thing[:3, 3]
         if abs(across[2]) > LEVEL:
             continue
         for T_base_gripper in _from_above(point, across * (1.0, 1.0, 0.0), top, table):
             if natural(T_base_gripper, foot):
-                closed, wide = opening(hold.width - SQUEEZE_M), opening(hold.width + PLAY_M)
+                closed = opening(hold.width - SQUEEZE_M)
+                wide = opening(hold.width + PLAY_M)
                 found.append(Grasp(inverse(T_base_thing) @ T_base_gripper, closed, wide))
     return found
 
@@ -61,19 +68,27 @@ def take(skills: Skills, thing: Thing, lift: float) -> Iterator[Vector]:
     Raises:
         OutOfReachError: No arm gets it.
     """
-    scene, T_base_thing = skills.scene, skills.scene.pose(thing)
-    away = {arm: float(np.linalg.norm(scene.foot(arm) - T_base_thing[:3, 3])) for arm in scene.task.embodiment.arms}
+    scene = skills.scene
+    T_base_thing = skills.scene.pose(thing)
+    away = {
+        arm: float(np.linalg.norm(scene.foot(arm) - T_base_thing[:3, 3]))
+        for arm in scene.task.embodiment.arms
+    }
     for arm in sorted(away, key=away.__getitem__):
         grasp = skills.choose(arm, thing, grasps(thing, T_base_thing, scene.table, scene.foot(arm)))
         if grasp is not None:
             yield from skills.pick(arm, thing, [grasp], lift=lift, attempts=1)
             return
-    raise OutOfReachError(f"No arm gets {thing.name} at {np.round(T_base_thing[:3, 3], 3).tolist()} m.")
+    raise OutOfReachError(
+        f"No arm gets {thing.name} at {np.round(T_base_thing[:3, 3], 3).tolist()} m."
+    )
 
 
 def holder(skills: Skills, thing: Thing) -> str | None:
     """Returns the arm that holds a thing, or None."""
-    return next((arm for arm in skills.scene.task.embodiment.arms if skills.scene.holds(arm, thing)), None)
+    return next(
+        (arm for arm in skills.scene.task.embodiment.arms if skills.scene.holds(arm, thing)), None
+    )
 
 
 def _from_above(point: Vector, across: Vector, top: float, table: float) -> Iterator[Matrix]:

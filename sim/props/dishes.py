@@ -40,10 +40,14 @@ class Bowl(Prop):
             colour: RGBA.
         """
         self._begin(name, diameter / 2)
-        self.height, self.thickness = height, thickness
-        self.rim_radius, floor_radius = diameter / 2 - thickness, floor_diameter / 2
+        self.height = height
+        self.thickness = thickness
+        self.rim_radius = diameter / 2 - thickness
+        floor_radius = floor_diameter / 2
         self.floor_radius = floor_radius
-        add_floor(self.body, radius=floor_radius, thickness=thickness, mass=mass * 2 / 3, colour=colour)
+        add_floor(
+            self.body, radius=floor_radius, thickness=thickness, mass=mass * 2 / 3, colour=colour
+        )
         add_ring(
             self.body,
             radii=(floor_radius, diameter / 2),
@@ -66,7 +70,10 @@ GREEN: Colour = (0.15, 0.72, 0.42, 1.0)
 
 
 class Glass(Prop):
-    """Stands on its origin, with z up. Drawn opaque, so that pictures and depth agree on where it is."""
+    """Stands on its origin, with z up.
+
+    Drawn opaque, so that images and depth agree on where it is.
+    """
 
     def _build(
         self,
@@ -84,7 +91,8 @@ class Glass(Prop):
 
         Args:
             name: Of the model.
-            diameter: Across the rim, outside, metres; wider than the gripper opens, so that it is taken by its wall.
+            diameter: Across the rim, outside, metres; wider than the gripper opens, so that it is
+                taken by its wall.
             height: Of the rim.
             floor_diameter: Of the floor.
             thickness: Of floor and wall.
@@ -93,16 +101,34 @@ class Glass(Prop):
             colour: RGBA.
         """
         self._begin(name, height)
-        self.diameter, self.height, self.thickness = diameter, height, thickness
+        self.diameter = diameter
+        self.height = height
+        self.thickness = thickness
         self.floor_radius = floor_diameter / 2
-        # The box under a floor is wider across its corners than the floor; a glass that lies must not lie on those.
-        add_floor(self.body, radius=0.72 * self.floor_radius, thickness=thickness, mass=mass * 2 / 3, colour=colour)
-        disc = {"size": (self.floor_radius - thickness / 2, thickness / 2), "pos": (0, 0, thickness / 2), "rgba": colour}
-        self.body.add("geom", type="cylinder", mass=0, contype=0, conaffinity=0, group=DRAWN, **disc)
+        # The box under a floor is wider across its corners than the floor; a glass that lies must
+        # not lie on those.
+        add_floor(
+            self.body,
+            radius=0.72 * self.floor_radius,
+            thickness=thickness,
+            mass=mass * 2 / 3,
+            colour=colour,
+        )
+        disc = {
+            "size": (self.floor_radius - thickness / 2, thickness / 2),
+            "pos": (0, 0, thickness / 2),
+            "rgba": colour,
+        }
+        self.body.add(
+            "geom", type="cylinder", mass=0, contype=0, conaffinity=0, group=DRAWN, **disc
+        )
         add_ring(
             self.body,
             radii=(self.floor_radius - thickness, diameter / 2 - thickness),
-            heights=(0.001, height),  # The wall hangs off the floor, or all its pieces would touch what it stands on.
+            heights=(
+                0.001,
+                height,
+            ),  # The wall hangs off the floor, or all its pieces would touch what it stands on.
             thickness=thickness,
             mass=mass / 3,
             colour=colour,
@@ -114,7 +140,10 @@ WHITE: Colour = (0.92, 0.92, 0.88, 1.0)
 
 
 class Mug(Prop):
-    """Stands on its origin, with z up and the handle towards +x. By default 118 x 94 x 83 mm (YCB 025)."""
+    """Stands on its origin, with z up and the handle towards +x.
+
+    By default 118 x 94 x 83 mm (YCB 025).
+    """
 
     def _build(
         self,
@@ -141,10 +170,16 @@ class Mug(Prop):
             colour: RGBA.
         """
         self._begin(name, float(np.hypot(diameter / 2 + handle, height)))
-        self.radius, self.height, self.handle, self.thickness = diameter / 2, height, handle, thickness
-        # Pieces of the wall meet on a circle that is wider than their middles; they grow outwards from the ring.
+        self.radius = diameter / 2
+        self.height = height
+        self.handle = handle
+        self.thickness = thickness
+        # Pieces of the wall meet on a circle that is wider than their middles; they grow outwards
+        # from the ring.
         inner = float(self.radius * np.cos(np.pi / segments) - thickness)
-        add_round_floor(self.body, radius=self.radius, thickness=thickness, mass=0.3 * mass, colour=colour)
+        add_round_floor(
+            self.body, radius=self.radius, thickness=thickness, mass=0.3 * mass, colour=colour
+        )
         add_ring(
             self.body,
             radii=(inner, inner),
@@ -157,20 +192,33 @@ class Mug(Prop):
         self._add_handle(0.1 * mass, colour)
 
     def _add_handle(self, mass: float, colour: Colour) -> None:
-        size, inside = 0.005, self.radius - self.thickness / 2
+        size = 0.005
+        inside = self.radius - self.thickness / 2
         outside = self.radius + self.handle - size
-        high, low = 0.78 * self.height, 0.26 * self.height
+        high = 0.78 * self.height
+        low = 0.26 * self.height
         corners = [(inside, high), (outside, 0.93 * high), (outside, 1.2 * low), (inside, low)]
         for (x, z), (x_next, z_next) in pairwise(corners):
             ends = (x, 0.0, z, x_next, 0.0, z_next)
-            self.body.add("geom", type="capsule", fromto=ends, size=(size,), mass=mass / 3, rgba=colour, **CONTACT)
+            self.body.add(
+                "geom",
+                type="capsule",
+                fromto=ends,
+                size=(size,),
+                mass=mass / 3,
+                rgba=colour,
+                **CONTACT,
+            )
 
 
 RED: Colour = (0.85, 0.16, 0.14, 1.0)
 
 
 class Plate(Prop):
-    """Stands on its origin, with z up. Its default size is that of aloha_sim's (YCB 029, times 0.8)."""
+    """Stands on its origin, with z up.
+
+    Its default size is that of aloha_sim's (YCB 029, times 0.8).
+    """
 
     def _build(
         self,
@@ -193,16 +241,21 @@ class Plate(Prop):
             height: Of the rim.
             floor_diameter: Of the flat floor.
             thickness: Of floor and rim.
-            rim_from: Height at which the inside of the rim begins, by default half the thickness. From the whole thickness on,
-                the plate stands on its floor and not on the edges of its rim.
+            rim_from: Height at which the inside of the rim begins, by default half the thickness.
+                From the whole thickness on, the plate stands on its floor and not on the edges of
+                its rim.
             mass: Of the whole, kg.
             segments: Number of pieces of the rim.
             colour: RGBA.
         """
         self._begin(name, diameter / 2)
-        self.diameter, self.height, self.thickness = diameter, height, thickness
+        self.diameter = diameter
+        self.height = height
+        self.thickness = thickness
         self.floor_radius = floor_diameter / 2
-        add_floor(self.body, radius=self.floor_radius, thickness=thickness, mass=mass / 2, colour=colour)
+        add_floor(
+            self.body, radius=self.floor_radius, thickness=thickness, mass=mass / 2, colour=colour
+        )
         add_ring(
             self.body,
             radii=(self.floor_radius, diameter / 2),

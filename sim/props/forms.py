@@ -18,7 +18,9 @@ X, Y, Z = np.eye(3)
 UPRIGHT = np.eye(3)
 WIDEST = 0.09  # What a gripper with a stroke of 110 mm takes with some room.
 WALL_PIECES = 16
-AROUND = np.arange(6) * np.pi / 6  # Directions from which round things are taken; the opposite ones are the same.
+AROUND = (
+    np.arange(6) * np.pi / 6
+)  # Directions from which round things are taken; the opposite ones are the same.
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +29,8 @@ class Part:
 
     Attributes:
         kind: As MuJoCo calls it.
-        size: Box: half its lengths. Cylinder and capsule: radius, and half the length along z. Sphere: radius.
+        size: Box: half its lengths. Cylinder and capsule: radius, and half the length along z.
+            Sphere: radius.
         position: Of its middle (3,).
         turn: Rotation (3, 3).
     """
@@ -42,25 +45,33 @@ class Part:
         """Cubic metres."""
         if self.kind == "box":
             return float(8 * np.prod(self.size))
-        radius, half = self.size[0], self.size[1] if len(self.size) > 1 else 0.0
+        radius = self.size[0]
+        half = self.size[1] if len(self.size) > 1 else 0.0
         ball = 4 / 3 * np.pi * radius**3
         return float(
-            ball if self.kind == "sphere" else 2 * np.pi * radius**2 * half + (ball if self.kind == "capsule" else 0.0)
+            ball
+            if self.kind == "sphere"
+            else 2 * np.pi * radius**2 * half + (ball if self.kind == "capsule" else 0.0)
         )
 
     def balls(self) -> tuple[Matrix, Vector]:
         """Returns centres (N, 3) and radii (N,) of balls whose hull is the part; of a cylinder it is a prism with 16 sides."""
         if self.kind == "box":
-            points = np.array([(x, y, z) for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]) * np.array(self.size)
+            points = np.array(
+                [(x, y, z) for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]
+            ) * np.array(self.size)
             radii = np.zeros(8)
         elif self.kind == "cylinder":
             angles = np.arange(16) * np.pi / 8
             rim = self.size[0] * np.stack([np.cos(angles), np.sin(angles)], axis=1)
-            points = np.concatenate([np.insert(rim, 2, sign * self.size[1], axis=1) for sign in (-1, 1)])
+            points = np.concatenate(
+                [np.insert(rim, 2, sign * self.size[1], axis=1) for sign in (-1, 1)]
+            )
             radii = np.zeros(32)
         else:
             half = self.size[1] if self.kind == "capsule" else 0.0
-            points, radii = np.array([-half * Z, half * Z]), np.full(2, self.size[0])
+            points = np.array([-half * Z, half * Z])
+            radii = np.full(2, self.size[0])
         return points @ self.turn.T + self.position, radii
 
 
@@ -106,7 +117,9 @@ def rod(
     axis: ArrayLike = Z,
 ) -> Part:
     """Returns a cylinder, or a capsule whose axis without its caps has that length, along an axis (3,)."""
-    return Part(kind, (radius, length / 2), np.asarray(position, float), _turn_to(np.asarray(axis, float)))
+    return Part(
+        kind, (radius, length / 2), np.asarray(position, float), _turn_to(np.asarray(axis, float))
+    )
 
 
 def block(x: float, y: float, z: float) -> Form:
@@ -130,13 +143,18 @@ def ball(radius: float) -> Form:
     return Form([Part("sphere", (radius,), np.zeros(3), UPRIGHT)], list(rounds((0, 0, 0), radius)))
 
 
-def plan(height: float, bars: Iterable[tuple[float, float, float, float]], holds: Iterable[tuple[float, float, str]]) -> Form:
+def plan(
+    height: float,
+    bars: Iterable[tuple[float, float, float, float]],
+    holds: Iterable[tuple[float, float, str]],
+) -> Form:
     """Bars that lie on the table and make a letter.
 
     Args:
         height: Of all bars.
         bars: Middle x and y, and lengths along x and y of each.
-        holds: x and y of a point, and the axis in which the pads close around the bar there, `x` or `y`.
+        holds: x and y of a point, and the axis in which the pads close around the bar there, `x` or
+            `y`.
     """
     listed = list(bars)
     parts = [box((length, width, height), (x, y, 0)) for x, y, length, width in listed]
@@ -155,12 +173,23 @@ def arc(radius: float, bend: float, angle: float, pieces: int = 6) -> Form:
     angles = np.linspace(-angle / 2, angle / 2, pieces + 1)
     points = bend * np.stack([1 - np.cos(angles), np.sin(angles), 0 * angles], axis=1)
     parts = [
-        rod("capsule", radius, float(np.linalg.norm(b - a)), (a + b) / 2, (b - a) / np.linalg.norm(b - a))
+        rod(
+            "capsule",
+            radius,
+            float(np.linalg.norm(b - a)),
+            (a + b) / 2,
+            (b - a) / np.linalg.norm(b - a),
+        )
         for a, b in pairwise(points)
     ]
     held = angle * np.array([-0.25, 0.0, 0.25])
     holds = [
-        Hold(bend * np.array([1 - np.cos(a), np.sin(a), 0.0]), np.array([np.cos(a), -np.sin(a), 0.0]), 2 * radius) for a in held
+        Hold(
+            bend * np.array([1 - np.cos(a), np.sin(a), 0.0]),
+            np.array([np.cos(a), -np.sin(a), 0.0]),
+            2 * radius,
+        )
+        for a in held
     ]
     return Form(parts, holds)
 
@@ -168,14 +197,16 @@ def arc(radius: float, bend: float, angle: float, pieces: int = 6) -> Form:
 def tube(radius: float, height: float, wall: float, floor: float = 0.0) -> Form:
     """A hollow upright cylinder of 16 wall pieces, with a floor of that thickness if there is one: a cup."""
     parts = []
-    inner, width = radius - wall, 2 * radius * np.tan(np.pi / WALL_PIECES)
+    inner = radius - wall
+    width = 2 * radius * np.tan(np.pi / WALL_PIECES)
     for angle in np.arange(WALL_PIECES) * 2 * np.pi / WALL_PIECES:
         turn = rotation_about(Z, angle)
         parts.append(box((wall, width, height), turn @ ((inner + wall / 2) * X), turn))
     if floor:
         half = inner / np.sqrt(2)
         parts += [
-            box((2 * half, 2 * half, floor), (0, 0, (floor - height) / 2), rotation_about(Z, a)) for a in (0.0, np.pi / 4)
+            box((2 * half, 2 * half, floor), (0, 0, (floor - height) / 2), rotation_about(Z, a))
+            for a in (0.0, np.pi / 4)
         ]
     angles = np.arange(WALL_PIECES // 2) * 2 * np.pi / WALL_PIECES
     return Form(parts, list(rounds((0, 0, 0), radius, angles)))
@@ -183,7 +214,8 @@ def tube(radius: float, height: float, wall: float, floor: float = 0.0) -> Form:
 
 def frame(length: float, height: float, wall: float) -> Form:
     """A hollow square of four walls, open above and below."""
-    middle, inner = (length - wall) / 2, length - 2 * wall
+    middle = (length - wall) / 2
+    inner = length - 2 * wall
     sides = [box((wall, length, height), (sign * middle, 0, 0)) for sign in (-1, 1)]
     sides += [box((inner, wall, height), (0, sign * middle, 0)) for sign in (-1, 1)]
     return Form(sides, [Hold(np.zeros(3), across, length) for across in (X, Y)])
@@ -192,20 +224,36 @@ def frame(length: float, height: float, wall: float) -> Form:
 def arch(span: float, width: float, height: float, leg: float) -> Form:
     """A beam along x on two legs."""
     beam = box((span, width, leg), (0, 0, (height - leg) / 2))
-    feet = [box((leg, width, height - leg), (sign * (span - leg) / 2, 0, -leg / 2)) for sign in (-1, 1)]
-    return Form([beam, *feet], [Hold(np.array([x, 0, (height - leg) / 2]), Y, width) for x in (-0.3 * span, 0.0, 0.3 * span)])
+    feet = [
+        box((leg, width, height - leg), (sign * (span - leg) / 2, 0, -leg / 2)) for sign in (-1, 1)
+    ]
+    return Form(
+        [beam, *feet],
+        [
+            Hold(np.array([x, 0, (height - leg) / 2]), Y, width)
+            for x in (-0.3 * span, 0.0, 0.3 * span)
+        ],
+    )
 
 
 def mallet(handle: float, radius: float, head: tuple[float, float]) -> Form:
     """A round handle along x that lies, with a block at its end as high as the handle is thick; `head` is along x and y."""
     end = (handle + head[0]) / 2
     parts = [rod("cylinder", radius, handle, axis=X), box((*head, 2 * radius), (end, 0, 0))]
-    return Form(parts, [*(Hold(x * handle * X, Y, 2 * radius) for x in (-0.25, 0.0, 0.2)), Hold(end * X, Y, head[1])])
+    return Form(
+        parts,
+        [
+            *(Hold(x * handle * X, Y, 2 * radius) for x in (-0.25, 0.0, 0.2)),
+            Hold(end * X, Y, head[1]),
+        ],
+    )
 
 
 def dumbbell(radius: float, length: float, grip: float, weight: float) -> Form:
     """Two discs of a radius and thickness `weight`, at the ends of a round bar of radius `grip` that lies along x."""
-    ends = [rod("cylinder", radius, weight, (sign * (length - weight) / 2, 0, 0), X) for sign in (-1, 1)]
+    ends = [
+        rod("cylinder", radius, weight, (sign * (length - weight) / 2, 0, 0), X) for sign in (-1, 1)
+    ]
     bar = rod("cylinder", grip, length - 2 * weight, axis=X)
     return Form([bar, *ends], [Hold(np.zeros(3), Y, 2 * grip)])
 
@@ -215,7 +263,9 @@ def bottle(radius: float, height: float, neck: float, neck_height: float) -> For
     body = rod("cylinder", radius, height - neck_height, (0, 0, -neck_height / 2))
     top = rod("cylinder", neck, neck_height, (0, 0, (height - neck_height) / 2))
     spot = (0.0, 0.0, (height - neck_height) / 2)
-    return Form([body, top], [*rounds((0.0, 0.0, -neck_height / 2 + 0.01), radius), *rounds(spot, neck)])
+    return Form(
+        [body, top], [*rounds((0.0, 0.0, -neck_height / 2 + 0.01), radius), *rounds(spot, neck)]
+    )
 
 
 def faces(size: Sequence[float], middle: ArrayLike = (0.0, 0.0, 0.0)) -> Iterable[Hold]:
@@ -225,7 +275,11 @@ def faces(size: Sequence[float], middle: ArrayLike = (0.0, 0.0, 0.0)) -> Iterabl
         shares = (-0.25, 0.0, 0.25) if size[along] > 0.06 else (0.0,)
         if width <= WIDEST:
             for share in shares:
-                yield Hold(np.asarray(middle, float) + share * size[along] * np.eye(3)[along], np.eye(3)[axis], width)
+                yield Hold(
+                    np.asarray(middle, float) + share * size[along] * np.eye(3)[along],
+                    np.eye(3)[axis],
+                    width,
+                )
 
 
 def rounds(point: ArrayLike, radius: float, angles: ArrayLike = AROUND) -> Iterable[Hold]:
@@ -234,12 +288,16 @@ def rounds(point: ArrayLike, radius: float, angles: ArrayLike = AROUND) -> Itera
         yield Hold(np.asarray(point, float), rotation_about(Z, angle) @ X, 2 * radius)
 
 
-def _around_bar(bars: Sequence[tuple[float, float, float, float]], x: float, y: float, axis: str) -> Hold:
+def _around_bar(
+    bars: Sequence[tuple[float, float, float, float]], x: float, y: float, axis: str
+) -> Hold:
     """Returns the hold of the bar that covers a point: its middle across, the point along."""
     for middle_x, middle_y, length, width in bars:
         if abs(x - middle_x) <= length / 2 and abs(y - middle_y) <= width / 2:
             return (
-                Hold(np.array([middle_x, y, 0.0]), X, length) if axis == "x" else Hold(np.array([x, middle_y, 0.0]), Y, width)
+                Hold(np.array([middle_x, y, 0.0]), X, length)
+                if axis == "x"
+                else Hold(np.array([x, middle_y, 0.0]), Y, width)
             )
     raise ValueError(f"No bar covers ({x}, {y}) m; the bars are {list(bars)}.")
 

@@ -6,7 +6,8 @@ from numpy.typing import NDArray
 from stringline.sim.props.prop import CONTACT, Prop
 from stringline.sim.props.vessel import Colour
 
-YELLOW, BANANA_BROWN = (0.98, 0.83, 0.08, 1.0), (0.35, 0.22, 0.08, 1.0)
+YELLOW = (0.98, 0.83, 0.08, 1.0)
+BANANA_BROWN = (0.35, 0.22, 0.08, 1.0)
 
 
 class Banana(Prop):
@@ -33,7 +34,8 @@ class Banana(Prop):
             segments: Number of capsules.
         """
         self._begin(name, length / 2)
-        self.radius, self.bend_radius = radius, bend_radius
+        self.radius = radius
+        self.bend_radius = bend_radius
         radii = radius * (1.0 - 0.1 * np.linspace(-1, 1, segments) ** 2)
         self.half_arc = float(bend_radius * np.arcsin((length / 2 - radii[0]) / bend_radius))
         self.points = self.axis_point(np.linspace(-self.half_arc, self.half_arc, segments + 1))
@@ -49,14 +51,26 @@ class Banana(Prop):
             )
         tip = self.axis_point(np.array([self.half_arc + 0.006, self.half_arc + 0.014]))
         self.body.add(
-            "geom", type="capsule", fromto=tip.ravel(), size=(0.007,), mass=0, rgba=BANANA_BROWN, contype=0, conaffinity=0
+            "geom",
+            type="capsule",
+            fromto=tip.ravel(),
+            size=(0.007,),
+            mass=0,
+            rgba=BANANA_BROWN,
+            contype=0,
+            conaffinity=0,
         )
 
     def axis_point(self, along: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns points (..., 3) of the axis in the banana's frame at arc lengths (...) from the middle, in metres."""
         angle = np.asarray(along) / self.bend_radius
         return np.stack(
-            [self.bend_radius * (1 - np.cos(angle)), self.bend_radius * np.sin(angle), np.zeros_like(angle)], axis=-1
+            [
+                self.bend_radius * (1 - np.cos(angle)),
+                self.bend_radius * np.sin(angle),
+                np.zeros_like(angle),
+            ],
+            axis=-1,
         )
 
     def axis_direction(self, along: float) -> NDArray[np.float64]:
@@ -72,7 +86,8 @@ INK: Colour = (0.08, 0.09, 0.10, 1.0)
 class Pen(Prop):
     """Lies along its y axis on one of its flats, with the tip at +y; the origin is its middle.
 
-    By default 18 x 185 x 15.5 mm as aloha_sim's: a regular hexagon of 15.5 mm across its flats has 17.9 mm across its corners.
+    By default 18 x 185 x 15.5 mm as aloha_sim's: a regular hexagon of 15.5 mm across its flats has
+    17.9 mm across its corners.
     """
 
     def _build(
@@ -94,19 +109,24 @@ class Pen(Prop):
             colour: RGBA.
         """
         self._begin(name, length / 2)
-        self.length, self.radius = length, width / 2
+        self.length = length
+        self.radius = width / 2
         self.points = np.linspace(-1, 1, 7)[:, None] * (0.0, length / 2, 0.0)
         # A little narrower than the flats: else the other two boxes touch what it lies on as well.
         half = (0.97 * width / 2 / np.sqrt(3), length / 2, width / 2)
         for angle in np.radians((0, 60, 120)):
             turn = (np.cos(angle / 2), 0, np.sin(angle / 2), 0)
-            self.body.add("geom", type="box", size=half, quat=turn, mass=mass / 3, rgba=colour, **CONTACT)
+            self.body.add(
+                "geom", type="box", size=half, quat=turn, mass=mass / 3, rgba=colour, **CONTACT
+            )
         drawn = {"mass": 0, "contype": 0, "conaffinity": 0, "rgba": INK}
         ends = (0, length / 2 - 0.03, 0, 0, length / 2 - 0.0005, 0)
         self.body.add("geom", type="cylinder", fromto=ends, size=(1.05 * self.radius,), **drawn)
 
 
-FRUIT_RED, FRUIT_GREEN, FRUIT_BROWN = (0.82, 0.10, 0.10, 1.0), (0.45, 0.72, 0.15, 1.0), (0.35, 0.22, 0.08, 1.0)
+FRUIT_RED = (0.82, 0.10, 0.10, 1.0)
+FRUIT_GREEN = (0.45, 0.72, 0.15, 1.0)
+FRUIT_BROWN = (0.35, 0.22, 0.08, 1.0)
 _DRAWN: dict[str, object] = {"contype": 0, "conaffinity": 0, "mass": 0}
 
 
@@ -127,10 +147,13 @@ class Apple(Prop):
             mass: In kg.
         """
         self._begin(name, radius)
-        self.points, self.radii = np.zeros((1, 3)), np.array([radius])
+        self.points = np.zeros((1, 3))
+        self.radii = np.array([radius])
         self.body.add("geom", type="sphere", size=(radius,), mass=mass, rgba=FRUIT_RED, **CONTACT)
         stalk = (0, 0, 0.9 * radius, 0.004, 0, 1.35 * radius)
-        self.body.add("geom", type="capsule", fromto=stalk, size=(0.0025,), rgba=FRUIT_BROWN, **_DRAWN)
+        self.body.add(
+            "geom", type="capsule", fromto=stalk, size=(0.0025,), rgba=FRUIT_BROWN, **_DRAWN
+        )
 
 
 class Pear(Prop):
@@ -159,19 +182,37 @@ class Pear(Prop):
             mass: Of the whole, kg.
         """
         self._begin(name, along[-1] + radii[-1])
-        self.points, self.radii = np.zeros((len(along), 3)), np.array(radii)
+        self.points = np.zeros((len(along), 3))
+        self.radii = np.array(radii)
         self.points[:, 1] = along
         self.tilt = float(np.arcsin((radii[0] - radii[-1]) / (along[-1] - along[0])))
         shares = self.radii**3 / (self.radii**3).sum()
         for point, radius, share in zip(self.points, radii, shares, strict=True):
-            self.body.add("geom", type="sphere", pos=point, size=(radius,), mass=mass * share, rgba=FRUIT_GREEN, **CONTACT)
+            self.body.add(
+                "geom",
+                type="sphere",
+                pos=point,
+                size=(radius,),
+                mass=mass * share,
+                rgba=FRUIT_GREEN,
+                **CONTACT,
+            )
         top = along[-1] + radii[-1]
-        self.body.add("geom", type="capsule", fromto=(0, top, 0, 0, top + 0.01, 0), size=(0.0025,), rgba=FRUIT_BROWN, **_DRAWN)
+        self.body.add(
+            "geom",
+            type="capsule",
+            fromto=(0, top, 0, 0, top + 0.01, 0),
+            size=(0.0025,),
+            rgba=FRUIT_BROWN,
+            **_DRAWN,
+        )
 
 
 WHITE: Colour = (0.95, 0.95, 0.92, 1.0)
 SPACING_M = 0.03
-FLAT = CONTACT | {"condim": 4}  # What is flat does not roll, and its many contacts cost half as much without it.
+FLAT = CONTACT | {
+    "condim": 4
+}  # What is flat does not roll, and its many contacts cost half as much without it.
 
 
 class SnackBox(Prop):
@@ -182,7 +223,9 @@ class SnackBox(Prop):
         points: (N, 3), its corners, and points at most 3 cm apart on its edges along x, metres.
     """
 
-    def _build(self, name: str, *, size: tuple[float, float, float], colour: Colour, mass: float = 0.08) -> None:
+    def _build(
+        self, name: str, *, size: tuple[float, float, float], colour: Colour, mass: float = 0.08
+    ) -> None:
         """Builds it.
 
         Args:
@@ -194,7 +237,9 @@ class SnackBox(Prop):
         self.half = np.array(size) / 2
         self._begin(name, float(np.linalg.norm(self.half)))
         along = np.linspace(-1, 1, int(np.ceil(size[0] / SPACING_M)) + 1)
-        self.points = np.array([(x, y, z) for x in along for y in (-1, 1) for z in (-1, 1)]) * self.half
+        self.points = (
+            np.array([(x, y, z) for x in along for y in (-1, 1) for z in (-1, 1)]) * self.half
+        )
         self.body.add("geom", type="box", size=self.half, mass=mass, rgba=colour, **FLAT)
         band = self.half * (0.25, 1.0, 1.0) + (0.0, 0.0004, 0.0004)
         self.body.add("geom", type="box", size=band, mass=0, rgba=WHITE, contype=0, conaffinity=0)

@@ -36,8 +36,16 @@ class Block(Prop):
             colour: RGBA.
         """
         self._begin(name, length / 2)
-        self.length, self.width = length, width
-        self.body.add("geom", type="box", size=(length / 2, width / 2, width / 2), mass=mass, rgba=colour, **FLAT_CONTACT)
+        self.length = length
+        self.width = width
+        self.body.add(
+            "geom",
+            type="box",
+            size=(length / 2, width / 2, width / 2),
+            mass=mass,
+            rgba=colour,
+            **FLAT_CONTACT,
+        )
 
 
 YELLOW: Colour = (0.98, 0.83, 0.08, 1.0)
@@ -67,21 +75,39 @@ class Peg(Prop):
         self.half = np.array(size) / 2
         self._begin(name, float(np.linalg.norm(self.half)))
         self.corners = np.array(list(product((-1.0, 1.0), repeat=3))) * self.half
-        self.body.add("geom", type="box", size=self.half, mass=mass, rgba=colour, **{**CONTACT, **STIFF})
+        self.body.add(
+            "geom", type="box", size=self.half, mass=mass, rgba=colour, **{**CONTACT, **STIFF}
+        )
 
     def symmetries(self) -> NDArray[np.float64]:
         """Returns the rotations (n, 3, 3) that leave the box as it is; the first is none at all."""
-        turns = [np.eye(3)[list(order)] * signs for order in permutations(range(3)) for signs in product((1.0, -1.0), repeat=3)]
-        return np.array([t for t in turns if np.linalg.det(t) > 0 and np.allclose(np.abs(t) @ self.half, self.half)])
+        turns = [
+            np.eye(3)[list(order)] * signs
+            for order in permutations(range(3))
+            for signs in product((1.0, -1.0), repeat=3)
+        ]
+        return np.array(
+            [
+                t
+                for t in turns
+                if np.linalg.det(t) > 0 and np.allclose(np.abs(t) @ self.half, self.half)
+            ]
+        )
 
 
 BLUE: Colour = (0.10, 0.33, 0.85, 1.0)
-LIGHT, DARK = (0.55, 0.78, 1.0, 1.0), (0.02, 0.05, 0.16, 1.0)
-RIM, FILM = 0.01, 0.0003  # Length of the light rims, and how far they and the dark lining stand out, metres.
+LIGHT = (0.55, 0.78, 1.0, 1.0)
+DARK = (0.02, 0.05, 0.16, 1.0)
+# Length of the light rims, and how far they and the dark lining stand out, metres.
+RIM = 0.01
+VIDEO = 0.0003
 
 
 class Socket(Prop):
-    """Lies along its x axis; the origin is its middle. Its default size is that of gym-aloha's socket."""
+    """Lies along its x axis; the origin is its middle.
+
+    Its default size is that of gym-aloha's socket.
+    """
 
     def _build(
         self,
@@ -107,27 +133,42 @@ class Socket(Prop):
             ValueError: There is nothing left for the walls.
         """
         if not 0 < bore < width:
-            raise ValueError(f"bore is {bore} m; allowed: above 0 and below the width of {width} m.")
+            raise ValueError(
+                f"bore is {bore} m; allowed: above 0 and below the width of {width} m."
+            )
         self._begin(name, length / 2)
-        self.length, self.bore, self.width = length, bore, width
+        self.length = length
+        self.bore = bore
+        self.width = width
         wall = (width - bore) / 4  # Half of its thickness.
         for sign in (-1.0, 1.0):
             for turned in (False, True):
-                self._add_wall(sign * (bore / 2 + wall), wall, turned=turned, colour=colour, mass=mass / 4)
+                self._add_wall(
+                    sign * (bore / 2 + wall), wall, turned=turned, colour=colour, mass=mass / 4
+                )
 
-    def _add_wall(self, across: float, wall: float, *, turned: bool, colour: Colour, mass: float) -> None:
+    def _add_wall(
+        self, across: float, wall: float, *, turned: bool, colour: Colour, mass: float
+    ) -> None:
         """Adds the wall whose middle is that far from the axis, along z or along y, with what shows that it is a tube."""
 
-        def add(along: float, out: float, half: tuple[float, float, float], rgba: Colour, **more: object) -> None:
-            place, size = ((along, out, 0.0), (half[0], half[2], half[1])) if turned else ((along, 0.0, out), half)
+        def add(
+            along: float, out: float, half: tuple[float, float, float], rgba: Colour, **more: object
+        ) -> None:
+            place, size = (
+                ((along, out, 0.0), (half[0], half[2], half[1]))
+                if turned
+                else ((along, 0.0, out), half)
+            )
             self.body.add("geom", type="box", pos=place, size=size, rgba=rgba, **more)
 
         drawn = {"contype": 0, "conaffinity": 0, "group": DRAWN, "mass": 0}
-        side, end = (self.bore if turned else self.width) / 2, self.length / 2
+        side = (self.bore if turned else self.width) / 2
+        end = self.length / 2
         add(0.0, across, (end, side, wall), colour, mass=mass, **FLAT_CONTACT)
-        add(0.0, across - wall * np.sign(across), (end - RIM, self.bore / 2, FILM), DARK, **drawn)
+        add(0.0, across - wall * np.sign(across), (end - RIM, self.bore / 2, VIDEO), DARK, **drawn)
         for along in (RIM / 2 - end, end - RIM / 2):
-            add(along, across, (RIM / 2 + FILM, side + FILM, wall + FILM), LIGHT, **drawn)
+            add(along, across, (RIM / 2 + VIDEO, side + VIDEO, wall + VIDEO), LIGHT, **drawn)
 
 
 BOARD_RED: Colour = (0.85, 0.12, 0.10, 1.0)
@@ -149,7 +190,10 @@ class Pocket:
 
     def contains(self, x: float, y: float) -> bool:
         """Says whether a point of the board's top lies over it."""
-        return abs(x - self.centre[0]) < self.size[0] / 2 and abs(y - self.centre[1]) < self.size[1] / 2
+        return (
+            abs(x - self.centre[0]) < self.size[0] / 2
+            and abs(y - self.centre[1]) < self.size[1] / 2
+        )
 
 
 class RecessedBoard(Prop):
@@ -172,7 +216,8 @@ class RecessedBoard(Prop):
         Args:
             name: Of the model.
             size: Full lengths along x, y and z, metres.
-            pockets: At least one, and none through the whole board; where two overlap, the deeper one counts.
+            pockets: At least one, and none through the whole board; where two overlap, the deeper
+                one counts.
             mass: In kg.
             colour: RGBA.
 
@@ -181,9 +226,14 @@ class RecessedBoard(Prop):
         """
         deepest = max((pocket.depth for pocket in pockets), default=0.0)
         if not 0 < deepest < size[2]:
-            raise ValueError(f"The deepest pocket has {deepest} m; allowed: above 0 and below the board's height, {size[2]} m.")
+            raise ValueError(
+                f"The deepest pocket has {deepest} m; allowed: above 0 and below the board's "
+                f"height, {size[2]} m."
+            )
         self._begin(name, float(np.hypot(size[0], size[1]) / 2 + size[2]))
-        self.height, self.recess, self.size = size[2], pockets[0], size
+        self.height = size[2]
+        self.recess = pockets[0]
+        self.size = size
         self.colour = colour
         floor = size[2] - deepest
         self._add((-size[0] / 2, -size[1] / 2, 0.0), (size[0] / 2, size[1] / 2, floor), mass)
@@ -192,11 +242,20 @@ class RecessedBoard(Prop):
                 self._add((*low, floor), (*high, top), 0.0)
 
     def _add(self, low: Sequence[float], high: Sequence[float], mass: float) -> None:
-        a, b = np.array(low), np.array(high)
+        a = np.array(low)
+        b = np.array(high)
         # What lies deeper is drawn darker, since there are no shadows.
         light = 1.0 - 0.55 * np.sqrt(1.0 - high[2] / self.height)
         rgba = (*(light * value for value in self.colour[:3]), self.colour[3])
-        self.body.add("geom", type="box", pos=(a + b) / 2, size=(b - a) / 2, mass=mass, rgba=rgba, **{**CONTACT, **STIFF})
+        self.body.add(
+            "geom",
+            type="box",
+            pos=(a + b) / 2,
+            size=(b - a) / 2,
+            mass=mass,
+            rgba=rgba,
+            **{**CONTACT, **STIFF},
+        )
 
 
 def _blocks(
@@ -205,12 +264,18 @@ def _blocks(
     """Yields low corner, high corner and top of blocks that fill the board around its pockets: strips along y, few and long."""
     cuts = []
     for axis in (0, 1):
-        edges = {pocket.centre[axis] + sign * pocket.size[axis] / 2 for pocket in pockets for sign in (-1, 1)}
+        edges = {
+            pocket.centre[axis] + sign * pocket.size[axis] / 2
+            for pocket in pockets
+            for sign in (-1, 1)
+        }
         # Rounded, since two edges in one place must not leave a strip of no width between them.
         cuts.append(sorted({round(edge, 6) for edge in edges | {-size[axis] / 2, size[axis] / 2}}))
 
     def top(x: float, y: float) -> float:
-        return size[2] - max((pocket.depth for pocket in pockets if pocket.contains(x, y)), default=0.0)
+        return size[2] - max(
+            (pocket.depth for pocket in pockets if pocket.contains(x, y)), default=0.0
+        )
 
     for x in pairwise(cuts[0]):
         cells = [(y, top(sum(x) / 2, sum(y) / 2)) for y in pairwise(cuts[1])]

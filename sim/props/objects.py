@@ -11,7 +11,10 @@ from stringline.sim.props.forms import Form
 from stringline.sim.props.prop import CONTACT, FLAT_CONTACT, Prop
 from stringline.sim.props.vessel import Colour
 
-DENSITY, LIGHTEST, HEAVIEST = 600.0, 0.04, 0.25  # kg/m^3, as of wood; kg.
+# kg/m^3, as of wood; kg.
+DENSITY = 600.0
+LIGHTEST = 0.04
+HEAVIEST = 0.25
 
 # 24 forms: solid, round, bent, hollow and put together.
 FORMS: Mapping[str, tuple[Form, Colour]] = MappingProxyType(
@@ -29,7 +32,9 @@ FORMS: Mapping[str, tuple[Form, Colour]] = MappingProxyType(
         "ball": (forms.ball(0.028), (0.93, 0.30, 0.50, 1.0)),
         "angle": (
             forms.plan(
-                0.032, [(0, 0, 0.1, 0.03), (0.035, 0.05, 0.03, 0.07)], [(-0.028, 0, "y"), (-0.01, 0, "y"), (0.035, 0.06, "x")]
+                0.032,
+                [(0, 0, 0.1, 0.03), (0.035, 0.05, 0.03, 0.07)],
+                [(-0.028, 0, "y"), (-0.01, 0, "y"), (0.035, 0.06, "x")],
             ),
             (0.55, 0.75, 0.15, 1.0),
         ),
@@ -42,7 +47,11 @@ FORMS: Mapping[str, tuple[Form, Colour]] = MappingProxyType(
             (0.20, 0.55, 0.90, 1.0),
         ),
         "tee": (
-            forms.plan(0.03, [(0, 0, 0.11, 0.03), (0, 0.05, 0.03, 0.07)], [(-0.035, 0, "y"), (0.035, 0, "y"), (0, 0.055, "x")]),
+            forms.plan(
+                0.03,
+                [(0, 0, 0.11, 0.03), (0, 0.05, 0.03, 0.07)],
+                [(-0.035, 0, "y"), (0.035, 0, "y"), (0, 0.055, "x")],
+            ),
             (0.80, 0.70, 0.20, 1.0),
         ),
         "cross": (
@@ -87,7 +96,15 @@ class Thing(Prop):
             matter = {"mass": mass * part.volume / volume, "rgba": colour}
             contact = FLAT_CONTACT if part.kind == "box" else CONTACT
             turn = quaternion(part.turn)
-            self.body.add("geom", type=part.kind, size=part.size, pos=part.position, quat=turn, **matter, **contact)
+            self.body.add(
+                "geom",
+                type=part.kind,
+                size=part.size,
+                pos=part.position,
+                quat=turn,
+                **matter,
+                **contact,
+            )
 
     @property
     def rest_height(self) -> float:

@@ -4,10 +4,11 @@ from dm_control import composer, mjcf
 
 from stringline.datasets.embodiments.mjcf_parts import PROP, SCENERY
 
-# Friction of a dry plastic or peel: sliding, torsional (m), rolling (m). The rolling part lets round things come to rest.
+# Friction of a dry plastic or peel: sliding, torsional (m), rolling (m). The rolling part lets
+# round things come to rest.
 FRICTION = (0.7, 0.02, 0.005)
-# Contacts of five time steps, damped twice as much as needed: where a thing is wedged between walls, stiffer and springier
-# ones, and more sliding friction, make it rattle for ever.
+# Contacts of five time steps, damped twice as much as needed: where a thing is wedged between
+# walls, stiffer and springier ones, and more sliding friction, make it rattle for ever.
 CONTACT: dict[str, object] = {
     "contype": PROP,
     "conaffinity": SCENERY | PROP,
@@ -16,7 +17,8 @@ CONTACT: dict[str, object] = {
     "solref": (0.01, 2),
     "solimp": (0.95, 0.99, 0.001),
 }
-# Of things with flat faces only: what cannot roll needs no friction against rolling, and costs half the time.
+# Of things with flat faces only: what cannot roll needs no friction against rolling, and costs half
+# the time.
 FLAT_CONTACT: dict[str, object] = {**CONTACT, "condim": 4}
 
 

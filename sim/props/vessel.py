@@ -10,7 +10,9 @@ from stringline.sim.props.prop import CONTACT
 Colour = tuple[float, float, float, float]
 
 
-def add_floor(body: mjcf.Element, *, radius: float, thickness: float, mass: float, colour: Colour) -> None:
+def add_floor(
+    body: mjcf.Element, *, radius: float, thickness: float, mass: float, colour: Colour
+) -> None:
     """Adds a disc whose underside is the plane z = 0 of the body.
 
     Args:
@@ -23,13 +25,20 @@ def add_floor(body: mjcf.Element, *, radius: float, thickness: float, mass: floa
     disc = {"pos": (0, 0, thickness / 2), "rgba": colour}
     drawn = {"contype": 0, "conaffinity": 0, "group": DRAWN, "mass": 0}
     body.add("geom", type="cylinder", size=(radius, thickness / 2), **disc, **drawn)
-    # A box is met at the same points in every step; on a cylinder the contacts alternate and things never come to rest.
+    # A box is met at the same points in every step; on a cylinder the contacts alternate and things
+    # never come to rest.
     half = (0.95 * radius, 0.95 * radius, thickness / 2)
     body.add("geom", type="box", size=half, mass=mass, group=HIDDEN, **disc, **CONTACT)
 
 
 def add_round_floor(
-    body: mjcf.Element, *, radius: float, thickness: float, mass: float, colour: Colour, boxes: int = 1
+    body: mjcf.Element,
+    *,
+    radius: float,
+    thickness: float,
+    mass: float,
+    colour: Colour,
+    boxes: int = 1,
 ) -> None:
     """Adds a disc as `add_floor` does, for vessels whose wall stands on its edge: no hidden corner reaches beyond the disc.
 
@@ -39,7 +48,8 @@ def add_round_floor(
         thickness: Along z, metres.
         mass: In kg.
         colour: RGBA.
-        boxes: Of how many turned squares what is met consists: more of them leave less of the disc's edge uncovered.
+        boxes: Of how many turned squares what is met consists: more of them leave less of the
+            disc's edge uncovered.
     """
     disc = {"pos": (0, 0, thickness / 2), "rgba": colour}
     drawn = {"contype": 0, "conaffinity": 0, "group": DRAWN, "mass": 0}
@@ -47,7 +57,16 @@ def add_round_floor(
     half = (radius / np.sqrt(2), radius / np.sqrt(2), thickness / 2)
     for angle in np.arange(boxes) * np.pi / 2 / boxes:
         turn = (np.cos(angle / 2), 0, 0, np.sin(angle / 2))
-        body.add("geom", type="box", size=half, quat=turn, mass=mass / boxes, group=HIDDEN, **disc, **CONTACT)
+        body.add(
+            "geom",
+            type="box",
+            size=half,
+            quat=turn,
+            mass=mass / boxes,
+            group=HIDDEN,
+            **disc,
+            **CONTACT,
+        )
 
 
 def add_ring(
@@ -76,13 +95,16 @@ def add_ring(
     """
     if segments < 16:
         raise ValueError(f"segments is {segments}; allowed: 16 and above.")
-    outwards, upwards = radii[1] - radii[0], heights[1] - heights[0]
+    outwards = radii[1] - radii[0]
+    upwards = heights[1] - heights[0]
     slant = np.hypot(outwards, upwards)
     for angle in np.arange(segments) * 2 * np.pi / segments:
         radial = np.array([np.cos(angle), np.sin(angle), 0.0])
         along = (outwards * radial + upwards * np.array([0.0, 0.0, 1.0])) / slant
         sideways = np.array([-np.sin(angle), np.cos(angle), 0.0])
-        middle = (radii[0] + outwards / 2) * radial + np.array([0.0, 0.0, (heights[0] + heights[1]) / 2])
+        middle = (radii[0] + outwards / 2) * radial + np.array(
+            [0.0, 0.0, (heights[0] + heights[1]) / 2]
+        )
         normal = np.cross(along, sideways)  # Inwards, and up where the wall leans outwards.
         body.add(
             "geom",

@@ -7,7 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 MILLIMETRES = 1000.0
-STEADY, FLICKER = 0.6, 0.5  # What counts as an edge is `edge` times 0.6 + 0.5 |n|, n normal: holes at faint ones come and go.
+# What counts as an edge is `edge` times 0.6 + 0.5 |n|, n normal: holes at faint ones come and go.
+STEADY = 0.6
+FLICKER = 0.5
 ROUNDING_M = 0.002  # Second differences of depth in whole millimetres are that uncertain.
 
 Map = NDArray[np.float32]
@@ -17,29 +19,34 @@ Map = NDArray[np.float32]
 class StereoSensor:
     """Depth from disparity: noise that grows with the square of the depth, steps, holes, and a range.
 
-    A stereo camera measures disparity d = f b / z. Its error has a spread s that depends little on z, so that of depth is
-    s z^2 / (f b) (Keselman et al., 2017, "Intel RealSense Stereoscopic Depth Cameras"). The axial noise of structured light,
-    which triangulates as well, was measured to grow with z^2 too, little changed up to 60 degrees between ray and normal and
-    steeply beyond (Nguyen, Izadi and Lovell, 2012, "Modeling Kinect Sensor Noise for Improved 3D Reconstruction and Tracking").
-    Disparities come in steps of 1/32 pixel (Grunnet-Jepsen et al., "Subpixel Linearity Improvement for Intel RealSense Depth
-    Camera D400 Series"), so depth comes in steps that grow with z^2 as well.
+    A stereo camera measures disparity d = f b / z. Its error has a spread s that depends little on
+    z, so that of depth is s z^2 / (f b) (Keselman et al., 2017, "Intel RealSense Stereoscopic Depth
+    Cameras"). The axial noise of structured light, which triangulates as well, was measured to grow
+    with z^2 too, little changed up to 60 degrees between ray and normal and steeply beyond (Nguyen,
+    Izadi and Lovell, 2012, "Modeling Kinect Sensor Noise for Improved 3D Reconstruction and
+    Tracking"). Disparities come in steps of 1/32 pixel (Grunnet-Jepsen et al., "Subpixel Linearity
+    Improvement for Intel RealSense Depth Camera D400 Series"), so depth comes in steps that grow
+    with z^2 as well.
 
-    There is no depth, 0: nearer or farther than the range; where a surface is seen at a grazing angle; and just behind the
-    edges of nearer things, where only one of both imagers sees the surface. An edge is where disparity, which is an affine
-    function of the pixel on every plane, is bent: where its second difference exceeds a share of it.
+    There is no depth, 0: nearer or farther than the range; where a surface is seen at a grazing
+    angle; and just behind the edges of nearer things, where only one of both imagers sees the
+    surface. An edge is where disparity, which is an affine function of the pixel on every plane, is
+    bent: where its second difference exceeds a share of it.
 
-    How it was made: the forms are those of the sources. The numbers are round ones of our choice for a camera such as
-    RealSense D405 (1280 columns over 87 degrees, baseline 18 mm), not fitted to a measurement: 1.7 mm at 0.5 m, 6.6 mm at 1 m.
+    How it was made: the forms are those of the sources. The numbers are round ones of our choice
+    for a camera such as RealSense D405 (1280 columns over 87 degrees, baseline 18 mm), not fitted
+    to a measurement: 1.7 mm at 0.5 m, 6.6 mm at 1 m.
 
     Attributes:
-        focal_px: f of the sensor's own imagers, pixels; those of the pictures may be coarser.
+        focal_px: f of the sensor's own imagers, pixels; those of the images may be coarser.
         baseline_m: b, metres.
         spread_px: s, pixels.
         step_px: Between two disparities that it can tell apart, pixels.
         nearest_m: What is nearer has no depth.
         farthest_m: What is farther has none either.
         grazing_deg: Between ray and normal; at larger angles there is no depth.
-        edge: Second difference of disparity, as a share of disparity, from which on a pixel is hidden behind an edge.
+        edge: Second difference of disparity, as a share of disparity, from which on a pixel is
+            hidden behind an edge.
     """
 
     focal_px: float = 674.0
@@ -52,26 +59,32 @@ class StereoSensor:
     edge: float = 0.03
 
     def measure(
-        self, depth: NDArray[np.uint16], intrinsics: Map, rng: np.random.Generator, strength: float = 1.0
+        self,
+        depth: NDArray[np.uint16],
+        intrinsics: Map,
+        rng: np.random.Generator,
+        strength: float = 1.0,
     ) -> NDArray[np.uint16]:
         """Returns a measurement of the true depth.
 
         Args:
             depth: (H, W), along the optical axis in millimetres; 0 where there is nothing.
-            intrinsics: (3, 3) of these pictures, pixels.
+            intrinsics: (3, 3) of these images, pixels.
             rng: Source of randomness.
-            strength: Above 0, at most 1. Noise, steps and how far `grazing_deg` is from 90 are multiplied by it, and `edge` is
-                divided by it. The range is the same for all.
+            strength: Above 0, at most 1. Noise, steps and how far `grazing_deg` is from 90 are
+                multiplied by it, and `edge` is divided by it. The range is the same for all.
 
         Returns:
             (H, W), millimetres; 0 where there is no measurement.
         """
         height, width = depth.shape
         normal = rng.standard_normal((height + 1, width), dtype=np.float32)
-        fb, seen = np.float32(self.focal_px * self.baseline_m), depth > 0
+        fb = np.float32(self.focal_px * self.baseline_m)
+        seen = depth > 0
         inverse = np.float32(MILLIMETRES) / np.maximum(depth, 1).astype(np.float32)
         inverse *= seen  # Depth 0 is disparity 0.
-        across, down = _Slopes.of(inverse, 1), _Slopes.of(inverse, 0)
+        across = _Slopes.of(inverse, 1)
+        down = _Slopes.of(inverse, 0)
         lost = self._hidden(inverse, across, down, normal[1:], strength)
         lost |= self._grazing(inverse, across.smaller(), down.smaller(), intrinsics, strength)
         disparity = inverse
@@ -84,12 +97,18 @@ class StereoSensor:
         lost |= disparity < fb / self.farthest_m
         lost |= disparity > fb / self.nearest_m
         seen &= ~lost
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # What comes of small disparities is not kept.
-            found: NDArray[np.uint16] = np.rint(fb * np.float32(MILLIMETRES) / disparity).astype(np.uint16)
+        with np.errstate(
+            divide="ignore", invalid="ignore", over="ignore"
+        ):  # What comes of small disparities is not kept.
+            found: NDArray[np.uint16] = np.rint(fb * np.float32(MILLIMETRES) / disparity).astype(
+                np.uint16
+            )
         found *= seen
         return found
 
-    def _hidden(self, inverse: Map, across: "_Slopes", down: "_Slopes", flicker: Map, strength: float) -> NDArray[np.bool_]:
+    def _hidden(
+        self, inverse: Map, across: "_Slopes", down: "_Slopes", flicker: Map, strength: float
+    ) -> NDArray[np.bool_]:
         """Says where (H, W) a pixel is farther than one beside it, across an edge; `flicker` (H, W) is of a normal law."""
         least = np.abs(flicker)
         least *= np.float32(FLICKER * self.edge / strength)
@@ -100,11 +119,14 @@ class StereoSensor:
         found |= down.after - down.before > least
         return found
 
-    def _grazing(self, inverse: Map, i_x: Map, i_y: Map, intrinsics: Map, strength: float) -> NDArray[np.bool_]:
+    def _grazing(
+        self, inverse: Map, i_x: Map, i_y: Map, intrinsics: Map, strength: float
+    ) -> NDArray[np.bool_]:
         """Says where (H, W) a surface is seen at too flat an angle; overwrites `i_x` and `i_y`.
 
-        With i = 1 / z, affine in the pixel (x, y) from the principal point on a plane, the normal is along
-        (f i_x, f i_y, i - x i_x - y i_y), and its product with the ray (x / f, y / f, 1) is i.
+        With i = 1 / z, affine in the pixel (x, y) from the principal point on a plane, the normal
+        is along (f i_x, f i_y, i - x i_x - y i_y), and its product with the ray (x / f, y / f, 1)
+        is i.
         """
         focal = intrinsics[0, 0]
         rays = _rays(*inverse.shape, float(focal), float(intrinsics[0, 2]), float(intrinsics[1, 2]))
@@ -126,7 +148,7 @@ class StereoSensor:
 
 @dataclass(frozen=True)
 class _Rays:
-    """Through the pixels of a picture: x (W,) and y (H, 1) from the principal point, pixels, and |ray|^2 (H, W), z being 1."""
+    """Through the pixels of an image: x (W,) and y (H, 1) from the principal point, pixels, and |ray|^2 (H, W), z being 1."""
 
     x: Map
     y: Map
@@ -135,7 +157,7 @@ class _Rays:
 
 @lru_cache(maxsize=8)
 def _rays(height: int, width: int, focal: float, middle_x: float, middle_y: float) -> _Rays:
-    """They are the same for all pictures of a camera."""
+    """They are the same for all images of a camera."""
     x = np.arange(width, dtype=np.float32) + np.float32(0.5) - np.float32(middle_x)
     y = (np.arange(height, dtype=np.float32) + np.float32(0.5) - np.float32(middle_y))[:, None]
     return _Rays(x, y, (np.float32(1.0) + (x**2 + y**2) / np.float32(focal**2)).astype(np.float32))
@@ -145,7 +167,8 @@ def _rays(height: int, width: int, focal: float, middle_x: float, middle_y: floa
 class _Slopes:
     """How pixels (H, W) differ from the one before and from the one after along an axis.
 
-    At both ends of a row both are the only difference that there is; where there is a single pixel they are 0.
+    At both ends of a row both are the only difference that there is; where there is a single pixel
+    they are 0.
     """
 
     before: Map
@@ -154,9 +177,11 @@ class _Slopes:
     @classmethod
     def of(cls, values: Map, axis: int) -> "_Slopes":
         """Subtracts neighbours as they lie in memory, all rows at once: slices of rows would take longer."""
-        before, after = np.zeros(values.shape, dtype=np.float32), np.zeros(values.shape, dtype=np.float32)
+        before = np.zeros(values.shape, dtype=np.float32)
+        after = np.zeros(values.shape, dtype=np.float32)
         if values.shape[axis] > 1:
-            stride, flat = 1 if axis else values.shape[1], values.ravel()
+            stride = 1 if axis else values.shape[1]
+            flat = values.ravel()
             np.subtract(flat[stride:], flat[:-stride], out=before.ravel()[stride:])
             after.ravel()[:-stride] = before.ravel()[stride:]
             ends = before.swapaxes(0, axis), after.swapaxes(0, axis)

@@ -1,8 +1,9 @@
 """OpenGL contexts without a screen, and what to do where there is none.
 
-OpenGL is first touched when the first picture is asked for, in the process that asks. It does not survive a fork: the threads
-that draw stay behind, and the child would wait for them for ever. So a forked child gets an error instead.
-This module imports without MuJoCo, so that it can explain why MuJoCo does not import.
+OpenGL is first touched when the first image is asked for, in the process that asks. It does not
+survive a fork: the threads that draw stay behind, and the child would wait for them for ever. So a
+forked child gets an error instead. This module imports without MuJoCo, so that it can explain why
+MuJoCo does not import.
 """
 
 import importlib
@@ -12,13 +13,15 @@ from collections.abc import Callable
 from typing import Protocol
 
 NO_GRAPHICS = (
-    "No OpenGL for drawing pictures ({reason}). On a machine without a screen install EGL with Mesa "
+    "No OpenGL for drawing images ({reason}). On a machine without a screen install EGL with Mesa "
     "(Debian, Ubuntu: `apt install libegl1 libgl1 libgl1-mesa-dri`) and set MUJOCO_GL=egl; "
-    "on a desktop unset MUJOCO_GL. Without pictures, tasks still run: ask for no cameras."
+    "on a desktop unset MUJOCO_GL. Without images, tasks still run: ask for no cameras."
 )
 FORKED = (
-    "Pictures are asked for in a process that was forked after pictures had been drawn; OpenGL does not survive a fork. "
-    "Start processes with spawn: multiprocessing.get_context('spawn'), AsyncVectorEnv(..., context='spawn')."
+    "Images are asked for in a process that was forked after images had been drawn; OpenGL does "
+    "not survive a fork. "
+    "Start processes with spawn: multiprocessing.get_context('spawn'), AsyncVectorEnv(..., "
+    "context='spawn')."
 )
 
 
@@ -56,7 +59,8 @@ def open_graphics(width: int, height: int) -> GraphicsContext:
     """Makes an OpenGL context: the one that MUJOCO_GL names, EGL where it names none and there is no screen.
 
     Raises:
-        RuntimeError: There is none, and it says what to install; or this process was forked after another had drawn.
+        RuntimeError: There is none, and it says what to install; or this process was forked after
+            another had drawn.
     """
     if forked():
         raise RuntimeError(FORKED)
@@ -64,7 +68,9 @@ def open_graphics(width: int, height: int) -> GraphicsContext:
     try:
         context = _back_end()(width, height)
         context.make_current()
-    except Exception as error:  # Each back end fails in its own way, from AttributeError to OSError.
+    except (
+        Exception
+    ) as error:  # Each back end fails in its own way, from AttributeError to OSError.
         raise _no_graphics(error) from error
     return context
 
@@ -77,8 +83,8 @@ def forked() -> bool:
 def lead_dm_control() -> None:
     """Has dm_control draw by EGL where MUJOCO_GL names nothing and there is no screen; it would take GLFW, which needs one.
 
-    Our own pictures need no such thing; worlds of others that draw by dm_control do. It chooses when it is imported, which is
-    long over: so its choice (in dm_control 1.0) is replaced.
+    Our own images need no such thing; worlds of others that draw by dm_control do. It chooses when
+    it is imported, which is long over: so its choice (in dm_control 1.0) is replaced.
     """
     if os.environ.get("MUJOCO_GL") or _screen():
         return
@@ -88,7 +94,11 @@ def lead_dm_control() -> None:
 
 
 def _screen() -> bool:
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or platform.system() != "Linux")
+    return bool(
+        os.environ.get("DISPLAY")
+        or os.environ.get("WAYLAND_DISPLAY")
+        or platform.system() != "Linux"
+    )
 
 
 def _no_graphics(error: Exception) -> RuntimeError:
@@ -101,7 +111,9 @@ def _back_end() -> Callable[[int, int], GraphicsContext]:
 
         context: Callable[[int, int], GraphicsContext] = mujoco.GLContext
         return context
-    from mujoco.egl import GLContext  # Where EGL is missing, its import fails: it must not be a condition of importing this.
+    from mujoco.egl import (
+        GLContext,
+    )  # Where EGL is missing, its import fails: it must not be a condition of importing this.
 
     headless: Callable[[int, int], GraphicsContext] = GLContext
     return headless

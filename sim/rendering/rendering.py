@@ -1,4 +1,4 @@
-"""Pictures, depth and segmentation of a MuJoCo world, without a screen and fast on a CPU."""
+"""Images, depth and segmentation of a MuJoCo world, without a screen and fast on a CPU."""
 
 import atexit
 import copy
@@ -21,32 +21,43 @@ RENDERINGS: tuple[Rendering, ...] = ("fast", "pretty")
 
 DEPTH_UNIT_M = 0.001
 FARTHEST_M = 2.5  # A depth camera of this kind returns nothing beyond.
-NEAR_M, FAR_M = 0.01, 5.0
+NEAR_M = 0.01
+FAR_M = 5.0
 SHADOW_PIXELS = 1024  # Rows and columns of the shadow map, which spans 2 x 2 m.
 SHADOW_HEIGHT_M = 2.0  # How far above the middle of the table the shadows' light stands.
 
 _DECOR = int(mujoco.mjtCatBit.mjCAT_DECOR)
 _SHADOW, _SEGMENT, _IDS = (
-    int(flag) for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_SEGMENT, mujoco.mjtRndFlag.mjRND_IDCOLOR)
+    int(flag)
+    for flag in (
+        mujoco.mjtRndFlag.mjRND_SHADOW,
+        mujoco.mjtRndFlag.mjRND_SEGMENT,
+        mujoco.mjtRndFlag.mjRND_IDCOLOR,
+    )
 )
-_UNUSED = [int(flag) for flag in (mujoco.mjtRndFlag.mjRND_SKYBOX, mujoco.mjtRndFlag.mjRND_REFLECTION)]
+_UNUSED = [
+    int(flag) for flag in (mujoco.mjtRndFlag.mjRND_SKYBOX, mujoco.mjtRndFlag.mjRND_REFLECTION)
+]
 
 
-def set_flat_rendering(root: mjcf.RootElement, *, largest_picture: int = 1024) -> None:
-    """Makes a model cheap to draw: no shadows, no multi-sampling, coarse curves. Shadows alone would cost ten times the rest.
+def set_flat_rendering(root: mjcf.RootElement, *, largest_image: int = 1024) -> None:
+    """Makes a model cheap to draw: no shadows, no multi-sampling, coarse curves.
+
+    Shadows alone would cost ten times the rest.
 
     Args:
         root: The model, before it is compiled.
-        largest_picture: Rows and columns that a picture may have.
+        largest_image: Rows and columns that an image may have.
     """
     root.visual.quality.shadowsize = 0
     root.visual.quality.offsamples = 0
     root.visual.quality.numslices = 12
     root.visual.quality.numstacks = 8
     root.visual.quality.numquads = 2
-    root.visual.map.znear, root.visual.map.zfar = NEAR_M, FAR_M
-    getattr(root.visual, "global").offwidth = largest_picture
-    getattr(root.visual, "global").offheight = largest_picture
+    root.visual.map.znear = NEAR_M
+    root.visual.map.zfar = FAR_M
+    getattr(root.visual, "global").offwidth = largest_image
+    getattr(root.visual, "global").offheight = largest_image
     root.statistic.extent = 1.0  # Near and far are multiples of it.
     root.visual.headlight.ambient = (0.35, 0.35, 0.35)
     root.visual.headlight.diffuse = (0.3, 0.3, 0.3)
@@ -54,7 +65,7 @@ def set_flat_rendering(root: mjcf.RootElement, *, largest_picture: int = 1024) -
 
 
 def intrinsics(height: int, width: int, fovy_deg: float) -> NDArray[np.float32]:
-    """Returns the pinhole matrix (3, 3) in pixels; the centre of the picture is the principal point."""
+    """Returns the pinhole matrix (3, 3) in pixels; the centre of the image is the principal point."""
     focal = height / 2 / np.tan(np.radians(fovy_deg) / 2)
     return np.array([[focal, 0, width / 2], [0, focal, height / 2], [0, 0, 1]], dtype=np.float32)
 
@@ -64,15 +75,17 @@ class Renderer:
 
     Args:
         model: The compiled model, see `set_flat_rendering`.
-        height: Rows of the pictures.
-        width: Columns of the pictures.
-        rendering: `fast`, or `pretty` for films: colours are the mean of 2 x 2 samples per pixel, and some things cast shadows.
-            Depth and segmentation are the same in both.
-        casters: (G,), which geoms of the model cast shadows under `pretty`; all where it is left out.
-        segments: (G,), a number from 1 to 255 for each geom of the model, which `segmentation` draws.
+        height: Rows of the images.
+        width: Columns of the images.
+        rendering: `fast`, or `pretty` for videos: colours are the mean of 2 x 2 samples per pixel,
+            and some things cast shadows. Depth and segmentation are the same in both.
+        casters: (G,), which geoms of the model cast shadows under `pretty`; all where it is left
+            out.
+        segments: (G,), a number from 1 to 255 for each geom of the model, which `segmentation`
+            draws.
 
     Raises:
-        ValueError: There is no such way of rendering, or the picture has no pixels or too many.
+        ValueError: There is no such way of rendering, or the image has no pixels or too many.
     """
 
     def __init__(
@@ -89,9 +102,14 @@ class Renderer:
             raise unknown_name("way of rendering", rendering, RENDERINGS)
         most = model.vis.global_
         if not 0 < height <= most.offheight or not 0 < width <= most.offwidth:
-            raise ValueError(f"A picture of {height}x{width} was asked for; allowed: 1x1 to {most.offheight}x{most.offwidth}.")
-        self._model, self._segments = model, segments
-        self._pretty, self._scale = rendering == "pretty", 2 if rendering == "pretty" else 1
+            raise ValueError(
+                f"An image of {height}x{width} was asked for; allowed: 1x1 to "
+                f"{most.offheight}x{most.offwidth}."
+            )
+        self._model = model
+        self._segments = segments
+        self._pretty = rendering == "pretty"
+        self._scale = 2 if rendering == "pretty" else 1
         self._casters = np.ones(model.ngeom, dtype=bool) if casters is None else casters
         self._rect = mujoco.MjrRect(0, 0, width, height)
         self._fine = mujoco.MjrRect(0, 0, self._scale * width, self._scale * height)
@@ -100,32 +118,38 @@ class Renderer:
         self._graphics: GraphicsContext | None = None
         self._scene: mujoco.MjvScene
         self._context: mujoco.MjrContext
-        self._option, self._camera, self._free = mujoco.MjvOption(), mujoco.MjvCamera(), mujoco.MjvCamera()
+        self._option = mujoco.MjvOption()
+        self._camera = mujoco.MjvCamera()
+        self._free = mujoco.MjvCamera()
         self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED.value
 
     def update(self, data: mujoco.MjData) -> None:
         """Takes over where everything is now.
 
         Raises:
-            RuntimeError: There is no OpenGL, and it says what to install; or this process was forked after it had drawn.
+            RuntimeError: There is no OpenGL, and it says what to install; or this process was
+                forked after it had drawn.
         """
         if self._graphics is None:
             self._open()
         elif forked():
             raise RuntimeError(FORKED)
         all_kinds = int(mujoco.mjtCatBit.mjCAT_ALL)
-        mujoco.mjv_updateScene(self._model, data, self._option, None, self._free, all_kinds, self._scene)
+        mujoco.mjv_updateScene(
+            self._model, data, self._option, None, self._free, all_kinds, self._scene
+        )
         self._data = data
         if self._pretty or self._segments is not None:
             self._mark_geoms()
         if self._pretty:
             self._place_lights()
 
-    def picture(self, camera: int) -> tuple[Rgb, Depth]:
+    def image(self, camera: int) -> tuple[Rgb, Depth]:
         """Draws what the camera of that number saw at the last `update`.
 
         Returns:
-            Colours (H, W, 3) and depth (H, W) along the optical axis in millimetres, 0 where nothing is within range.
+            Colours (H, W, 3) and depth (H, W) along the optical axis in millimetres, 0 where
+            nothing is within range.
         """
         self._look_through(camera)
         mujoco.mjr_render(self._rect, self._scene, self._context)
@@ -155,14 +179,16 @@ class Renderer:
 
     def _open(self) -> None:
         self._graphics = open_graphics(self._fine.width, self._fine.height)
-        # Registered after the driver's own end, so it comes before it: a context that outlives its driver complains at exit.
+        # Registered after the driver's own end, so it comes before it: a context that outlives its
+        # driver complains at exit.
         atexit.register(_close, weakref.ref(self))
         self._graphics.make_current()
         model = self._model
         if self._pretty:
             model = copy.copy(model)
             model.vis.quality.shadowsize = SHADOW_PIXELS
-            model.vis.global_.offwidth, model.vis.global_.offheight = self._fine.width, self._fine.height
+            model.vis.global_.offwidth = self._fine.width
+            model.vis.global_.offheight = self._fine.height
         self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         self._context.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZEROFAR.value
@@ -182,7 +208,9 @@ class Renderer:
         self._scene.flags[_SHADOW] = 0
         height, width = self._depth.shape
         samples = np.empty((height, 2, width, 2, 3), dtype=np.uint8)
-        mujoco.mjr_readPixels(samples.reshape(2 * height, 2 * width, 3), None, self._fine, self._context)
+        mujoco.mjr_readPixels(
+            samples.reshape(2 * height, 2 * width, 3), None, self._fine, self._context
+        )
         mean: Rgb = ((samples.sum(axis=(1, 3), dtype=np.uint16) + 2) // 4).astype(np.uint8)
         return mean[::-1]
 
@@ -197,7 +225,10 @@ class Renderer:
     def _place_lights(self) -> None:
         """Lets directional lights cast shadows from above the origin; where they stand says only what the shadow map spans."""
         for light in self._scene.lights[: self._scene.nlight]:
-            if int(light.type) == int(mujoco.mjtLightType.mjLIGHT_DIRECTIONAL) and not light.headlight:
+            if (
+                int(light.type) == int(mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
+                and not light.headlight
+            ):
                 light.castshadow = 1
                 light.pos = -SHADOW_HEIGHT_M * np.asarray(light.dir) / abs(light.dir[2])
 
@@ -211,9 +242,12 @@ def _close(reference: weakref.ref[Renderer]) -> None:
 def _millimetres(buffer: NDArray[np.float32]) -> Depth:
     """Turns the depth buffer (H, W), 1 at the near plane and 0 at the far one, into millimetres.
 
-    A perspective projection stores (near far / z - near) / (far - near), so z = near far / (near + buffer (far - near)).
+    A perspective projection stores (near far / z - near) / (far - near), so z = near far / (near +
+    buffer (far - near)).
     """
-    value = np.multiply(buffer, FAR_M - NEAR_M, dtype=np.float64)  # In place from here: new memory would take most of the time.
+    value = np.multiply(
+        buffer, FAR_M - NEAR_M, dtype=np.float64
+    )  # In place from here: new memory would take most of the time.
     value += NEAR_M
     np.divide(NEAR_M * FAR_M, value, out=value)
     near = value <= FARTHEST_M

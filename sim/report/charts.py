@@ -18,27 +18,45 @@ from stringline.sim.evaluation.trace import Trace
 from stringline.sim.statistics.intervals import Rate
 
 # Stand-ins that are replaced by the page's colours once the chart is drawn.
-_TEXT, _LINES, _ACCENT, _SECOND = "#010203", "#040506", "#070809", "#0a0b0c"
-_PAGE_COLOURS = {_TEXT: "currentColor", _LINES: "var(--line)", _ACCENT: "var(--accent)", _SECOND: "var(--second)"}
+_TEXT = "#010203"
+_LINES = "#040506"
+_ACCENT = "#070809"
+_SECOND = "#0a0b0c"
+_PAGE_COLOURS = {
+    _TEXT: "currentColor",
+    _LINES: "var(--line)",
+    _ACCENT: "var(--accent)",
+    _SECOND: "var(--second)",
+}
 _MOST_POINTS = 400
 
 
-def rates_chart(rates: Mapping[str, Rate], stages: Mapping[str, Mapping[str, Rate]] | None = None) -> str:
+def rates_chart(
+    rates: Mapping[str, Rate], stages: Mapping[str, Mapping[str, Rate]] | None = None
+) -> str:
     """Returns bars of success rates with their 95 % intervals, and below each, lighter, those of its stages.
 
     Args:
         rates: By label, from top to bottom.
         stages: By label, how many episodes got at least to each stage, by its name.
     """
-    rows = [row for name, rate in rates.items() for row in [(name, rate, 0.55), *_stage_rows((stages or {}).get(name, {}))]]
+    rows = [
+        row
+        for name, rate in rates.items()
+        for row in [(name, rate, 0.55), *_stage_rows((stages or {}).get(name, {}))]
+    ]
     figure = Figure(figsize=(8.6, 0.5 + 0.34 * len(rows)))
-    axes = figure.add_axes((0.34, 0.4 / figure.get_figheight(), 0.62, 1 - 0.5 / figure.get_figheight()))
+    axes = figure.add_axes(
+        (0.34, 0.4 / figure.get_figheight(), 0.62, 1 - 0.5 / figure.get_figheight())
+    )
     places = np.arange(len(rows))[::-1]
     values = np.array([rate.successes / max(rate.trials, 1) for _, rate, _ in rows])
     for place, value, (_, _, strength) in zip(places, values, rows, strict=True):
         axes.barh(place, value, height=0.55, color=_ACCENT, alpha=strength)
     reach = _reach(values, [rate for _, rate, _ in rows])
-    axes.errorbar(values, places, xerr=reach, fmt="none", color=_TEXT, ecolor=_TEXT, elinewidth=1.3, capsize=4)
+    axes.errorbar(
+        values, places, xerr=reach, fmt="none", color=_TEXT, ecolor=_TEXT, elinewidth=1.3, capsize=4
+    )
     axes.set_yticks(places, [name.replace("_", " ").replace("$", r"\$") for name, _, _ in rows])
     axes.set_xlim(0, 1.0)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
@@ -64,7 +82,9 @@ def training_chart(
         validations: (step, loss on what is not trained on), drawn beside the loss.
         successes: (step, rate in simulation), drawn with their intervals.
     """
-    panels: list[Callable[[Axes], None]] = [partial(_draw_losses, losses=losses, validations=validations)]
+    panels: list[Callable[[Axes], None]] = [
+        partial(_draw_losses, losses=losses, validations=validations)
+    ]
     panels += [partial(_draw_probes, probes=probes)] if probes else []
     panels += [partial(_draw_successes, successes=successes)] if successes else []
     figure = Figure(figsize=(7.2, 1 + 1.6 * len(panels)))
@@ -77,30 +97,56 @@ def training_chart(
     return _svg(figure, "training")
 
 
-def _draw_losses(axes: Axes, *, losses: Sequence[tuple[int, float]], validations: Sequence[tuple[int, float]]) -> None:
+def _draw_losses(
+    axes: Axes, *, losses: Sequence[tuple[int, float]], validations: Sequence[tuple[int, float]]
+) -> None:
     axes.plot(*_grouped(losses), color=_ACCENT, linewidth=1.6, label="training")
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_ylabel("loss")
     if validations:
-        axes.plot(*zip(*validations, strict=True), color=_SECOND, linewidth=1.6, marker="o", markersize=3.5, label="validation")
+        axes.plot(
+            *zip(*validations, strict=True),
+            color=_SECOND,
+            linewidth=1.6,
+            marker="o",
+            markersize=3.5,
+            label="validation",
+        )
         axes.legend(frameon=False, labelcolor=_TEXT, loc="upper right")
 
 
 def _draw_probes(axes: Axes, *, probes: Sequence[tuple[int, Mapping[str, float]]]) -> None:
     for name, colour in zip(probes[0][1], (_SECOND, _ACCENT, _TEXT), strict=False):
         points = [(step, found[name]) for step, found in probes if name in found]
-        axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.6, marker="o", markersize=3.5, label=name)
+        axes.plot(
+            *zip(*points, strict=True),
+            color=colour,
+            linewidth=1.6,
+            marker="o",
+            markersize=3.5,
+            label=name,
+        )
     lowest = min(value for _, found in probes for value in found.values())
     axes.set_ylim(max(min(0.0, lowest), -1.0) - 0.03, 1.03)
     axes.set_ylabel(", ".join(probes[0][1]))
 
 
 def _draw_successes(axes: Axes, *, successes: Sequence[tuple[int, Rate]]) -> None:
-    steps, rates = [step for step, _ in successes], [rate for _, rate in successes]
+    steps = [step for step, _ in successes]
+    rates = [rate for _, rate in successes]
     values = np.array([rate.successes / max(rate.trials, 1) for rate in rates])
     reach = _reach(values, rates)
-    axes.errorbar(steps, values, yerr=reach, color=_ACCENT, ecolor=_TEXT, capsize=3, marker="o", markersize=3.5)
+    axes.errorbar(
+        steps,
+        values,
+        yerr=reach,
+        color=_ACCENT,
+        ecolor=_TEXT,
+        capsize=3,
+        marker="o",
+        markersize=3.5,
+    )
     axes.set_ylim(-0.03, 1.03)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     axes.set_ylabel("success")
@@ -108,14 +154,18 @@ def _draw_successes(axes: Axes, *, successes: Sequence[tuple[int, Rate]]) -> Non
 
 def _reach(values: NDArray[np.float64], rates: Sequence[Rate]) -> NDArray[np.float64]:
     """Returns how far the intervals reach below and above their rates, (2, n)."""
-    ends = [(value - rate.low, rate.high - value) for value, rate in zip(values, rates, strict=True)]
+    ends = [
+        (value - rate.low, rate.high - value) for value, rate in zip(values, rates, strict=True)
+    ]
     return np.array(ends).clip(0).T
 
 
 def _grouped(losses: Sequence[tuple[int, float]]) -> tuple[list[float], list[float]]:
     """Averages neighbours until few enough points are left."""
     groups = np.array_split(np.asarray(losses, np.float64), min(len(losses), _MOST_POINTS))
-    return [float(group[:, 0].mean()) for group in groups], [float(group[:, 1].mean()) for group in groups]
+    return [float(group[:, 0].mean()) for group in groups], [
+        float(group[:, 1].mean()) for group in groups
+    ]
 
 
 def _dress(axes: Axes, grid: Literal["x", "y"]) -> None:
@@ -153,7 +203,8 @@ _COLOURS = ("var(--accent)", "var(--second)", "var(--good)")
 def timeline(trace: Trace, seconds: float, *, large: bool = False) -> str:
     """Returns bands for stages, darker for later ones, and below them how far each gripper was told to open.
 
-    Without grippers the largest commanded joint speed is drawn in their place; the large form shows both, and the seconds.
+    Without grippers the largest commanded joint speed is drawn in their place; the large form shows
+    both, and the seconds.
 
     Args:
         trace: Of an episode.
@@ -169,20 +220,36 @@ def timeline(trace: Trace, seconds: float, *, large: bool = False) -> str:
     if large:
         parts += [_seconds(width, height, end)]
         parts += [
-            f'<text x="{width - 34 * (len(courses) - place)}" y="15" fill="{colour}">{escape(arm)}</text>'
+            (
+                f'<text x="{width - 34 * (len(courses) - place)}" y="15" '
+                f'fill="{colour}">{escape(arm)}</text>'
+            )
             for place, ((arm, _), colour) in enumerate(courses)
         ]
     parts += [_line(x, course[::every], openings, colour) for (_, course), colour in courses]
     if large or not courses:
-        parts.append(_line(x, trace.speed[::every] / max(float(trace.speed.max(initial=0.0)), 1e-9), speed, "currentColor"))
+        parts.append(
+            _line(
+                x,
+                trace.speed[::every] / max(float(trace.speed.max(initial=0.0)), 1e-9),
+                speed,
+                "currentColor",
+            )
+        )
     name = f"Stages reached: {reached_text(trace)}."
     label = f'role="img" aria-label="{escape(name, quote=True)}"'
-    return f'<svg class="timeline" viewBox="0 0 {width} {height}" {label}><title>{escape(name)}</title>{"".join(parts)}</svg>'
+    return (
+        f'<svg class="timeline" viewBox="0 0 {width} {height}" '
+        f"{label}><title>{escape(name)}</title>{''.join(parts)}</svg>"
+    )
 
 
 def reached_text(trace: Trace) -> str:
     """Returns when each stage was reached: `lifted 2.1 s, success 8.4 s`."""
-    return ", ".join(f"{name.replace('_', ' ')} {time:.1f} s" for name, time in trace.stages.items()) or "none"
+    return (
+        ", ".join(f"{name.replace('_', ' ')} {time:.1f} s" for name, time in trace.stages.items())
+        or "none"
+    )
 
 
 def _stages(trace: Trace, width: int, height: int, end: float) -> str:
@@ -191,7 +258,8 @@ def _stages(trace: Trace, width: int, height: int, end: float) -> str:
     shares = [0.12 + 0.83 * level / max(len(trace.names) - 1, 1) for level in levels]
     bands = zip(begins, [*begins[1:], end], shares, strict=True)
     return "".join(
-        f'<rect x="{begin / end * width:.1f}" y="0" width="{max(until - begin, 0) / end * width:.1f}" height="{height}" '
+        f'<rect x="{begin / end * width:.1f}" y="0" '
+        f'width="{max(until - begin, 0) / end * width:.1f}" height="{height}" '
         f'fill="var(--accent)" fill-opacity="{share:.2f}"/>'
         for begin, until, share in bands
     )
@@ -199,20 +267,27 @@ def _stages(trace: Trace, width: int, height: int, end: float) -> str:
 
 def _seconds(width: int, height: int, end: float) -> str:
     """Returns lines and numbers at round seconds, at most eight."""
-    every = next(step for step in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 300, 3600, end) if end / step <= 8)
+    every = next(
+        step for step in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 300, 3600, end) if end / step <= 8
+    )
     times = [step * every for step in range(int(end / every) + 1)]
     return "".join(
         f'<path d="M{time / end * width:.1f} 9V{height - 12}" stroke="var(--line)" fill="none"/>'
-        f'<text x="{min(time / end * width, width - 16):.1f}" y="{height - 2}" fill="currentColor">{time:g} s</text>'
+        f'<text x="{min(time / end * width, width - 16):.1f}" y="{height - 2}" '
+        f'fill="currentColor">{time:g} s</text>'
         for time in times
     )
 
 
-def _line(x: NDArray[np.float32], course: NDArray[np.float32], between: tuple[int, int], colour: str) -> str:
+def _line(
+    x: NDArray[np.float32], course: NDArray[np.float32], between: tuple[int, int], colour: str
+) -> str:
     """Returns a course over x, 0 at the lower edge and 1 at the upper one."""
     upper, lower = between
     y = lower - np.clip(course, 0, 1) * (lower - upper)
     keep = np.ones(len(x), bool)
-    keep[1:-1] = (np.diff(y[:-1]) != 0) | (np.diff(y[1:]) != 0)  # Where it is level its ends are enough.
+    keep[1:-1] = (np.diff(y[:-1]) != 0) | (
+        np.diff(y[1:]) != 0
+    )  # Where it is level its ends are enough.
     points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x[keep], y[keep], strict=True))
     return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.2"/>'

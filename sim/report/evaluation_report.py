@@ -11,7 +11,7 @@ from stringline.policies.execution.execution import Execution
 from stringline.sim.collection.rerun_command import Replay, eval_line
 from stringline.sim.evaluation.results import EpisodeResult, Summary
 from stringline.sim.evaluation.suite_run import CellOutcome
-from stringline.sim.evaluation.trace import read_first_observation, trace_of_film
+from stringline.sim.evaluation.trace import read_first_observation, trace_of_video
 from stringline.sim.report.learning_curve import LearningCurve, learning_curve
 from stringline.sim.report.report import Clip, Report, choose_clips
 from stringline.sim.report.scene_cloud import scene_cloud
@@ -20,7 +20,9 @@ from stringline.sim.robots.robot_model import PRIMITIVES
 from stringline.sim.statistics.intervals import Rate
 
 
-def task_report(settings: Mapping[str, Any], digest: str, policy: Policy, results: Sequence[EpisodeResult]) -> Report:
+def task_report(
+    settings: Mapping[str, Any], digest: str, policy: Policy, results: Sequence[EpisodeResult]
+) -> Report:
     """Returns the report of an evaluation on a single task.
 
     Args:
@@ -29,18 +31,21 @@ def task_report(settings: Mapping[str, Any], digest: str, policy: Policy, result
         policy: What was measured.
         results: At least one.
     """
-    summary, task, output = Summary.of(results), settings["task"], Path(settings["output"])
+    summary = Summary.of(results)
+    task = settings["task"]
+    output = Path(settings["output"])
     changed = ", ".join(f"{name} {value}" for name, value in task["options"].items()) or "none"
-    curve, replay = _learning_curve(settings), _replay(settings, task, output)
+    curve = _learning_curve(settings)
+    replay = _replay(settings, task, output)
     return Report(
         title=f"{_title(task['name'])}: evaluation",
         headline=f"The policy succeeded in {summary.rate} of unseen starts in simulation.",
         facts=_facts(settings, digest, results) | {"changes to the task": changed},
         rates={"policy": summary.rate},
         episodes={"policy": results},
-        films={"policy": output / "films"},
+        videos={"policy": output / "videos"},
         replays={"policy": replay},
-        clips=with_clouds(choose_clips(results, output / "films"), policy),
+        clips=with_clouds(choose_clips(results, output / "videos"), policy),
         losses=curve.losses,
         probes=curve.probes,
         validations=curve.validations,
@@ -50,7 +55,11 @@ def task_report(settings: Mapping[str, Any], digest: str, policy: Policy, result
 
 
 def suite_report(
-    name: str, settings: Mapping[str, Any], digest: str, policy: Policy, outcomes: Mapping[str, CellOutcome]
+    name: str,
+    settings: Mapping[str, Any],
+    digest: str,
+    policy: Policy,
+    outcomes: Mapping[str, CellOutcome],
 ) -> Report:
     """Returns the report of a suite.
 
@@ -61,22 +70,31 @@ def suite_report(
         policy: What was measured.
         outcomes: By the name of the entry; at least one has results.
     """
-    output, curve = Path(settings["output"]), _learning_curve(settings)
+    output = Path(settings["output"])
+    curve = _learning_curve(settings)
     done = {entry: outcome for entry, outcome in outcomes.items() if outcome.results}
     everything = [result for outcome in done.values() for result in outcome.results]
     total = Rate(sum(result.success for result in everything), len(everything))
     clips: list[Clip] = []
     for entry, outcome in done.items():
-        clips += choose_clips(outcome.results, output / entry / "films", run=entry, successes=1, failures=1)
+        clips += choose_clips(
+            outcome.results, output / entry / "videos", run=entry, successes=1, failures=1
+        )
     return Report(
         title=f"{_title(name)}: evaluation of a suite",
-        headline=f"The policy succeeded in {total} of unseen starts of {len(done)} tasks and variations in simulation.",
+        headline=(
+            f"The policy succeeded in {total} of unseen starts of {len(done)} tasks and "
+            f"variations in simulation."
+        ),
         facts=_facts(settings, digest, everything),
         rates={entry: outcome.summary.rate for entry, outcome in done.items() if outcome.summary},
         failures={entry: outcome.failure for entry, outcome in outcomes.items() if outcome.failure},
         episodes={entry: outcome.results for entry, outcome in done.items()},
-        films={entry: output / entry / "films" for entry in done},
-        replays={entry: _replay(settings, outcome.cell.settings(), output / entry) for entry, outcome in done.items()},
+        videos={entry: output / entry / "videos" for entry in done},
+        replays={
+            entry: _replay(settings, outcome.cell.settings(), output / entry)
+            for entry, outcome in done.items()
+        },
         clips=with_clouds(clips, policy),
         kind="task",
         losses=curve.losses,
@@ -89,8 +107,11 @@ def suite_report(
 
 def with_clouds(clips: Sequence[Clip], policy: Policy) -> list[Clip]:
     """Returns clips with what the policy saw first, where that was kept and its attention can be followed."""
-    seen = [read_first_observation(trace_of_film(clip.path)) for clip in clips]
-    return [replace(clip, cloud=scene_cloud(policy, first)) if first else clip for clip, first in zip(clips, seen, strict=True)]
+    seen = [read_first_observation(trace_of_video(clip.path)) for clip in clips]
+    return [
+        replace(clip, cloud=scene_cloud(policy, first)) if first else clip
+        for clip, first in zip(clips, seen, strict=True)
+    ]
 
 
 def _replay(settings: Mapping[str, Any], task: Mapping[str, Any], output: Path) -> Replay:
@@ -102,7 +123,15 @@ def _suite_command(name: str, settings: Mapping[str, Any]) -> str:
     chosen = {key: settings[key] for key in ("seeds", "first_seed") if settings[key] is not None}
     rest = {"checkpoint": settings["checkpoint"], "execute_steps": settings["execute_steps"]}
     how = _execution(settings).overrides() | _robot(settings)
-    return eval_line({"suite": settings["suite_file"] or name, **chosen, **rest, **how, "output": settings["output"]})
+    return eval_line(
+        {
+            "suite": settings["suite_file"] or name,
+            **chosen,
+            **rest,
+            **how,
+            "output": settings["output"],
+        }
+    )
 
 
 def _execution(settings: Mapping[str, Any]) -> Execution:
@@ -117,10 +146,14 @@ def _robot(settings: Mapping[str, Any]) -> dict[str, object]:
 
 def _learning_curve(settings: Mapping[str, Any]) -> LearningCurve:
     checkpoint = settings["checkpoint"]
-    return LearningCurve() if is_address(checkpoint) else learning_curve(find_checkpoint(checkpoint))
+    return (
+        LearningCurve() if is_address(checkpoint) else learning_curve(find_checkpoint(checkpoint))
+    )
 
 
-def _facts(settings: Mapping[str, Any], digest: str, results: Sequence[EpisodeResult]) -> dict[str, str]:
+def _facts(
+    settings: Mapping[str, Any], digest: str, results: Sequence[EpisodeResult]
+) -> dict[str, str]:
     seeds = [result.seed for result in results]
     return {
         "checkpoint": str(settings["checkpoint"]),

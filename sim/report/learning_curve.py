@@ -35,7 +35,9 @@ def learning_curve(checkpoint: Path) -> LearningCurve:
         checkpoint: Its folder. The training leaves the history in that folder's parent.
     """
     rows = list(_rows(checkpoint.resolve().parent / HISTORY))
-    rates = [(row["step"], row["evaluation"]) for row in rows if "successes" in row.get("evaluation", ())]
+    rates = [
+        (row["step"], row["evaluation"]) for row in rows if "successes" in row.get("evaluation", ())
+    ]
     return LearningCurve(
         tuple((row["step"], row["loss"]) for row in rows if "loss" in row),
         tuple((row["step"], row["probe"]) for row in rows if row.get("probe")),

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file with films and charts inside, which needs nothing else to be read."""
+"""The report of a run: one HTML file with videos and charts inside, which needs nothing else to be read."""
 
 import base64
 import logging
@@ -12,7 +12,7 @@ import jinja2
 from stringline.datasets.files.atomic import write_file
 from stringline.sim.collection.rerun_command import Replay
 from stringline.sim.evaluation.results import EpisodeResult, Summary
-from stringline.sim.evaluation.trace import read_trace, trace_of_film
+from stringline.sim.evaluation.trace import read_trace, trace_of_video
 from stringline.sim.report.charts import reached_text, timeline
 from stringline.sim.report.scene_cloud import SceneCloud
 from stringline.sim.statistics.intervals import Rate
@@ -25,7 +25,7 @@ _ROOM_FOR_A_NOTE = 300
 
 @dataclass(frozen=True)
 class Clip:
-    """A film with what became of its episode.
+    """A video with what became of its episode.
 
     Attributes:
         path: An mp4 file; beside it may lie a trace, see `trace.py`.
@@ -48,13 +48,14 @@ class Report:
         title: What was done, a few words.
         headline: What came out, one or two sentences.
         facts: What was run, on what, with which versions and seeds, by name.
-        rates: Success by who acted or by task, such as `expert`, `policy`, `policy through the wire`.
+        rates: Success by who acted or by task, such as `expert`, `policy`, `policy through the
+            wire`.
         failures: What could not be run at all, with the reason, by the same kind of name.
         phases: Seconds that each part of the run took, by name.
         episodes: The results behind the rates, where they are known one by one.
-        films: The folder of the films and traces of those episodes, where there is one.
+        videos: The folder of the videos and traces of those episodes, where there is one.
         replays: How to run those episodes again, where one command does.
-        clips: Films to show, the first of them if not all fit.
+        clips: Videos to show, the first of them if not all fit.
         losses: (step, loss) of the training.
         probes: (step, value by name) of the probe beside the loss.
         validations: (step, loss) on what was not trained on.
@@ -73,7 +74,7 @@ class Report:
     failures: Mapping[str, str] = field(default_factory=dict)
     phases: Mapping[str, float] = field(default_factory=dict)
     episodes: Mapping[str, Sequence[EpisodeResult]] = field(default_factory=dict)
-    films: Mapping[str, Path] = field(default_factory=dict)
+    videos: Mapping[str, Path] = field(default_factory=dict)
     replays: Mapping[str, Replay] = field(default_factory=dict)
     clips: Sequence[Clip] = ()
     losses: Sequence[tuple[int, float]] = ()
@@ -101,7 +102,7 @@ class _Row:
 
 @dataclass(frozen=True)
 class _Shown:
-    """A film with its row; `data` is base64."""
+    """A video with its row; `data` is base64."""
 
     clip: Clip
     row: _Row
@@ -109,37 +110,52 @@ class _Shown:
 
 
 def choose_clips(
-    results: Sequence[EpisodeResult], films: Path, *, run: str = "", successes: int = 3, failures: int = 3
+    results: Sequence[EpisodeResult],
+    videos: Path,
+    *,
+    run: str = "",
+    successes: int = 3,
+    failures: int = 3,
 ) -> list[Clip]:
-    """Returns films of the first successes and the first failures, those that exist, successes first."""
+    """Returns videos of the first successes and the first failures, those that exist, successes first."""
     wanted = [result for result in results if result.success][:successes]
     wanted += [result for result in results if not result.success][:failures]
-    clips = [Clip(films / f"{result.seed}.mp4", result, run) for result in wanted]
+    clips = [Clip(videos / f"{result.seed}.mp4", result, run) for result in wanted]
     return [clip for clip in clips if clip.path.is_file()]
 
 
 def write_report(path: Path, report: Report) -> None:
     """Writes the report; the file appears when it is complete and has at most 50 MB.
 
-    Films that do not fit are left out, the last ones first, and the page says so; if the rest alone were too large, so are
-    timelines.
+    Videos that do not fit are left out, the last ones first, and the page says so; if the rest
+    alone were too large, so are timelines.
 
     Raises:
         NoSpaceError: The disk is full.
         ValueError: It would be too large even so.
     """
-    rows = [_row(report, run, result) for run, results in report.episodes.items() for result in results]
-    without_films = len(_page(report, rows, [_Shown(clip, _row_of(clip, report), "") for clip in report.clips]))
+    rows = [
+        _row(report, run, result) for run, results in report.episodes.items() for result in results
+    ]
+    without_videos = len(
+        _page(report, rows, [_Shown(clip, _row_of(clip, report), "") for clip in report.clips])
+    )
     clips = report.clips
-    if without_films > LARGEST_BYTES - _ROOM_FOR_A_NOTE:
-        logger.warning("The report has no room for films, nor for the timelines of %d episodes.", len(rows))
-        rows, clips = [replace(row, timeline="") for row in rows], ()
-        without_films = len(_page(report, rows, []))
-    if without_films > LARGEST_BYTES:
-        raise ValueError(f"The report would have {without_films / 1e6:.0f} MB; allowed: {LARGEST_BYTES / 1e6:.0f} MB.")
-    shown = list(_embedded(clips, report, LARGEST_BYTES - _ROOM_FOR_A_NOTE - without_films))
+    if without_videos > LARGEST_BYTES - _ROOM_FOR_A_NOTE:
+        logger.warning(
+            "The report has no room for videos, nor for the timelines of %d episodes.", len(rows)
+        )
+        rows = [replace(row, timeline="") for row in rows]
+        clips = ()
+        without_videos = len(_page(report, rows, []))
+    if without_videos > LARGEST_BYTES:
+        raise ValueError(
+            f"The report would have {without_videos / 1e6:.0f} MB; allowed: "
+            f"{LARGEST_BYTES / 1e6:.0f} MB."
+        )
+    shown = list(_embedded(clips, report, LARGEST_BYTES - _ROOM_FOR_A_NOTE - without_videos))
     if len(shown) < len(report.clips):
-        logger.warning("The report has room for %d of %d films.", len(shown), len(report.clips))
+        logger.warning("The report has room for %d of %d videos.", len(shown), len(report.clips))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, _page(report, rows, shown))
 
@@ -175,7 +191,11 @@ def _page(report: Report, rows: Sequence[_Row], shown: Sequence[_Shown]) -> byte
         left_out=len(report.clips) - len(shown),
         largest_mb=LARGEST_BYTES // 10**6,
         outcomes={"success": "successes", "failure": "failures"},
-        stages=list(dict.fromkeys(row.result.stage_name for row in sorted(rows, key=lambda row: row.result.stage))),
+        stages=list(
+            dict.fromkeys(
+                row.result.stage_name for row in sorted(rows, key=lambda row: row.result.stage)
+            )
+        ),
         summaries=summaries,
         troubled=[row for row in rows if row.result.trouble or row.result.unstable],
         **_charts(report, stages),
@@ -188,14 +208,18 @@ def _charts(report: Report, stages: Mapping[str, Mapping[str, Rate]]) -> dict[st
     from stringline.sim.report.charts import rates_chart, training_chart
 
     rates = rates_chart(report.rates, stages) if report.rates else ""
-    losses = training_chart(report.losses, report.probes, report.validations, report.successes) if report.losses else ""
+    losses = (
+        training_chart(report.losses, report.probes, report.validations, report.successes)
+        if report.losses
+        else ""
+    )
     return {"rates_chart": rates, "training_chart": losses}
 
 
 def _row(report: Report, run: str, result: EpisodeResult) -> _Row:
     command = report.replays[run].command(result.seed) if run in report.replays else ""
-    folder = report.films.get(run)
-    trace = None if folder is None else read_trace(trace_of_film(folder / f"{result.seed}.mp4"))
+    folder = report.videos.get(run)
+    trace = None if folder is None else read_trace(trace_of_video(folder / f"{result.seed}.mp4"))
     if trace is None:
         return _Row(run, result, command, "", "", "")
     small, large = (timeline(trace, result.time_s, large=large) for large in (False, True))
@@ -203,11 +227,11 @@ def _row(report: Report, run: str, result: EpisodeResult) -> _Row:
 
 
 def _row_of(clip: Clip, report: Report) -> _Row:
-    return _row(replace(report, films={clip.run: clip.path.parent}), clip.run, clip.result)
+    return _row(replace(report, videos={clip.run: clip.path.parent}), clip.run, clip.result)
 
 
 def _embedded(clips: Sequence[Clip], report: Report, room: int) -> Iterator[_Shown]:
-    """Yields the films with their data, as many as fit into `room` bytes."""
+    """Yields the videos with their data, as many as fit into `room` bytes."""
     for clip in clips:
         data = base64.b64encode(clip.path.read_bytes()).decode()
         room -= len(data)

@@ -35,8 +35,8 @@ class SceneCloud:
     def to_json(self) -> str:
         """Returns the cloud as JSON without any character that HTML minds.
 
-        Points are whole millimetres (int16) and colours bytes, weights bytes of the largest one of their arm (`most`; `all` is
-        their sum), in base64.
+        Points are whole millimetres (int16) and colours bytes, weights bytes of the largest one of
+        their arm (`most`; `all` is their sum), in base64.
         """
         weights = self.attention.weights
         most = np.maximum(weights.max(axis=1, initial=0.0), 1e-9)
@@ -56,7 +56,12 @@ class SceneCloud:
             "patchColours": _text(self.attention.colours),
             "arms": arms,
         }
-        return json.dumps(found).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+        return (
+            json.dumps(found)
+            .replace("<", "\\u003c")
+            .replace(">", "\\u003e")
+            .replace("&", "\\u0026")
+        )
 
 
 def scene_cloud(policy: Policy, observation: Mapping[str, Array]) -> SceneCloud | None:
@@ -72,7 +77,9 @@ def scene_cloud(policy: Policy, observation: Mapping[str, Array]) -> SceneCloud 
     return SceneCloud(*_dense(policy.contract, observation), found) if len(found.points) else None
 
 
-def _dense(contract: Contract, observation: Mapping[str, Array]) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+def _dense(
+    contract: Contract, observation: Mapping[str, Array]
+) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
     """Returns some pixels of all cameras that have depth and undistorted geometry: points (N, 3) and colours (N, 3)."""
     placed = [
         _camera_points(camera, observation)
@@ -87,11 +94,16 @@ def _dense(contract: Contract, observation: Mapping[str, Array]) -> tuple[NDArra
     return points[chosen].astype(np.float32), colours[chosen]
 
 
-def _camera_points(camera: Camera, observation: Mapping[str, Array]) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+def _camera_points(
+    camera: Camera, observation: Mapping[str, Array]
+) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
     """Returns places (M, 3) in the base frame and colours (M, 3) of the pixels that have depth, by a pinhole's geometry."""
     depth = observation[f"depth/{camera.name}"] * camera.depth_unit_m
     rows, columns = np.nonzero((depth > 0) & (depth < _FARTHEST_M))
-    K, T = (observation[f"{kind}/{camera.name}"].astype(np.float64) for kind in ("intrinsics", "T_base_camera"))
+    K, T = (
+        observation[f"{kind}/{camera.name}"].astype(np.float64)
+        for kind in ("intrinsics", "T_base_camera")
+    )
     pixels = np.stack([columns + 0.5, rows + 0.5, np.ones(len(rows))])
     seen = np.linalg.solve(K, pixels) * depth[rows, columns]
     return (T[:3, :3] @ seen + T[:3, 3:]).T, observation[f"rgb/{camera.name}"][rows, columns]

@@ -10,9 +10,14 @@ PACKAGES = ("stringline", "numpy", "torch", "mujoco", "dm-control", "diffusers",
 
 def machine_kind() -> str:
     """Returns processor, cores, memory and system, such as `Xeon ..., 2 cores, 16 GiB, Linux x86_64`; never a host name."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{_processor()}, {cores} core{'s' if cores > 1 else ''}, {memory:.0f} GiB, {platform.system()} {platform.machine()}"
+    return (
+        f"{_processor()}, {cores} core{'s' if cores > 1 else ''}, {memory:.0f} GiB, "
+        f"{platform.system()} {platform.machine()}"
+    )
 
 
 def _processor() -> str:

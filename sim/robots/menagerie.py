@@ -1,7 +1,7 @@
 """Arms drawn with the meshes of MuJoCo Menagerie (Zakka et al., 2022), on our own bodies, which collide and move as before.
 
-Where its models are: `MENAGERIE_ROOT`, a folder with `aloha` and `kuka_iiwa_14` in it, else the package `mujoco-menagerie`,
-which fetches them when they are first asked for.
+Where its models are: `MENAGERIE_ROOT`, a folder with `aloha` and `kuka_iiwa_14` in it, else the
+package `mujoco-menagerie`, which fetches them when they are first asked for.
 """
 
 import os
@@ -22,13 +22,16 @@ from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, qu
 from stringline.sim.robots.published_model import PublishedModel, Visual
 from stringline.sim.robots.robot import Robot
 
-ROOT_VARIABLE, PACKAGE = "MENAGERIE_ROOT", "mujoco_menagerie"
+ROOT_VARIABLE = "MENAGERIE_ROOT"
+PACKAGE = "mujoco_menagerie"
 HOW = (
-    'Set MENAGERIE_ROOT to a copy of github.com/google-deepmind/mujoco_menagerie, or pip install "stringline[menagerie]", '
+    "Set MENAGERIE_ROOT to a copy of github.com/google-deepmind/mujoco_menagerie, or pip install "
+    '"stringline[menagerie]", '
     "which fetches the models that it is asked for."
 )
 POSES = 8  # Drawn ones, in which the places of bodies are compared.
-NEAR_M, NEAR_DEG = 0.001, 0.1
+NEAR_M = 0.001
+NEAR_DEG = 0.1
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,24 @@ class Counterpart:
             {ours.format(arm=arm): theirs.format(arm=arm) for ours, theirs in names.items()}
             for names in (self.bodies, self.joints)
         )
-        return Counterpart(self.folder, self.file, bodies, joints, tuple(name.format(arm=arm) for name in self.own_frames))
+        return Counterpart(
+            self.folder,
+            self.file,
+            bodies,
+            joints,
+            tuple(name.format(arm=arm) for name in self.own_frames),
+        )
 
 
-ALOHA_LINKS = ("base", "shoulder", "upper_arm", "upper_forearm", "lower_forearm", "wrist", "gripper")
+ALOHA_LINKS = (
+    "base",
+    "shoulder",
+    "upper_arm",
+    "upper_forearm",
+    "lower_forearm",
+    "wrist",
+    "gripper",
+)
 ALOHA_JOINTS = ("waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate")
 # Its left finger is the one on the right, seen along the gripper.
 FINGERS = {"left": "right", "right": "left"}
@@ -68,36 +85,53 @@ ALOHA_2 = Counterpart(
     {
         **{f"{{arm}}/{name}_link": f"{{arm}}/{name}_link" for name in ALOHA_LINKS},
         "{arm}/gripper_base": "{arm}/gripper_base",
-        **{f"{{arm}}/{ours}_finger_link": f"{{arm}}/{theirs}_finger_link" for ours, theirs in FINGERS.items()},
+        **{
+            f"{{arm}}/{ours}_finger_link": f"{{arm}}/{theirs}_finger_link"
+            for ours, theirs in FINGERS.items()
+        },
     },
     {
         **{f"{{arm}}/{name}": f"{{arm}}/{name}" for name in ALOHA_JOINTS},
-        **{f"{{arm}}/{ours}_finger": f"{{arm}}/{theirs}_finger" for ours, theirs in FINGERS.items()},
+        **{
+            f"{{arm}}/{ours}_finger": f"{{arm}}/{theirs}_finger" for ours, theirs in FINGERS.items()
+        },
     },
     own_frames=tuple(f"{{arm}}/{finger}_finger_link" for finger in FINGERS),
 )
 IIWA_14 = Counterpart(
     "kuka_iiwa_14",
     "iiwa14.xml",
-    {"{arm}/base_link": "base", **{f"{{arm}}/link_{number}": f"link{number}" for number in range(1, 8)}},
+    {
+        "{arm}/base_link": "base",
+        **{f"{{arm}}/link_{number}": f"link{number}" for number in range(1, 8)},
+    },
     {f"{{arm}}/a{number}": f"joint{number}" for number in range(1, 8)},
 )
-COUNTERPARTS: Mapping[str, Counterpart] = {ALOHA.name: ALOHA_2, IIWA14.name: IIWA_14, IIWA14_BIMANUAL.name: IIWA_14}
+COUNTERPARTS: Mapping[str, Counterpart] = {
+    ALOHA.name: ALOHA_2,
+    IIWA14.name: IIWA_14,
+    IIWA14_BIMANUAL.name: IIWA_14,
+}
 
 
 def put_on(robot: Robot) -> None:
     """Hides what the bodies are drawn with that Menagerie has too, and draws its meshes in their places.
 
     Args:
-        robot: Before its world is compiled. What Menagerie does not have, such as the KUKA's gripper and stand, stays.
+        robot: Before its world is compiled. What Menagerie does not have, such as the KUKA's
+            gripper and stand, stays.
 
     Raises:
-        ValueError: Menagerie has no such robot; its files are not there or cannot be read; or its arms are others than ours.
+        ValueError: Menagerie has no such robot; its files are not there or cannot be read; or its
+            arms are others than ours.
     """
     name = robot.embodiment.name
     if name not in COUNTERPARTS:
         others = ", ".join(COUNTERPARTS)
-        raise ValueError(f"MuJoCo Menagerie has no robot {name!r} that we know of, but {others}. Leave robot.model away.")
+        raise ValueError(
+            f"MuJoCo Menagerie has no robot {name!r} that we know of, but {others}. Leave "
+            f"robot.model away."
+        )
     counterpart = COUNTERPARTS[name]
     published = PublishedModel.read(model_folder(counterpart) / counterpart.file)
     root = robot.mjcf_model
@@ -105,7 +139,9 @@ def put_on(robot: Robot) -> None:
     for arm in robot.embodiment.arms:
         its = counterpart.of(arm)
         for body, T_ours_theirs in _places(ours, published, its).items():
-            _dress(root.find("body", body), T_ours_theirs, published.visuals.get(its.bodies[body], ()))
+            _dress(
+                root.find("body", body), T_ours_theirs, published.visuals.get(its.bodies[body], ())
+            )
 
 
 def model_folder(counterpart: Counterpart) -> Path:
@@ -119,7 +155,11 @@ def model_folder(counterpart: Counterpart) -> Path:
         raise ValueError(f"The meshes of MuJoCo Menagerie are not there. {HOW}")
     folder = Path(root) / counterpart.folder if root else _fetched(counterpart.folder)
     if not (folder / counterpart.file).is_file():
-        where = f"MENAGERIE_ROOT is {root!r}, but" if root else "The package mujoco-menagerie is there, but"
+        where = (
+            f"MENAGERIE_ROOT is {root!r}, but"
+            if root
+            else "The package mujoco-menagerie is there, but"
+        )
         raise ValueError(f"{where} {folder} has no {counterpart.file}. {HOW}")
     return folder
 
@@ -130,41 +170,56 @@ def _fetched(folder: str) -> Path:
     try:
         return Path(package.get(folder).path())
     except (package.MenagerieError, OSError) as error:
-        raise ValueError(f"mujoco-menagerie cannot fetch {folder}: {' '.join(str(error).split())}. {HOW}") from error
+        raise ValueError(
+            f"mujoco-menagerie cannot fetch {folder}: {' '.join(str(error).split())}. {HOW}"
+        ) from error
 
 
-def _places(ours: mujoco.MjModel, published: PublishedModel, counterpart: Counterpart) -> dict[str, Matrix]:
+def _places(
+    ours: mujoco.MjModel, published: PublishedModel, counterpart: Counterpart
+) -> dict[str, Matrix]:
     """Returns where their bodies are in ours (4, 4), by our names, seen from the feet.
 
     Raises:
-        ValueError: A body or a joint is missing; or in some pose of the joints a body is not where ours is.
+        ValueError: A body or a joint is missing; or in some pose of the joints a body is not where
+            ours is.
     """
     found = list(_poses(ours, published, counterpart))
     for places in found:
         for name, T in places.items():
-            metres, degrees = _apart(found[0][name] if name in counterpart.own_frames else pose(), T)
+            metres, degrees = _apart(
+                found[0][name] if name in counterpart.own_frames else pose(), T
+            )
             if metres > NEAR_M or degrees > NEAR_DEG:
                 away = f"{1000 * metres:.1f} mm and {degrees:.1f} degrees"
                 raise ValueError(
-                    f"{published.path} is of other arms than ours: its body {counterpart.bodies[name]!r} is {away} away from "
+                    f"{published.path} is of other arms than ours: its body "
+                    f"{counterpart.bodies[name]!r} is {away} away from "
                     f"our {name!r}; allowed: {1000 * NEAR_M:g} mm and {NEAR_DEG:g} degrees."
                 )
     return found[0]
 
 
-def _poses(ours: mujoco.MjModel, published: PublishedModel, counterpart: Counterpart) -> Iterator[dict[str, Matrix]]:
+def _poses(
+    ours: mujoco.MjModel, published: PublishedModel, counterpart: Counterpart
+) -> Iterator[dict[str, Matrix]]:
     """Yields where their bodies are in ours, in drawn poses of the joints."""
-    rng, theirs, bodies = np.random.default_rng(0), published.skeleton, counterpart.bodies
+    rng = np.random.default_rng(0)
+    theirs = published.skeleton
+    bodies = counterpart.bodies
     data = (mujoco.MjData(ours), mujoco.MjData(theirs))
     for name in bodies.values():
         published.demand("body", name, [theirs.body(number).name for number in range(theirs.nbody)])
     for name in counterpart.joints.values():
-        published.demand("joint", name, [theirs.joint(number).name for number in range(theirs.njnt)])
+        published.demand(
+            "joint", name, [theirs.joint(number).name for number in range(theirs.njnt)]
+        )
     foot = next(iter(bodies))
     for _ in range(POSES):
         for mine, other in counterpart.joints.items():
             q = rng.uniform(*ours.joint(mine).range)
-            data[0].joint(mine).qpos, data[1].joint(other).qpos = q, q
+            data[0].joint(mine).qpos = q
+            data[1].joint(other).qpos = q
         mujoco.mj_kinematics(ours, data[0])
         mujoco.mj_kinematics(theirs, data[1])
         T_ours = {name: _pose(data[0], name) for name in bodies}
@@ -181,7 +236,10 @@ def _pose(data: mujoco.MjData, body: str) -> Matrix:
 def _apart(a: Matrix, b: Matrix) -> tuple[float, float]:
     """Returns how far two poses are from each other, in metres and degrees."""
     turn = a[:3, :3].T @ b[:3, :3]
-    sine = np.linalg.norm([turn[2, 1] - turn[1, 2], turn[0, 2] - turn[2, 0], turn[1, 0] - turn[0, 1]]) / 2
+    sine = (
+        np.linalg.norm([turn[2, 1] - turn[1, 2], turn[0, 2] - turn[2, 0], turn[1, 0] - turn[0, 1]])
+        / 2
+    )
     degrees = np.degrees(np.arctan2(sine, (np.trace(turn) - 1) / 2))
     return float(np.linalg.norm(a[:3, 3] - b[:3, 3])), float(degrees)
 

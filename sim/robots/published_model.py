@@ -11,7 +11,12 @@ import numpy as np
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.embodiments.transforms import Matrix, pose
 
-PLAIN = (0.5, 0.5, 0.5, 1.0)  # The colour that MuJoCo gives shapes which have none of their own: then the material's counts.
+PLAIN = (
+    0.5,
+    0.5,
+    0.5,
+    1.0,
+)  # The colour that MuJoCo gives shapes which have none of their own: then the material's counts.
 MARK = "drawn mesh"
 SPECK_M = 1e-3
 
@@ -65,19 +70,29 @@ class PublishedModel:
         try:
             spec = mujoco.MjSpec.from_file(str(path))
             drawn = _take_meshes(spec)
-            meshes = {mesh.name or Path(mesh.file).stem: _described(mesh, path.parent / spec.meshdir) for mesh in spec.meshes}
+            meshes = {
+                mesh.name or Path(mesh.file).stem: _described(mesh, path.parent / spec.meshdir)
+                for mesh in spec.meshes
+            }
             for mesh in list(spec.meshes):
                 spec.delete(mesh)
             skeleton = spec.compile()
         except ValueError as error:
-            raise ValueError(f"{path} cannot be read as a model of MuJoCo: {' '.join(str(error).split())}") from error
+            raise ValueError(
+                f"{path} cannot be read as a model of MuJoCo: {' '.join(str(error).split())}"
+            ) from error
         visuals: dict[str, tuple[Visual, ...]] = {}
         for number, (body, mesh, colour) in enumerate(drawn):
             described = meshes[mesh]
             if not described["file"].is_file():
                 raise ValueError(f"{path} is drawn with {described['file']}, which is not there.")
             geom = skeleton.geom(f"{MARK} {number}")
-            visual = Visual(mesh.replace("/", "_"), **described, colour=colour, T_body_mesh=_placed(geom.pos, geom.quat))
+            visual = Visual(
+                mesh.replace("/", "_"),
+                **described,
+                colour=colour,
+                T_body_mesh=_placed(geom.pos, geom.quat),
+            )
             visuals[body] = (*visuals.get(body, ()), visual)
         return cls(path, skeleton, visuals)
 
@@ -95,27 +110,39 @@ def _take_meshes(spec: Any) -> list[tuple[str, str, Numbers]]:
     """Makes specks of all shapes that are meshes, in their places.
 
     Returns:
-        Body, mesh and colour of those that are drawn and do not collide; the speck of each bears the mark and its number.
+        Body, mesh and colour of those that are drawn and do not collide; the speck of each bears
+        the mark and its number.
     """
     drawn: list[tuple[str, str, Numbers]] = []
     for body in spec.bodies:
         for geom in body.geoms:
             if not geom.meshname:
                 continue
-            if geom.type == mujoco.mjtGeom.mjGEOM_MESH and not geom.contype and not geom.conaffinity:
+            if (
+                geom.type == mujoco.mjtGeom.mjGEOM_MESH
+                and not geom.contype
+                and not geom.conaffinity
+            ):
                 geom.name = f"{MARK} {len(drawn)}"
                 drawn.append((body.name, geom.meshname, _colour(spec, geom)))
-            geom.type, geom.size, geom.meshname = mujoco.mjtGeom.mjGEOM_SPHERE, [SPECK_M] * 3, ""
+            geom.type = mujoco.mjtGeom.mjGEOM_SPHERE
+            geom.size = [SPECK_M] * 3
+            geom.meshname = ""
     return drawn
 
 
 def _colour(spec: Any, geom: Any) -> Numbers:
     bare = geom.material and np.allclose(geom.rgba, PLAIN)
-    return tuple(float(value) for value in (spec.material(geom.material).rgba if bare else geom.rgba))
+    return tuple(
+        float(value) for value in (spec.material(geom.material).rgba if bare else geom.rgba)
+    )
 
 
 def _described(mesh: Any, folder: Path) -> dict[str, Any]:
-    frame = {key: tuple(float(value) for value in getattr(mesh, key)) for key in ("scale", "refpos", "refquat")}
+    frame = {
+        key: tuple(float(value) for value in getattr(mesh, key))
+        for key in ("scale", "refpos", "refquat")
+    }
     return {"file": folder / mesh.file, **frame}
 
 

@@ -17,21 +17,30 @@ class Robot(composer.Robot):
         embodiment: The body.
     """
 
-    def _build(self, embodiment: Embodiment, model: mjcf.RootElement, fingers: FingerTravel) -> None:
+    def _build(
+        self, embodiment: Embodiment, model: mjcf.RootElement, fingers: FingerTravel
+    ) -> None:
         """Takes over a model.
 
         Args:
             embodiment: The body.
-            model: Of that body, with elements named like its joints; each gripper has slides `left_finger`, `right_finger`.
+            model: Of that body, with elements named like its joints; each gripper has slides
+                `left_finger`, `right_finger`.
             fingers: Of each gripper.
         """
-        self.embodiment, self._root, self._travel = embodiment, model, fingers
+        self.embodiment = embodiment
+        self._root = model
+        self._travel = fingers
         self._gripper_places = np.array([embodiment.grippers[arm] for arm in embodiment.arms])
-        self._hinge_places = np.array([i for i, joint in enumerate(embodiment.joints) if joint.kind == "hinge"])
+        self._hinge_places = np.array(
+            [i for i, joint in enumerate(embodiment.joints) if joint.kind == "hinge"]
+        )
         self._openings_per_metre = fingers.openings_per_metre
         self._actuators = [model.find("actuator", joint.name) for joint in embodiment.joints]
         self._hinges = [model.find("joint", embodiment.joints[i].name) for i in self._hinge_places]
-        self._fingers = [model.find("joint", f"{arm}/{side}_finger") for arm in embodiment.arms for side in SIDES]
+        self._fingers = [
+            model.find("joint", f"{arm}/{side}_finger") for arm in embodiment.arms for side in SIDES
+        ]
 
     @property
     def mjcf_model(self) -> mjcf.RootElement:
@@ -50,9 +59,13 @@ class Robot(composer.Robot):
     def after_compile(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Looks up where the joints are in the compiled model; doing so in each step would cost more than the physics."""
         model = physics.model
-        hinges, fingers = (np.array(physics.bind(joints).element_id) for joints in (self._hinges, self._fingers))
-        self._hinge_q, self._finger_q = model.jnt_qposadr[hinges], model.jnt_qposadr[fingers]
-        self._hinge_v, self._finger_v = model.jnt_dofadr[hinges], model.jnt_dofadr[fingers]
+        hinges, fingers = (
+            np.array(physics.bind(joints).element_id) for joints in (self._hinges, self._fingers)
+        )
+        self._hinge_q = model.jnt_qposadr[hinges]
+        self._finger_q = model.jnt_qposadr[fingers]
+        self._hinge_v = model.jnt_dofadr[hinges]
+        self._finger_v = model.jnt_dofadr[fingers]
         self._controls = np.array(physics.bind(self._actuators).element_id)
 
     def positions(self, physics: mjcf.Physics) -> Vector:
@@ -72,7 +85,9 @@ class Robot(composer.Robot):
     def put(self, physics: mjcf.Physics, q: Vector) -> None:
         """Moves the joints (J,) at once, with their targets."""
         physics.data.qpos[self._hinge_q] = q[self._hinge_places]
-        physics.data.qpos[self._finger_q] = np.repeat(self._travel.travel(q[self._gripper_places]), len(SIDES))
+        physics.data.qpos[self._finger_q] = np.repeat(
+            self._travel.travel(q[self._gripper_places]), len(SIDES)
+        )
         self.command(physics, q)
 
     def command(self, physics: mjcf.Physics, action: Vector) -> None:
@@ -86,5 +101,6 @@ class Robot(composer.Robot):
 
     def _joined(self, hinges: NDArray[np.float64], grippers: NDArray[np.float64]) -> Vector:
         result = np.empty(len(self.embodiment.joints))
-        result[self._hinge_places], result[self._gripper_places] = hinges, grippers
+        result[self._hinge_places] = hinges
+        result[self._gripper_places] = grippers
         return result

@@ -1,4 +1,7 @@
-"""What the arms of a world are drawn with: our primitives, or meshes that others made. How they move is the same."""
+"""What the arms of a world are drawn with: our primitives, or meshes that others made.
+
+How they move is the same.
+"""
 
 from typing import Literal
 
@@ -9,7 +12,9 @@ from stringline.sim.robots.robot import Robot
 RobotModel = Literal["primitives", "menagerie"]
 ROBOT_MODELS: tuple[RobotModel, ...] = ("primitives", "menagerie")
 PRIMITIVES: RobotModel = "primitives"
-ROBOT_MODEL = "robot_model"  # By which results and recipes say it; where they do not, it was primitives.
+ROBOT_MODEL = (
+    "robot_model"  # By which results and recipes say it; where they do not, it was primitives.
+)
 
 
 def demand_robot_model(model: str) -> None:
@@ -30,7 +35,8 @@ def dress(robot: Robot, model: RobotModel) -> None:
         model: `primitives` leaves it so, `menagerie` puts on the meshes of MuJoCo Menagerie.
 
     Raises:
-        ValueError: There is no such model, or not of that body; its files are not there, or are of other arms.
+        ValueError: There is no such model, or not of that body; its files are not there, or are of
+            other arms.
     """
     demand_robot_model(model)
     if model == "menagerie":

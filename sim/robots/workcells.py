@@ -25,9 +25,11 @@ class Workcell:
         table_centre: (x, y) in the base frame, metres.
         table_half: Half of the table's lengths along x and y, metres.
         table_heights: The lowest and the highest that the table top can be, metres.
-        top_speed: Of the fastest hinge under an expert, rad/s; the others have less by the ratio of their limits.
+        top_speed: Of the fastest hinge under an expert, rad/s; the others have less by the ratio of
+            their limits.
         top_acceleration: The same, rad/s^2.
-        distractor_zones: Where distractors can stand: seen by the overhead camera, and out of the arms' way.
+        distractor_zones: Where distractors can stand: seen by the overhead camera, and out of the
+            arms' way.
         depth_sensor: Whose faults depth has under `depth_noise`.
         usual: Strengths of the shifts that every episode has unless its options say otherwise.
     """
@@ -59,7 +61,10 @@ ALOHA_CELL = Workcell(
     table_heights=(-0.05, 0.08),
     top_speed=2.8,
     top_acceleration=7.0,
-    distractor_zones=(Zone((-0.42, 0.42), (0.29, 0.35)), Zone((-0.4, 0.4), (0.53, 0.6), on_table=False)),
+    distractor_zones=(
+        Zone((-0.42, 0.42), (0.29, 0.35)),
+        Zone((-0.4, 0.4), (0.53, 0.6), on_table=False),
+    ),
 )
 # The table begins 22 cm before the arm, and an axis may accelerate by 8.6 to 15.7 rad/s^2.
 KUKA_CELL = Workcell(
@@ -80,5 +85,8 @@ KUKA_BIMANUAL_CELL = replace(
     model=partial(iiwa14_mjcf.bare_arms_mjcf, iiwa14.IIWA14_BIMANUAL),
     table_centre=(0.0, 0.0),
     table_half=(0.5, 0.45),
-    distractor_zones=(Zone((-0.42, 0.42), (0.32, 0.4)), Zone((-0.4, 0.4), (0.6, 0.7), on_table=False)),
+    distractor_zones=(
+        Zone((-0.42, 0.42), (0.32, 0.4)),
+        Zone((-0.4, 0.4), (0.6, 0.7), on_table=False),
+    ),
 )

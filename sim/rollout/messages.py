@@ -19,13 +19,13 @@ class Job:
         seed: Of the world.
         execute_steps: See `roll_out`.
         options: Of the task.
-        film: Whether to film it.
+        video: Whether to video it.
     """
 
     seed: int
     execute_steps: int | None
     options: Mapping[str, float]
-    film: bool = False
+    video: bool = False
 
 
 class Errand(Protocol):
@@ -56,11 +56,11 @@ class Ended:
 
     Attributes:
         rollout: How it went.
-        film: An MP4 file, where one was asked for: so that no two machines need to share a disk.
+        video: An MP4 file, where one was asked for: so that no two machines need to share a disk.
     """
 
     rollout: Rollout
-    film: bytes | None = None
+    video: bytes | None = None
 
 
 @dataclass(frozen=True)

@@ -26,5 +26,10 @@ class Losses:
         if self._count[seed] < MOST_LOSSES:
             logger.warning("Seed %d: %s The episode is run again.", seed, reason)
             return True
-        logger.error("Seed %d: %s That happened %d times; the episode counts as failed.", seed, reason, MOST_LOSSES)
+        logger.error(
+            "Seed %d: %s That happened %d times; the episode counts as failed.",
+            seed,
+            reason,
+            MOST_LOSSES,
+        )
         return False

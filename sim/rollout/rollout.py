@@ -11,7 +11,7 @@ from stringline.datasets.contract.arguments import unknown_name
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.chunks.chunk_timing import periods_covered
-from stringline.sim.rollout.video import Film
+from stringline.sim.rollout.video import Video
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,8 @@ class Rollout:
         plans: How often the policy was asked.
         actions: What was executed, (A,) each.
         unstable: Whether the physics blew up.
-        stage_times: When each stage was first reached, seconds; stages that were skipped are not in it.
+        stage_times: When each stage was first reached, seconds; stages that were skipped are not in
+            it.
         starved: Control periods in which no plan said what to do, so that the last action was held.
     """
 
@@ -137,11 +138,18 @@ def roll_out(
     *,
     execute_steps: int | None,
     options: Mapping[str, float] | None = None,
-    film: Film | None = None,
-    film_camera: str | None = None,
+    video: Video | None = None,
+    video_camera: str | None = None,
 ) -> Rollout:
     """Runs one episode of a policy that is at hand: `run_episode`, with `plan` answering what it yields."""
-    episode = run_episode(world, seed, execute_steps=execute_steps, options=options, film=film, film_camera=film_camera)
+    episode = run_episode(
+        world,
+        seed,
+        execute_steps=execute_steps,
+        options=options,
+        video=video,
+        video_camera=video_camera,
+    )
     observation = next(episode)
     while True:
         answer = plan(observation)
@@ -158,22 +166,24 @@ def run_episode(
     *,
     execute_steps: int | None,
     options: Mapping[str, float] | None = None,
-    film: Film | None = None,
-    film_camera: str | None = None,
+    video: Video | None = None,
+    video_camera: str | None = None,
 ) -> Episode:
     """Runs one episode with a receding horizon: ask, execute the beginning of the chunk, ask again; success or time ends it.
 
-    Of a chunk, each control period takes the last action that is due by then. Until a plan is there the one before goes on;
-    once it has run out, its last action is held. Cameras deliver at their own rate throughout: what the policy sees is as
-    old as it would be on a robot.
+    Of a chunk, each control period takes the last action that is due by then. Until a plan is there
+    the one before goes on; once it has run out, its last action is held. Cameras deliver at their
+    own rate throughout: what the policy sees is as old as it would be on a robot.
 
     Args:
         world: Where it happens.
         seed: Of the world.
-        execute_steps: Control periods between two questions, at least 1; None: as many as the chunk says what to do in.
+        execute_steps: Control periods between two questions, at least 1; None: as many as the chunk
+            says what to do in.
         options: Of the task.
-        film: Gets a frame whenever the cameras deliver one.
-        film_camera: Which camera's; None: `overhead`, or the first one where there is none of that name.
+        video: Gets a frame whenever the cameras deliver one.
+        video_camera: Which camera's; None: `overhead`, or the first one where there is none of that
+            name.
 
     Yields:
         Observations; it is sent the chunk that answers each, or one that is still to arrive.
@@ -182,18 +192,20 @@ def run_episode(
         How it went.
 
     Raises:
-        ValueError: A chunk ends before the next question, or the world lacks the camera of the film.
+        ValueError: A chunk ends before the next question, or the world lacks the camera of the
+            video.
     """
     world.begin(seed, options)
-    filmed = film_camera or _camera_to_film(world.contract)
-    done, plans = Rollout(), _Plans(execute_steps, world.contract.control_hz)
+    videoed = video_camera or _camera_to_video(world.contract)
+    done = Rollout()
+    plans = _Plans(execute_steps, world.contract.control_hz)
     observation: dict[str, Array] = {}
     while True:
         asking = plans.asking
         if world.frame_due or asking:
             observation = world.observe()
-            if film is not None and world.frame_due:
-                _record(film, filmed, observation)
+            if video is not None and world.frame_due:
+                _record(video, videoed, observation)
         if asking:
             plans.take((yield observation), float(observation["time"]))
             done.plans += 1
@@ -201,8 +213,11 @@ def run_episode(
         outcome = world.advance(done.actions[-1])
         done.stage_times.setdefault(outcome.stage, outcome.time)
         if outcome.success or outcome.expired:
-            done.success, done.stage, done.time_s = outcome.success, outcome.stage, outcome.time
-            done.unstable, done.starved = outcome.unstable, plans.starved
+            done.success = outcome.success
+            done.stage = outcome.stage
+            done.time_s = outcome.time
+            done.unstable = outcome.unstable
+            done.starved = plans.starved
             return done
 
 
@@ -215,25 +230,35 @@ class _Plans:
 
     def __init__(self, execute_steps: int | None, control_hz: float) -> None:
         """There is no plan yet."""
-        self._execute_steps, self._hz = execute_steps, control_hz
-        self._step, self._ask_at, self.starved = 0, 0, 0
-        self._due, self._begun = list[NDArray[np.float64]](), 0
+        self._execute_steps = execute_steps
+        self._hz = control_hz
+        self._step = 0
+        self._ask_at = 0
+        self.starved = 0
+        self._due = list[NDArray[np.float64]]()
+        self._begun = 0
         self._last = np.zeros(0)
         self._coming: tuple[int, int, list[NDArray[np.float64]]] | None = None
 
     @property
     def asking(self) -> bool:
         """Whether a plan is wanted in this period: the time has come, and none is on its way any more."""
-        return self._step >= self._ask_at and (self._coming is None or self._coming[0] <= self._step)
+        return self._step >= self._ask_at and (
+            self._coming is None or self._coming[0] <= self._step
+        )
 
     def take(self, answer: Answer, now: float) -> None:
         """Takes the plan for the observation of this period, which was made at time `now`."""
         arrival = Arrival(answer) if isinstance(answer, ActionChunk) else answer
         self._land()
         covered = max(periods_covered(arrival.chunk, now, self._hz), 1)
-        due = due_actions(arrival.chunk, now, 1.0 / self._hz, max(covered, self._execute_steps or 1))
+        due = due_actions(
+            arrival.chunk, now, 1.0 / self._hz, max(covered, self._execute_steps or 1)
+        )
         self._ask_at = self._step + (self._execute_steps or covered)
-        in_force = self._step + (arrival.delay_steps if self._due else 0)  # Before the first plan nothing moves.
+        in_force = self._step + (
+            arrival.delay_steps if self._due else 0
+        )  # Before the first plan nothing moves.
         self._coming = (in_force, self._step, due)
 
     def next(self) -> NDArray[np.float64]:
@@ -253,7 +278,9 @@ class _Plans:
             self._coming = None
 
 
-def due_actions(chunk: ActionChunk, now: float, period: float, count: int) -> list[NDArray[np.float64]]:
+def due_actions(
+    chunk: ActionChunk, now: float, period: float, count: int
+) -> list[NDArray[np.float64]]:
     """Returns the actions (A,) of the next `count` control periods: in each the last one that is due by its beginning.
 
     Raises:
@@ -263,18 +290,27 @@ def due_actions(chunk: ActionChunk, now: float, period: float, count: int) -> li
     if chunk.time[-1] < times[-1] - period / 2:
         have = f"{chunk.time[-1] - now + period:.2f} s"
         raise ValueError(
-            f"A chunk of {have} was planned; execute_steps asks for {count * period:.2f} s of it. Lower execute_steps."
+            f"A chunk of {have} was planned; execute_steps asks for {count * period:.2f} s of it. "
+            f"Lower execute_steps."
         )
     indices = np.searchsorted(chunk.time, times + period / 2) - 1
     return [chunk.action[index].astype(np.float64) for index in np.maximum(indices, 0)]
 
 
-def _camera_to_film(contract: Contract) -> str:
+def _camera_to_video(contract: Contract) -> str:
     names = [camera.name for camera in contract.cameras]
     return names[0] if names and "overhead" not in names else "overhead"
 
 
-def _record(film: Film, camera: str, observation: Mapping[str, Array]) -> None:
+def _record(video: Video, camera: str, observation: Mapping[str, Array]) -> None:
     if f"rgb/{camera}" not in observation:
-        raise unknown_name("camera to film", f"rgb/{camera}", [key for key in observation if key.startswith("rgb/")])
-    film.add(float(observation[f"time/{camera}"]), observation[f"rgb/{camera}"], observation.get(f"depth/{camera}"))
+        raise unknown_name(
+            "camera to video",
+            f"rgb/{camera}",
+            [key for key in observation if key.startswith("rgb/")],
+        )
+    video.add(
+        float(observation[f"time/{camera}"]),
+        observation[f"rgb/{camera}"],
+        observation.get(f"depth/{camera}"),
+    )

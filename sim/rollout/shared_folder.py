@@ -37,7 +37,8 @@ class SharedFolder:
         while not (self.path / self.mark).exists():
             if time.monotonic() > end:
                 raise ValueError(
-                    f"The machine {platform.node()!r} does not see the folder {self.path} of the machine that started this. "
+                    f"The machine {platform.node()!r} does not see the folder {self.path} of the "
+                    f"machine that started this. "
                     "Choose a folder on a file system that all machines share, under the same path."
                 )
             time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""Small films of episodes: a camera's picture, its depth in colours beside it, as H.264 that any browser plays."""
+"""Small videos of episodes: a camera's image, its depth in colours beside it, as H.264 that any browser plays."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -7,17 +7,19 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-Picture = NDArray[np.uint8]
+Image = NDArray[np.uint8]
 
 # The corner colours of matplotlib's viridis (Smith, van der Walt, 2015), from far to near.
-_ANCHORS = np.array([(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)], np.float64)
-_COLOURS = np.stack([np.interp(np.linspace(0, 4, 256), np.arange(5), channel) for channel in _ANCHORS.T], axis=1).astype(
-    np.uint8
+_ANCHORS = np.array(
+    [(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)], np.float64
 )
+_COLOURS = np.stack(
+    [np.interp(np.linspace(0, 4, 256), np.arange(5), channel) for channel in _ANCHORS.T], axis=1
+).astype(np.uint8)
 
 
-def depth_in_colours(depth: NDArray[np.uint16], nearest: float, farthest: float) -> Picture:
-    """Returns a picture (H, W, 3): yellow is near, violet far, black has no depth.
+def depth_in_colours(depth: NDArray[np.uint16], nearest: float, farthest: float) -> Image:
+    """Returns an image (H, W, 3): yellow is near, violet far, black has no depth.
 
     Args:
         depth: (H, W) in the units of the camera; 0 = no return.
@@ -29,16 +31,16 @@ def depth_in_colours(depth: NDArray[np.uint16], nearest: float, farthest: float)
     return np.where((depth == 0)[..., None], np.uint8(0), _COLOURS[level])
 
 
-class Film:
+class Video:
     """Frames in memory, written as a file at the end.
 
-    Each frame is a picture (H, W, 3) with its depth (H, W), if there is one, on its right. The range of the colours is that of
-    the first frame, so that they mean the same throughout.
+    Each frame is an image (H, W, 3) with its depth (H, W), if there is one, on its right. The range
+    of the colours is that of the first frame, so that they mean the same throughout.
     """
 
     def __init__(self) -> None:
-        """Starts an empty film."""
-        self._frames: list[Picture] = []
+        """Starts an empty video."""
+        self._frames: list[Image] = []
         self._times: list[float] = []
         self._range: tuple[float, float] | None = None
 
@@ -46,25 +48,29 @@ class Film:
         """Returns the number of frames."""
         return len(self._frames)
 
-    def add(self, time: float, rgb: Picture, depth: NDArray[np.uint16] | None = None) -> None:
+    def add(self, time: float, rgb: Image, depth: NDArray[np.uint16] | None = None) -> None:
         """Appends a frame that was captured at `time`, in seconds."""
         parts = [rgb]
         if depth is not None:
             if self._range is None:
                 seen = depth[depth > 0]
-                self._range = (float(np.quantile(seen, 0.02)), float(np.quantile(seen, 0.98))) if seen.size else (0.0, 1.0)
+                self._range = (
+                    (float(np.quantile(seen, 0.02)), float(np.quantile(seen, 0.98)))
+                    if seen.size
+                    else (0.0, 1.0)
+                )
             parts.append(depth_in_colours(depth, *self._range))
         self._frames.append(np.concatenate(parts, axis=1))
         self._times.append(time)
 
     def write(self, path: Path) -> None:
-        """Encodes the film at the speed of life, readable from its first byte on; the file appears when it is complete.
+        """Encodes the video at the speed of life, readable from its first byte on; the file appears when it is complete.
 
         Raises:
             ValueError: It has no frames.
         """
         if not self._frames:
-            raise ValueError("A film needs at least one frame.")
+            raise ValueError("A video needs at least one frame.")
         period = float(np.median(np.diff(self._times))) if len(self) > 1 else 1.0
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_name(f".{path.name}")
@@ -72,13 +78,23 @@ class Film:
         fresh.replace(path)
 
 
-def _encode(path: Path, frames: list[Picture], frame_hz: Fraction) -> None:
-    height, width = (size + size % 2 for size in frames[0].shape[:2])  # Halved colour needs even sizes.
+def _encode(path: Path, frames: list[Image], frame_hz: Fraction) -> None:
+    height, width = (
+        size + size % 2 for size in frames[0].shape[:2]
+    )  # Halved colour needs even sizes.
     with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as container:
-        stream = container.add_stream("libx264", rate=frame_hz, options={"crf": "27", "preset": "veryfast"})
-        stream.height, stream.width, stream.pix_fmt = height, width, "yuv420p"
+        stream = container.add_stream(
+            "libx264", rate=frame_hz, options={"crf": "27", "preset": "veryfast"}
+        )
+        stream.height = height
+        stream.width = width
+        stream.pix_fmt = "yuv420p"
         stream.codec_context.thread_count = 1  # The other cores simulate.
-        for picture in frames:
-            padded = np.pad(picture, ((0, height - picture.shape[0]), (0, width - picture.shape[1]), (0, 0)), mode="edge")
+        for image in frames:
+            padded = np.pad(
+                image,
+                ((0, height - image.shape[0]), (0, width - image.shape[1]), (0, 0)),
+                mode="edge",
+            )
             container.mux(stream.encode(av.VideoFrame.from_ndarray(padded, format="rgb24")))
         container.mux(stream.encode())

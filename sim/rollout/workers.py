@@ -1,8 +1,9 @@
 """Processes of this machine that hold one simulated world each and ask for every decision through a pipe.
 
-They import neither torch nor the policy, so they start fast and stay small. They are fresh interpreters: graphics contexts and
-threads do not survive a fork, and multiprocessing's own spawning would import the command that started it, torch included.
-One that dies is replaced; and they die with the process that started them, however that ends.
+They import neither torch nor the policy, so they start fast and stay small. They are fresh
+interpreters: graphics contexts and threads do not survive a fork, and multiprocessing's own
+spawning would import the command that started it, torch included. One that dies is replaced; and
+they die with the process that started them, however that ends.
 """
 
 import os
@@ -18,7 +19,15 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Self
 
-from stringline.sim.rollout.messages import Command, Failed, Lost, MakeWorld, Message, Ready, RemoteTracebackError
+from stringline.sim.rollout.messages import (
+    Command,
+    Failed,
+    Lost,
+    MakeWorld,
+    Message,
+    Ready,
+    RemoteTracebackError,
+)
 from stringline.sim.rollout.world_host import WorldHost
 
 MOST_STILLBORN = 3
@@ -31,10 +40,14 @@ def serve(descriptor: int, lifeline: int) -> None:
         descriptor: Of the pipe.
         lifeline: Of a pipe that ends with the parent.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what to do.
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole group; the parent decides what to do.
     threading.Thread(target=_die_with_parent, args=[lifeline], daemon=True).start()
     connection = Connection(descriptor)
-    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # The parent is gone, and so is the reason to work.
+    with suppress(
+        EOFError, BrokenPipeError, ConnectionResetError
+    ):  # The parent is gone, and so is the reason to work.
         host = WorldHost(_receive(connection))
         _send(connection, message := host.open())
         while not isinstance(message, Failed) and (command := _receive(connection)) is not None:
@@ -43,7 +56,7 @@ def serve(descriptor: int, lifeline: int) -> None:
 
 
 def _send(connection: Connection, message: object) -> None:
-    """Pictures take an eighth of the time that the connection's own `send` needs, which pickles by an older protocol."""
+    """Images take an eighth of the time that the connection's own `send` needs, which pickles by an older protocol."""
     connection.send_bytes(pickle.dumps(message, protocol=5))
 
 
@@ -64,10 +77,17 @@ class Worker:
         """Starts it; its first message is `Ready`."""
         self.connection, theirs = Pipe()
         end_of_line, self._lifeline = os.pipe()
-        code = f"from stringline.sim.rollout.workers import serve; serve({theirs.fileno()}, {end_of_line})"
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        code = (
+            f"from stringline.sim.rollout.workers import serve; serve({theirs.fileno()}, "
+            f"{end_of_line})"
+        )
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)
+        }
         passed = [theirs.fileno(), end_of_line]
-        self.process = subprocess.Popen([sys.executable, "-c", code], pass_fds=passed, env=environment)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code], pass_fds=passed, env=environment
+        )
         theirs.close()
         os.close(end_of_line)
         self.is_ready = False
@@ -131,7 +151,8 @@ class Workers:
         """
         if count < 1:
             raise ValueError(f"workers is {count}; allowed: 1 and above.")
-        self._make, self._stillborn = make, 0
+        self._make = make
+        self._stillborn = 0
         self._workers = [Worker(make) for _ in range(count)]
 
     def messages(self) -> Iterator[tuple[Worker, Message]]:
@@ -142,7 +163,9 @@ class Workers:
             Exception: What a worker met, with the trace of it as its cause.
         """
         while True:
-            by_connection: dict[object, Worker] = {worker.connection: worker for worker in self._workers}
+            by_connection: dict[object, Worker] = {
+                worker.connection: worker for worker in self._workers
+            }
             for connection in wait([worker.connection for worker in self._workers]):
                 worker = by_connection[connection]
                 message = worker.receive()
@@ -158,7 +181,12 @@ class Workers:
         """Returns the workers."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Lets idle workers close their worlds; after an error they are ended at once."""
         for worker in self._workers:
             worker.end(at_once=kind is not None)

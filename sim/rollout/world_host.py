@@ -5,9 +5,19 @@ import traceback
 from pathlib import Path
 
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.sim.rollout.messages import Asked, Command, Ended, Failed, Job, MakeWorld, Message, Ready, Returned
+from stringline.sim.rollout.messages import (
+    Asked,
+    Command,
+    Ended,
+    Failed,
+    Job,
+    MakeWorld,
+    Message,
+    Ready,
+    Returned,
+)
 from stringline.sim.rollout.rollout import Answer, Arrival, Episode, Simulation, run_episode
-from stringline.sim.rollout.video import Film
+from stringline.sim.rollout.video import Video
 
 
 class WorldHost:
@@ -22,7 +32,7 @@ class WorldHost:
         self._make = make
         self._world: Simulation | None = None
         self._episode: Episode | None = None
-        self._film: Film | None = None
+        self._video: Video | None = None
 
     def open(self) -> Message:
         """Builds the world and returns `Ready`, or `Failed`."""
@@ -58,21 +68,23 @@ class WorldHost:
             self._world.close()
 
     def _begin(self, job: Job, world: Simulation) -> Message:
-        self._film = Film() if job.film else None
-        self._episode = run_episode(world, job.seed, execute_steps=job.execute_steps, options=job.options, film=self._film)
+        self._video = Video() if job.video else None
+        self._episode = run_episode(
+            world, job.seed, execute_steps=job.execute_steps, options=job.options, video=self._video
+        )
         return Asked(next(self._episode))
 
     def _go_on(self, episode: Episode, answer: Answer) -> Message:
         try:
             return Asked(episode.send(answer))
         except StopIteration as end:
-            film = None if self._film is None else _mp4(self._film)
-            self._episode = self._film = None
-            return Ended(end.value, film)
+            video = None if self._video is None else _mp4(self._video)
+            self._episode = self._video = None
+            return Ended(end.value, video)
 
 
-def _mp4(film: Film) -> bytes:
+def _mp4(video: Video) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "film.mp4"
-        film.write(path)
+        path = Path(folder) / "video.mp4"
+        video.write(path)
         return path.read_bytes()

@@ -1,6 +1,7 @@
 """Shifts of appearance: lighting, object colours and the noise of a depth camera.
 
-Pictures are drawn by one directional light and the headlight, whose colours and direction the shifts change.
+Images are drawn by one directional light and the headlight, whose colours and direction the shifts
+change.
 """
 
 import colorsys
@@ -17,9 +18,14 @@ from stringline.sim.shifts.shift import Scene, Shift, Shot, Start
 
 DARKEST = 0.15  # Share of the light that is left.
 BRIGHTEST = 2.2  # Times the light: pale things become white.
-SIDE_ELEVATION_DEG, SIDE_SPREAD_DEG = 20.0, 40.0  # Above the horizon, and around straight from the left or the right.
-SIDE_AMBIENT, SIDE_DIFFUSE = 0.4, 1.8  # Shares of the light from everywhere and of that from the side.
-COLOUR_SATURATION, COLOUR_GAIN = 0.8, 1.5
+# Above the horizon, and around straight from the left or the right.
+SIDE_ELEVATION_DEG = 20.0
+SIDE_SPREAD_DEG = 40.0
+# Shares of the light from everywhere and of that from the side.
+SIDE_AMBIENT = 0.4
+SIDE_DIFFUSE = 1.8
+COLOUR_SATURATION = 0.8
+COLOUR_GAIN = 1.5
 
 
 class _Light(Shift):
@@ -59,7 +65,9 @@ class SideLight(_Light):
 
     def apply(self, scene: Scene, start: Start, strength: float, rng: np.random.Generator) -> None:
         """Turns the lights that have a direction towards a drawn one, and lets the others fade."""
-        azimuth = np.radians(rng.choice([0.0, 180.0]) + rng.uniform(-SIDE_SPREAD_DEG, SIDE_SPREAD_DEG))
+        azimuth = np.radians(
+            rng.choice([0.0, 180.0]) + rng.uniform(-SIDE_SPREAD_DEG, SIDE_SPREAD_DEG)
+        )
         elevation = np.radians(SIDE_ELEVATION_DEG)
         level = np.cos(elevation)
         side = -np.array([np.cos(azimuth) * level, np.sin(azimuth) * level, np.sin(elevation)])
@@ -88,11 +96,20 @@ class ColouredLight(_Light):
 def _colours(model: mujoco.MjModel) -> tuple[NDArray[np.float32], ...]:
     """Returns the colours (..., 3) of all lights."""
     head = model.vis.headlight
-    return (model.light_ambient, model.light_diffuse, model.light_specular, head.ambient, head.diffuse, head.specular)
+    return (
+        model.light_ambient,
+        model.light_diffuse,
+        model.light_specular,
+        head.ambient,
+        head.diffuse,
+        head.specular,
+    )
 
 
 DRAWS = 4  # Of these colours the one is taken that is farthest from the thing's own.
-SATURATION, VALUE = (0.5, 1.0), (0.4, 1.0)  # The table is darker and greyer.
+# The table is darker and greyer.
+SATURATION = (0.5, 1.0)
+VALUE = (0.4, 1.0)
 
 
 class ObjectColour(Shift):
@@ -111,16 +128,19 @@ class ObjectColour(Shift):
         """Moves the colours of each thing's shapes by the same amount."""
         for shapes in scene.things.values():
             own: NDArray[np.float64] = scene.model.geom_rgba[shapes, :3].astype(np.float64)
-            drawn = [colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(*SATURATION), rng.uniform(*VALUE)) for _ in range(DRAWS)]
+            drawn = [
+                colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(*SATURATION), rng.uniform(*VALUE))
+                for _ in range(DRAWS)
+            ]
             away = np.array(drawn) - own.mean(axis=0)
             farthest = away[np.linalg.norm(away, axis=1).argmax()]
             scene.model.geom_rgba[shapes, :3] = np.clip(own + strength * farthest, 0.0, 1.0)
 
 
 class DepthNoise(Shift):
-    """Depth pictures with the faults of a stereo camera; at full strength those of the sensor as it is described.
+    """Depth images with the faults of a stereo camera; at full strength those of the sensor as it is described.
 
-    What is drawn for a picture depends on the episode's seed, the time and the camera alone.
+    What is drawn for an image depends on the episode's seed, the time and the camera alone.
 
     Args:
         sensor: Whose faults.
@@ -129,11 +149,14 @@ class DepthNoise(Shift):
     name: ClassVar[str] = "depth_noise"
 
     def __init__(self, sensor: StereoSensor) -> None:
-        self._sensor, self._strength, self._seed = sensor, 0.0, 0
+        self._sensor = sensor
+        self._strength = 0.0
+        self._seed = 0
 
     def apply(self, scene: Scene, start: Start, strength: float, rng: np.random.Generator) -> None:
-        """Keeps the strength for the episode's pictures."""
-        self._strength, self._seed = strength, int(rng.integers(2**32))
+        """Keeps the strength for the episode's images."""
+        self._strength = strength
+        self._seed = int(rng.integers(2**32))
 
     def measured(self, depth: NDArray[np.uint16], shot: Shot) -> NDArray[np.uint16]:
         """Returns what the sensor makes of it."""

@@ -17,7 +17,7 @@ class Scene:
     """A compiled world as shifts see it.
 
     Attributes:
-        model: The compiled model; its arrays are what the physics and the pictures are computed from.
+        model: The compiled model; its arrays are what the physics and the images are computed from.
         things: The numbers of the shapes of each thing of the task, by its name.
     """
 
@@ -30,7 +30,8 @@ class Start:
     """Where things are when an episode begins.
 
     Attributes:
-        spots: (N, 3), x and y of each thing in the base frame and how far its farthest point is from there, metres.
+        spots: (N, 3), x and y of each thing in the base frame and how far its farthest point is
+            from there, metres.
         table_height: Of the table top above the plane z = 0, metres.
     """
 
@@ -40,7 +41,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Shot:
-    """What a depth picture was taken with, and when.
+    """What a depth image was taken with, and when.
 
     Attributes:
         camera: Its name.
@@ -56,7 +57,8 @@ class Shot:
 class Shift(ABC):
     """One way in which episodes can differ; its strength is 0 for none to 1 for the strongest.
 
-    What a shift draws comes from a stream of its own, so that nothing else of the episode depends on it.
+    What a shift draws comes from a stream of its own, so that nothing else of the episode depends
+    on it.
 
     Attributes:
         name: Of the task option that gives its strength.

@@ -10,12 +10,20 @@ from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.transforms import Matrix
 from stringline.sim.rendering.depth_sensor import StereoSensor
-from stringline.sim.shifts.appearance import BrightLight, ColouredLight, DepthNoise, DimLight, ObjectColour, SideLight
+from stringline.sim.shifts.appearance import (
+    BrightLight,
+    ColouredLight,
+    DepthNoise,
+    DimLight,
+    ObjectColour,
+    SideLight,
+)
 from stringline.sim.shifts.camera_pose import CameraPose, Miscalibration
 from stringline.sim.shifts.distractors import Distractors, Zone
 from stringline.sim.shifts.shift import Scene, Shift, Shot, Start
 
-# The options of every task that give the strength of a shift; `Shifts.of` makes them, in this order.
+# The options of every task that give the strength of a shift; `Shifts.of` makes them, in this
+# order.
 NAMES = tuple(
     kind.name
     for kind in (
@@ -40,7 +48,8 @@ class Shifts:
     """
 
     def __init__(self, shifts: Sequence[Shift] = ()) -> None:
-        self._all, self._active = tuple(shifts), tuple[Shift, ...]()
+        self._all = tuple(shifts)
+        self._active = tuple[Shift, ...]()
         self._scene: Scene
         self._original: list[tuple[NDArray[Any], NDArray[Any]]] = []
 
@@ -51,15 +60,27 @@ class Shifts:
         Args:
             root: The arena, before it is compiled; distractors are added to it.
             zones: Where distractors can stand.
-            sensor: Whose faults depth pictures get.
+            sensor: Whose faults depth images get.
         """
         lights = (DimLight(), BrightLight(), SideLight(), ColouredLight())
-        return cls((*lights, Distractors(root, zones), ObjectColour(), CameraPose(), Miscalibration(), DepthNoise(sensor)))
+        return cls(
+            (
+                *lights,
+                Distractors(root, zones),
+                ObjectColour(),
+                CameraPose(),
+                Miscalibration(),
+                DepthNoise(sensor),
+            )
+        )
 
     def bind(self, scene: Scene) -> None:
         """Takes over the compiled world, and keeps what shifts may change in it."""
-        self._scene, self._active = scene, ()
-        self._original = [(array, array.copy()) for shift in self._all for array in shift.touched(scene)]
+        self._scene = scene
+        self._active = ()
+        self._original = [
+            (array, array.copy()) for shift in self._all for array in shift.touched(scene)
+        ]
 
     def begin(self, start: Start, strengths: Mapping[str, float], seed: Sequence[int]) -> None:
         """Puts back what the episode before has changed, and shifts the one that begins.

@@ -16,8 +16,9 @@ class Interval(NamedTuple):
 def wilson(successes: int, trials: int, confidence: float = 0.95) -> Interval:
     """Returns the score interval of a binomial rate.
 
-    E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927), p. 209-212.
-    Unlike the normal approximation it holds for few trials and for rates near 0 and 1.
+    E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22
+    (1927), p. 209-212. Unlike the normal approximation it holds for few trials and for rates near 0
+    and 1.
 
     Args:
         successes: 0 to `trials`.
@@ -29,7 +30,8 @@ def wilson(successes: int, trials: int, confidence: float = 0.95) -> Interval:
     """
     if not 0 <= successes <= trials or not 0 < confidence < 1:
         raise ValueError(
-            f"{successes} of {trials} at confidence {confidence}: allowed are 0 <= successes <= trials, 0 < confidence < 1."
+            f"{successes} of {trials} at confidence {confidence}: allowed are 0 <= successes <= "
+            f"trials, 0 < confidence < 1."
         )
     if trials == 0:
         return Interval(0.0, 1.0)
@@ -73,12 +75,18 @@ class Rate:
 
     def to_dict(self) -> dict[str, float]:
         """Returns counts and interval, fit for JSON."""
-        return {"successes": self.successes, "trials": self.trials, "low": self.low, "high": self.high}
+        return {
+            "successes": self.successes,
+            "trials": self.trials,
+            "low": self.low,
+            "high": self.high,
+        }
 
     def __str__(self) -> str:
         """Reads like `47/50 = 94 % [84, 98]`."""
         if not self.trials:
             return "0/0"
-        return f"{self.successes}/{self.trials} = {self.value:.0%} [{self.low * 100:.0f}, {self.high * 100:.0f}]".replace(
-            "%", " %"
-        )
+        return (
+            f"{self.successes}/{self.trials} = {self.value:.0%} [{self.low * 100:.0f}, "
+            f"{self.high * 100:.0f}]"
+        ).replace("%", " %")

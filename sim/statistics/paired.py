@@ -1,7 +1,7 @@
 """Two policies on the same seeds: the difference of their success rates, and whether it is more than chance.
 
-Pairing matters: the seed decides how hard a start is, so two policies tend to fail on the same ones, and only the seeds on
-which they disagree say which is better.
+Pairing matters: the seed decides how hard a start is, so two policies tend to fail on the same
+ones, and only the seeds on which they disagree say which is better.
 """
 
 import math
@@ -48,9 +48,17 @@ class Pairs:
             ValueError: There are more of one than of the other.
         """
         if len(first) != len(second):
-            raise ValueError(f"There are {len(first)} outcomes of the first and {len(second)} of the second; pairs need both.")
+            raise ValueError(
+                f"There are {len(first)} outcomes of the first and {len(second)} of the second; "
+                f"pairs need both."
+            )
         pairs = [(bool(a), bool(b)) for a, b in zip(first, second, strict=True)]
-        return cls(*(pairs.count(kind) for kind in ((True, True), (True, False), (False, True), (False, False))))
+        return cls(
+            *(
+                pairs.count(kind)
+                for kind in ((True, True), (True, False), (False, True), (False, False))
+            )
+        )
 
     def __add__(self, other: "Pairs") -> "Pairs":
         """Counts both together, such as those of two tasks."""
@@ -85,13 +93,15 @@ class Pairs:
 def difference_interval(pairs: Pairs, confidence: float = 0.95) -> Interval:
     """Returns the interval of the difference of paired rates, second less first.
 
-    T. Tango, "Equivalence test and confidence interval for the difference in proportions for the paired-sample design",
-    Statistics in Medicine 17 (1998), p. 891-908: all differences that a score test does not reject, with the other unknown, the
-    chance q that only the first succeeds, at its most likely value under each. Newcombe's method 10 (the same year and volume,
-    p. 2635-2650) needs no search, but covers too often where our policies are, at high and correlated rates: of 100,000 samples
-    of 50 at rates 0.95 and correlation 0.5 it held the truth in 99.5 %, Tango's in 98.0 %; at 200 seeds in 97.1 and 95.6 %
-    (`benchmarks/paired_intervals.py`).
-    Tango's also agrees with McNemar's test: without continuity correction the test rejects just when 0 is outside.
+    T. Tango, "Equivalence test and confidence interval for the difference in proportions for the
+    paired-sample design", Statistics in Medicine 17 (1998), p. 891-908: all differences that a
+    score test does not reject, with the other unknown, the chance q that only the first succeeds,
+    at its most likely value under each. Newcombe's method 10 (the same year and volume, p.
+    2635-2650) needs no search, but covers too often where our policies are, at high and correlated
+    rates: of 100,000 samples of 50 at rates 0.95 and correlation 0.5 it held the truth in 99.5 %,
+    Tango's in 98.0 %; at 200 seeds in 97.1 and 95.6 % (`benchmarks/paired_intervals.py`). Tango's
+    also agrees with McNemar's test: without continuity correction the test rejects just when 0 is
+    outside.
 
     Args:
         pairs: Without any the interval is [-1, 1].
@@ -114,11 +124,14 @@ def difference_interval(pairs: Pairs, confidence: float = 0.95) -> Interval:
 
 def _score(pairs: Pairs, difference: float) -> float:
     """Returns Tango's standardised deviation (equation 6) of what was observed from a true difference, second less first."""
-    n, gained, lost = pairs.count, pairs.only_second, pairs.only_first
+    n = pairs.count
+    gained = pairs.only_second
+    lost = pairs.only_first
     linear = (2 * n - gained + lost) * difference - gained - lost
     constant = -lost * difference * (1 - difference)
     q = (math.sqrt(max(linear**2 - 8 * n * constant, 0.0)) - linear) / (4 * n)
-    deviation, variance = gained - lost - n * difference, n * (2 * q + difference * (1 - difference))
+    deviation = gained - lost - n * difference
+    variance = n * (2 * q + difference * (1 - difference))
     if variance <= 1e-12 * n:
         return 0.0 if abs(deviation) < 1e-9 * n else math.copysign(math.inf, deviation)
     return deviation / math.sqrt(variance)
@@ -137,11 +150,13 @@ def _last(holds: Callable[[float], bool], start: float, end: float) -> float:
 def mcnemar(pairs: Pairs) -> float:
     """Returns the two-sided p value of the exact test that both rates are equal.
 
-    Q. McNemar, "Note on the sampling error of the difference between correlated proportions or percentages", Psychometrika 12
-    (1947), p. 153-157, with the binomial distribution itself: were the rates equal, each seed on which the two disagree would
-    be won by either with chance 1/2. It errs on the safe side; without such seeds it is 1.
+    Q. McNemar, "Note on the sampling error of the difference between correlated proportions or
+    percentages", Psychometrika 12 (1947), p. 153-157, with the binomial distribution itself: were
+    the rates equal, each seed on which the two disagree would be won by either with chance 1/2. It
+    errs on the safe side; without such seeds it is 1.
     """
-    fewer, discordant = min(pairs.only_first, pairs.only_second), pairs.only_first + pairs.only_second
+    fewer = min(pairs.only_first, pairs.only_second)
+    discordant = pairs.only_first + pairs.only_second
     tail = sum(math.comb(discordant, wins) for wins in range(fewer + 1))
     return min(1.0, 2 * tail / (1 << discordant))
 
@@ -149,15 +164,17 @@ def mcnemar(pairs: Pairs) -> float:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Returns p values corrected for their number, in their order.
 
-    S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979), p. 65-70:
-    rejecting those of at most 0.05 errs anywhere in the family with a chance of at most 5 %, however the tests hang together.
+    S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of
+    Statistics 6 (1979), p. 65-70: rejecting those of at most 0.05 errs anywhere in the family with
+    a chance of at most 5 %, however the tests hang together.
 
     Raises:
         ValueError: A value is not within 0 to 1.
     """
     if not all(0 <= p <= 1 for p in p_values):
         raise ValueError(f"p values are {list(p_values)}; allowed: 0 to 1.")
-    corrected, largest = [0.0] * len(p_values), 0.0
+    corrected = [0.0] * len(p_values)
+    largest = 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
         corrected[index] = largest

@@ -13,7 +13,8 @@ from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.goal_task import GoalTask
 from stringline.sim.tasks.success import Touching
 
-RACK_X, RACK_Y = (-0.1, 0.1), (0.18, 0.25)
+RACK_X = (-0.1, 0.1)
+RACK_Y = (0.18, 0.25)
 RACK_YAW_DEG = (-93.6, -86.4)
 TRIES = 40
 MARGIN_M = 0.01  # Between dish and rack at the start.
@@ -23,9 +24,10 @@ CLEAR_M = 0.02  # Lifted means that far off the table.
 class DishTask(GoalTask):
     """One dish and the rack; stages are start, lifted, over_rack, on_rack and success.
 
-    The rack stands as in aloha_sim: x U(-0.1, 0.1), y U(0.18, 0.25) m, yaw -90 +- 3.6 degrees; its tines are on the left as
-    the operator sees it, its free bay on the right. The dish starts upright on the table at a place drawn evenly from `dish_x`
-    and `dish_y`, again and again until its rim is 1 cm clear of the rack.
+    The rack stands as in aloha_sim: x U(-0.1, 0.1), y U(0.18, 0.25) m, yaw -90 +- 3.6 degrees; its
+    tines are on the left as the operator sees it, its free bay on the right. The dish starts
+    upright on the table at a place drawn evenly from `dish_x` and `dish_y`, again and again until
+    its rim is 1 cm clear of the rack.
 
     Args:
         control_hz: Actions per second.
@@ -38,9 +40,12 @@ class DishTask(GoalTask):
     dish_y: ClassVar[tuple[float, float]]
 
     def __init__(self, control_hz: float, dish: Prop, rim_points: Matrix) -> None:
-        self.rack, self.dish, self.rim_points = Rack(), dish, rim_points
+        self.rack = Rack()
+        self.dish = dish
+        self.rim_points = rim_points
         super().__init__(control_hz, self.rack, dish)
-        # A reset leaves props here before they are placed: not inside one another, which would be thousands of contacts.
+        # A reset leaves props here before they are placed: not inside one another, which would be
+        # thousands of contacts.
         for number, prop in enumerate(self.props.values(), start=1):
             mjcf.get_attachment_frame(prop.mjcf_model).pos = (0.0, 0.0, float(number))
 
@@ -55,10 +60,14 @@ class DishTask(GoalTask):
             RuntimeError: In 40 tries there was no free place, which the ranges rule out.
         """
         yaw = rotation_about((0.0, 0.0, 1.0), np.radians(random_state.uniform(*RACK_YAW_DEG)))
-        T_table_rack = pose((random_state.uniform(*RACK_X), random_state.uniform(*RACK_Y), 0.0), yaw)
+        T_table_rack = pose(
+            (random_state.uniform(*RACK_X), random_state.uniform(*RACK_Y), 0.0), yaw
+        )
         self.place(physics, self.rack, T_table_rack)
         for _ in range(TRIES):
-            spot = pose((random_state.uniform(*self.dish_x), random_state.uniform(*self.dish_y), 0.0))
+            spot = pose(
+                (random_state.uniform(*self.dish_x), random_state.uniform(*self.dish_y), 0.0)
+            )
             if self._clear(inverse(T_table_rack) @ spot):
                 self.place(physics, self.dish, spot)
                 return
@@ -95,7 +104,9 @@ class DishTask(GoalTask):
 def circle(radius: float, height: float, count: int = 24) -> Matrix:
     """Returns points (count, 3) on a circle around the z axis, metres."""
     angles = np.arange(count) * 2 * np.pi / count
-    return np.stack([radius * np.cos(angles), radius * np.sin(angles), np.full(count, height)], axis=-1)
+    return np.stack(
+        [radius * np.cos(angles), radius * np.sin(angles), np.full(count, height)], axis=-1
+    )
 
 
 def stands_in_bay(rack: Rack, T_rack_dish: Matrix, rim_points: Matrix) -> bool:
@@ -107,19 +118,23 @@ def stands_in_bay(rack: Rack, T_rack_dish: Matrix, rim_points: Matrix) -> bool:
         rim_points: (N, 3), around its rim in its frame, metres.
 
     Returns:
-        Whether it is upright to within 6 degrees, its foot within 4 mm of the floor, and all of its rim within the bay.
+        Whether it is upright to within 6 degrees, its foot within 4 mm of the floor, and all of its
+        rim within the bay.
     """
     rim = (rim_points @ T_rack_dish[:3, :3].T + T_rack_dish[:3, 3])[:, :2]
     inside = (rim > rack.bay[0]).all() and (rim < rack.bay[1]).all()
-    return bool(inside and T_rack_dish[2, 2] > 0.9945 and abs(T_rack_dish[2, 3] - rack.floor) < 0.004)
+    return bool(
+        inside and T_rack_dish[2, 2] > 0.9945 and abs(T_rack_dish[2, 3] - rack.floor) < 0.004
+    )
 
 
 class BowlOnRack(DishTask):
     """The bowl stands upright in the free bay of the dish rack.
 
-    Start: bowl at x U(0, 0.25), y U(-0.2, 0) m, clear of the rack; rack as in `DishTask`. Success: the bowl's foot within 4 mm
-    of the rack's floor, upright to within 6 degrees, its whole rim within the bay; touched by no arm, all at rest, for 0.5 s.
-    Sizes (bowl: diameter 114, height 40 mm) and ranges are those of aloha_sim's BowlOnRack, which accepts any contact.
+    Start: bowl at x U(0, 0.25), y U(-0.2, 0) m, clear of the rack; rack as in `DishTask`. Success:
+    the bowl's foot within 4 mm of the rack's floor, upright to within 6 degrees, its whole rim
+    within the bay; touched by no arm, all at rest, for 0.5 s. Sizes (bowl: diameter 114, height 40
+    mm) and ranges are those of aloha_sim's BowlOnRack, which accepts any contact.
     """
 
     name: ClassVar[str] = "bowl_on_rack"
@@ -129,7 +144,9 @@ class BowlOnRack(DishTask):
 
     def __init__(self, control_hz: float = 50.0) -> None:
         # The wall's inner edge is at 105 mm, its outer one at 114 mm.
-        self.bowl = Bowl(diameter=0.105, height=0.04, floor_diameter=0.066, thickness=0.005, mass=0.06)
+        self.bowl = Bowl(
+            diameter=0.105, height=0.04, floor_diameter=0.066, thickness=0.005, mass=0.06
+        )
         super().__init__(control_hz, self.bowl, circle(0.057, self.bowl.height))
 
     def on_rack(self, T_rack_dish: Matrix) -> bool:
@@ -140,10 +157,11 @@ class BowlOnRack(DishTask):
 class GlassOnRack(DishTask):
     """The glass stands upright, its mouth up, in the free bay of the dish rack.
 
-    Start: glass at x U(0, 0.25), y U(-0.2, 0) m, as aloha_sim draws any dish, clear of the rack; rack as in `DishTask`.
-    Success: the glass's foot within 4 mm of the rack's floor, upright to within 6 degrees, its whole rim in the bay; touched
-    by no arm, all at rest, for 0.5 s. So lying, leaning on the wall and standing upside down do not count. Its size (diameter
-    68, height 100 mm) is ours: no public version of this task exists.
+    Start: glass at x U(0, 0.25), y U(-0.2, 0) m, as aloha_sim draws any dish, clear of the rack;
+    rack as in `DishTask`. Success: the glass's foot within 4 mm of the rack's floor, upright to
+    within 6 degrees, its whole rim in the bay; touched by no arm, all at rest, for 0.5 s. So lying,
+    leaning on the wall and standing upside down do not count. Its size (diameter 68, height 100 mm)
+    is ours: no public version of this task exists.
     """
 
     name: ClassVar[str] = "glass_on_rack"
@@ -167,12 +185,14 @@ DIAMETER_M = 0.21
 class PlateOnRack(DishTask):
     """The plate stands on its edge in a slot between two rows of the dish rack's tines.
 
-    Start: plate flat on the table at x U(-0.25, 0), y U(-0.2, 0) m, clear of the rack; rack as in `DishTask`. The range is
-    aloha_sim's for any dish, mirrored, because the slots are on the left. Success: the plate is tilted by at least 45 degrees,
-    its lowest point within 6 mm of the rack's floor, all of it within the rack's outline, and all of it below the tines' tips
-    between the same two rows (to within 4 mm of their middles); touched by no arm, all at rest, for 0.5 s. The plate's size
-    (diameter 210, height 25 mm) is aloha_sim's; its rim is steeper than that of `Plate` by default, so that
-    there is room for a finger below it on the bare table. The task exists in no public simulation.
+    Start: plate flat on the table at x U(-0.25, 0), y U(-0.2, 0) m, clear of the rack; rack as in
+    `DishTask`. The range is aloha_sim's for any dish, mirrored, because the slots are on the left.
+    Success: the plate is tilted by at least 45 degrees, its lowest point within 6 mm of the rack's
+    floor, all of it within the rack's outline, and all of it below the tines' tips between the same
+    two rows (to within 4 mm of their middles); touched by no arm, all at rest, for 0.5 s. The
+    plate's size (diameter 210, height 25 mm) is aloha_sim's; its rim is steeper than that of
+    `Plate` by default, so that there is room for a finger below it on the bare table. The task
+    exists in no public simulation.
     """
 
     name: ClassVar[str] = "plate_on_rack"
@@ -182,19 +202,28 @@ class PlateOnRack(DishTask):
 
     def __init__(self, control_hz: float = 50.0) -> None:
         # The rim's inner edge is at 201 mm, its outer one at 210 mm.
-        self.plate = Plate(diameter=0.201, floor_diameter=0.155, thickness=0.007, rim_from=0.007, mass=0.08)
+        self.plate = Plate(
+            diameter=0.201, floor_diameter=0.155, thickness=0.007, rim_from=0.007, mass=0.08
+        )
         radius = DIAMETER_M / 2
         lip = circle(radius, self.plate.height - 0.0055)
-        edges = (circle(self.plate.diameter / 2, self.plate.height), lip, circle(self.plate.floor_radius, 0.0))
+        edges = (
+            circle(self.plate.diameter / 2, self.plate.height),
+            lip,
+            circle(self.plate.floor_radius, 0.0),
+        )
         self.edges = np.concatenate(edges)
         super().__init__(control_hz, self.plate, lip)
 
     def on_rack(self, T_rack_dish: Matrix) -> bool:
         """Says whether the plate stands in a slot."""
-        rack, edges = self.rack, self.edges @ T_rack_dish[:3, :3].T + T_rack_dish[:3, 3]
+        rack = self.rack
+        edges = self.edges @ T_rack_dish[:3, :3].T + T_rack_dish[:3, 3]
         tilted = abs(T_rack_dish[2, 2]) <= np.cos(np.radians(TILT_DEG))
         standing = abs(edges[:, 2].min() - rack.floor) < 0.006
         if not tilted or not standing or (np.abs(edges[:, :2]) > rack.half).any():
             return False
         low = edges[edges[:, 2] < rack.height, 1]
-        return bool(((low.min() > rack.rows[:-1] - 0.004) & (low.max() < rack.rows[1:] + 0.004)).any())
+        return bool(
+            ((low.min() > rack.rows[:-1] - 0.004) & (low.max() < rack.rows[1:] + 0.004)).any()
+        )

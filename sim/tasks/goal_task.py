@@ -28,7 +28,9 @@ class GoalTask(TabletopTask):
     def progress(self, physics: mjcf.Physics, touching: Touching) -> int:
         """Returns the index of the stage that holds now, below success; called once after each control period."""
 
-    def initialize_episode(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
+    def initialize_episode(
+        self, physics: mjcf.Physics, random_state: np.random.RandomState
+    ) -> None:
         """Begins an episode."""
         self._rest.reset()
         super().initialize_episode(physics, random_state)
@@ -37,6 +39,8 @@ class GoalTask(TabletopTask):
         """Follows the episode's progress."""
         touching = self.touching(physics)
         stage = self.progress(physics, touching)
-        still = self.reached(physics) and not touching.by_any_arm(self.props) and self.at_rest(physics)
+        still = (
+            self.reached(physics) and not touching.by_any_arm(self.props) and self.at_rest(physics)
+        )
         self.success = self._rest.update(still, physics.time())
         self.stage = max(self.stage, len(self.stages) - 1 if self.success else stage)

@@ -15,23 +15,42 @@ def import_task(name: str) -> type[TabletopTask]:
     """Returns the class of a task.
 
     Args:
-        name: `module:Class`; the module is found as Python finds it, such as in a folder of PYTHONPATH.
+        name: `module:Class`; the module is found as Python finds it, such as in a folder of
+            PYTHONPATH.
 
     Raises:
-        ValueError: There is no such module, it has no such task, or the task calls itself otherwise.
+        ValueError: There is no such module, it has no such task, or the task calls itself
+            otherwise.
     """
     where, _, kind = name.partition(":")
     if not all(part.isidentifier() for part in (*where.split("."), kind)):
-        raise ValueError(f"{name!r} names no task; allowed: the name of one of ours, or module:Class of your own.")
+        raise ValueError(
+            f"{name!r} names no task; allowed: the name of one of ours, or module:Class of your "
+            f"own."
+        )
     if not _exists(where):
-        raise ValueError(f"There is no module {where!r} on Python's path. Where it is in this folder: PYTHONPATH=. COMMAND")
+        raise ValueError(
+            f"There is no module {where!r} on Python's path. Where it is in this folder: "
+            f"PYTHONPATH=. COMMAND"
+        )
     module = import_module(where)
-    tasks = {key: value for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, TabletopTask)}
+    tasks = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, TabletopTask)
+    }
     if kind not in tasks:
-        raise unknown_name(f"task in {where}", kind, [key for key, value in tasks.items() if value.__module__ == where])
+        raise unknown_name(
+            f"task in {where}",
+            kind,
+            [key for key, value in tasks.items() if value.__module__ == where],
+        )
     task = tasks[kind]
     if getattr(task, "name", None) != name:
-        raise ValueError(f"{name} calls itself {getattr(task, 'name', None)!r}; its episodes are found by name = {name!r}.")
+        raise ValueError(
+            f"{name} calls itself {getattr(task, 'name', None)!r}; its episodes are found by name "
+            f"= {name!r}."
+        )
     return task
 
 

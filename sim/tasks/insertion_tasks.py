@@ -1,11 +1,12 @@
 """Tasks in which blocks are pushed into a socket held in the air by an arm.
 
-Sizes follow gym-aloha: the socket is 120 mm long with a hole of 36 mm in 44 mm, the block is 120 mm long. Ranges follow it and
-mujoco_playground, which starts within 10 cm of one place for each. The block is 30 mm wide here, not 20: with 8 mm to spare on
-each side a released block lies 8 mm below the socket's axis, where no rule of 5 mm could be met. 3 mm are harder to hit.
+Sizes follow gym-aloha: the socket is 120 mm long with a hole of 36 mm in 44 mm, the block is 120 mm
+long. Ranges follow it and mujoco_playground, which starts within 10 cm of one place for each. The
+block is 30 mm wide here, not 20: with 8 mm to spare on each side a released block lies 8 mm below
+the socket's axis, where no rule of 5 mm could be met. 3 mm are harder to hit.
 
-No public simulation has this task. Socket and blocks have the cross-sections of `single_insertion`; the socket is 160 mm long,
-open at both ends, and each block is half as long, so that both fit in.
+No public simulation has this task. Socket and blocks have the cross-sections of `single_insertion`;
+the socket is 160 mm long, open at both ends, and each block is half as long, so that both fit in.
 """
 
 from dataclasses import dataclass
@@ -34,9 +35,11 @@ class Fit:
 
     Attributes:
         depth: How much of the block's length is between the socket's ends, metres.
-        axis_distance: Largest distance of the block's axis from the socket's between these ends, metres; inf where none is.
+        axis_distance: Largest distance of the block's axis from the socket's between these ends,
+            metres; inf where none is.
         angle_deg: Between both axes, 0 to 90.
-        side: The end of the socket that the block's middle is nearer to: 1 for the one at positive x, else -1.
+        side: The end of the socket that the block's middle is nearer to: 1 for the one at positive
+            x, else -1.
     """
 
     depth: float
@@ -50,7 +53,9 @@ class Fit:
         return straight and self.depth >= DEPTH_SHARE * block_length
 
 
-def fit(T_base_socket: Matrix, T_base_block: Matrix, socket_length: float, block_length: float) -> Fit:
+def fit(
+    T_base_socket: Matrix, T_base_block: Matrix, socket_length: float, block_length: float
+) -> Fit:
     """Measures how a block lies in a socket, both along their x axes.
 
     Args:
@@ -60,12 +65,15 @@ def fit(T_base_socket: Matrix, T_base_block: Matrix, socket_length: float, block
         block_length: Metres.
     """
     T_socket_block = inverse(T_base_socket) @ T_base_block
-    middle, along = T_socket_block[:3, 3], T_socket_block[:3, 0]
+    middle = T_socket_block[:3, 3]
+    along = T_socket_block[:3, 0]
     side = 1 if middle[0] >= 0 else -1
     angle_deg = float(np.degrees(np.arccos(min(1.0, abs(along[0])))))
     if abs(along[0]) < 0.5:
         return Fit(0.0, np.inf, angle_deg, side)
-    ends = np.sort((np.array([-0.5, 0.5]) * socket_length - middle[0]) / along[0])  # Along the block, from its middle.
+    ends = np.sort(
+        (np.array([-0.5, 0.5]) * socket_length - middle[0]) / along[0]
+    )  # Along the block, from its middle.
     low, high = np.clip(ends, -block_length / 2, block_length / 2)
     if high <= low:
         return Fit(0.0, np.inf, angle_deg, side)
@@ -76,10 +84,12 @@ def fit(T_base_socket: Matrix, T_base_block: Matrix, socket_length: float, block
 class InsertionTask(TabletopTask):
     """Success: every block is seated, each in an end of its own, and one arm alone holds the socket in the air.
 
-    Seated means: at least 60 % of the block's length is in the socket, and there the axes are less than 5 mm apart and less
-    than 5 degrees askew. In the air means: both pads of one gripper touch the socket, which is 2 cm or more clear of the table.
-    The other arm does not touch it, neither an arm nor the table touches a block, and everything is at rest, for half a second.
-    So a block that is still held, half inserted, beside the socket, or in a socket that lies on the table does not count.
+    Seated means: at least 60 % of the block's length is in the socket, and there the axes are less
+    than 5 mm apart and less than 5 degrees askew. In the air means: both pads of one gripper touch
+    the socket, which is 2 cm or more clear of the table. The other arm does not touch it, neither
+    an arm nor the table touches a block, and everything is at rest, for half a second. So a block
+    that is still held, half inserted, beside the socket, or in a socket that lies on the table does
+    not count.
 
     Args:
         control_hz: Actions per second.
@@ -93,11 +103,14 @@ class InsertionTask(TabletopTask):
     holders: ClassVar[tuple[str, ...]] = ARMS
 
     def __init__(self, control_hz: float, socket: Socket, *blocks: Block) -> None:
-        self.socket, self.blocks = socket, blocks
+        self.socket = socket
+        self.blocks = blocks
         self._rest = Lasting()
         super().__init__(control_hz, socket, *blocks)
 
-    def initialize_episode(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
+    def initialize_episode(
+        self, physics: mjcf.Physics, random_state: np.random.RandomState
+    ) -> None:
         """Begins an episode."""
         self._rest.reset()
         super().initialize_episode(physics, random_state)
@@ -105,15 +118,30 @@ class InsertionTask(TabletopTask):
     def after_step(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Follows the episode's progress."""
         touching = self.touching(physics)
-        lifted = any(touching.held(arm, self.socket.name) for arm in self.holders) and self._clear(physics)
+        lifted = any(touching.held(arm, self.socket.name) for arm in self.holders) and self._clear(
+            physics
+        )
         seated = self.seated(physics)
-        still = lifted and seated == len(self.blocks) and self._released(touching) and self.at_rest(physics)
+        still = (
+            lifted
+            and seated == len(self.blocks)
+            and self._released(touching)
+            and self.at_rest(physics)
+        )
         self.success = self._rest.update(still, physics.time())
-        self.stage = max(self.stage, len(self.stages) - 1 if self.success else self._stage(touching, lifted, seated))
+        self.stage = max(
+            self.stage,
+            len(self.stages) - 1 if self.success else self._stage(touching, lifted, seated),
+        )
 
     def fit(self, physics: mjcf.Physics, block: Block) -> Fit:
         """Returns how a block lies in the socket now."""
-        return fit(self.pose(physics, self.socket), self.pose(physics, block), self.socket.length, block.length)
+        return fit(
+            self.pose(physics, self.socket),
+            self.pose(physics, block),
+            self.socket.length,
+            block.length,
+        )
 
     def seated(self, physics: mjcf.Physics) -> int:
         """Returns in how many ends of the socket a block is seated now."""
@@ -128,7 +156,11 @@ class InsertionTask(TabletopTask):
     def _released(self, touching: Touching) -> bool:
         one_holds = sum(touching.by_arm(arm, self.socket.name) for arm in ARMS) == 1
         names = [block.name for block in self.blocks]
-        return one_holds and not touching.by_any_arm(names) and not any(touching.between(name, "table") for name in names)
+        return (
+            one_holds
+            and not touching.by_any_arm(names)
+            and not any(touching.between(name, "table") for name in names)
+        )
 
     def _stage(self, touching: Touching, lifted: bool, seated: int) -> int:
         """Counts: socket lifted, a block taken too, then one more for each block that is seated."""
@@ -138,7 +170,8 @@ class InsertionTask(TabletopTask):
         return 2 + seated if seated else 1 + taken
 
 
-SOCKET_X, BLOCK_X = (-0.24, -0.08), (0.08, 0.24)
+SOCKET_X = (-0.24, -0.08)
+BLOCK_X = (0.08, 0.24)
 START_Y = (-0.1, 0.1)
 SINGLE_YAW_DEG = (-25.0, 25.0)
 
@@ -146,13 +179,21 @@ SINGLE_YAW_DEG = (-25.0, 25.0)
 class SingleInsertion(InsertionTask):
     """The block goes into the blue socket, which the left gripper holds in the air; see `InsertionTask` for the rule.
 
-    Starts: socket x -24 to -8 cm, block x 8 to 24 cm, both y -10 to 10 cm and turned by up to 25 degrees. Stages: socket lifted
-    by the left gripper, block held too, block seated, success.
+    Starts: socket x -24 to -8 cm, block x 8 to 24 cm, both y -10 to 10 cm and turned by up to 25
+    degrees. Stages: socket lifted by the left gripper, block held too, block seated, success.
     """
 
     name: ClassVar[str] = "single_insertion"
-    instruction: ClassVar[str] = "grab the blue socket with the left arm and insert the block with the right arm"
-    stages: ClassVar[tuple[str, ...]] = ("start", "socket_lifted", "block_taken", "inserted", "success")
+    instruction: ClassVar[str] = (
+        "grab the blue socket with the left arm and insert the block with the right arm"
+    )
+    stages: ClassVar[tuple[str, ...]] = (
+        "start",
+        "socket_lifted",
+        "block_taken",
+        "inserted",
+        "success",
+    )
     holders: ClassVar[tuple[str, ...]] = ("left",)
 
     def __init__(self, control_hz: float = 50.0) -> None:
@@ -167,22 +208,26 @@ class SingleInsertion(InsertionTask):
             self.place(physics, prop, pose(spot, yaw))
 
 
-SOCKET_LENGTH, BLOCK_LENGTH = 0.16, 0.08
+SOCKET_LENGTH = 0.16
+BLOCK_LENGTH = 0.08
 YELLOW = (0.98, 0.83, 0.08, 1.0)
 SOCKET_START = ((-0.20, -0.04), (0.0, 0.16))
 FIRST_START = ((0.08, 0.24), (-0.1, 0.1))
 SECOND_START = ((-0.22, -0.06), (-0.2, -0.04))
 DOUBLE_YAW_DEG = (-20.0, 20.0)
-APART = 0.075  # Metres between the axes of two things, so that an open gripper goes over one and leaves the other alone.
+# Metres between the axes of two things, so that an open gripper goes over one and leaves the other
+# alone.
+APART = 0.075
 TRIES = 200
 
 
 class DoubleInsertion(InsertionTask):
     """Both blocks go into the blue socket, each into an end of its own, and one gripper holds it; see `InsertionTask`.
 
-    Starts: socket x -20 to -4 cm, y 0 to 16 cm; red block x 8 to 24 cm, y -10 to 10 cm; yellow block x -22 to -6 cm, y -20 to
-    -4 cm; all turned by up to 20 degrees and drawn again where two of them are less than 7.5 cm apart. Stages: socket lifted, a
-    block held too, one block seated, both seated, success.
+    Starts: socket x -20 to -4 cm, y 0 to 16 cm; red block x 8 to 24 cm, y -10 to 10 cm; yellow
+    block x -22 to -6 cm, y -20 to -4 cm; all turned by up to 20 degrees and drawn again where two
+    of them are less than 7.5 cm apart. Stages: socket lifted, a block held too, one block seated,
+    both seated, success.
     """
 
     name: ClassVar[str] = "double_insertion"
@@ -190,12 +235,21 @@ class DoubleInsertion(InsertionTask):
         "grab the blue socket with the left arm, insert a block with the right arm, "
         "then insert another block into the other end"
     )
-    stages: ClassVar[tuple[str, ...]] = ("start", "socket_lifted", "block_taken", "one_inserted", "both_inserted", "success")
+    stages: ClassVar[tuple[str, ...]] = (
+        "start",
+        "socket_lifted",
+        "block_taken",
+        "one_inserted",
+        "both_inserted",
+        "success",
+    )
 
     def __init__(self, control_hz: float = 50.0) -> None:
         self.first = Block("red_block", length=BLOCK_LENGTH, mass=0.04)
         self.second = Block("yellow_block", length=BLOCK_LENGTH, mass=0.04, colour=YELLOW)
-        super().__init__(control_hz, Socket(length=SOCKET_LENGTH, mass=0.09), self.first, self.second)
+        super().__init__(
+            control_hz, Socket(length=SOCKET_LENGTH, mass=0.09), self.first, self.second
+        )
 
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Draws where things are until they are apart."""
@@ -208,7 +262,11 @@ class DoubleInsertion(InsertionTask):
             self.place(physics, prop, T_table_prop)
 
     def _drawn(self, random_state: np.random.RandomState) -> dict[Prop, Matrix]:
-        starts = ((self.socket, SOCKET_START), (self.first, FIRST_START), (self.second, SECOND_START))
+        starts = (
+            (self.socket, SOCKET_START),
+            (self.first, FIRST_START),
+            (self.second, SECOND_START),
+        )
         poses: dict[Prop, Matrix] = {}
         for prop, (range_x, range_y) in starts:
             spot = (random_state.uniform(*range_x), random_state.uniform(*range_y), prop.width / 2)

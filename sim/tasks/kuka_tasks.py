@@ -15,18 +15,19 @@ from stringline.sim.tasks.random_object import CLEAR_M, DrawnThingTask
 from stringline.sim.tasks.success import Lasting, Touching, in_frame, upright
 
 LIFTED_M = 0.1
-# m/s of the thing's fastest point. Rest is no part of the task: learned policies, which are asked anew twice a second, hold a
-# thing up for as long as one likes and go on moving it at 3 to 13 cm/s.
+# m/s of the thing's fastest point. Rest is no part of the task: learned policies, which are asked
+# anew twice a second, hold a thing up for as long as one likes and go on moving it at 3 to 13 cm/s.
 CALM_SPEED = 0.2
 
 
 class KukaPick(DrawnThingTask):
     """A thing is held between the pads, all of it at least 10 cm above the table, and is not waved about.
 
-    Start: one of 24 forms (boxes, cylinders, a ball, bent and branched bars, hollow ones, things put together from several
-    solids), drawn for each episode, at x U(0.46, 0.68), y U(-0.2, 0.2) m and any yaw. Success: its lowest point at least 10 cm
-    above the table, both pads of one gripper on it, no part of it faster than 20 cm/s, for 0.5 s without a break. Forms, sizes
-    and ranges are ours, as those of the paper's experiment are not published.
+    Start: one of 24 forms (boxes, cylinders, a ball, bent and branched bars, hollow ones, things
+    put together from several solids), drawn for each episode, at x U(0.46, 0.68), y U(-0.2, 0.2) m
+    and any yaw. Success: its lowest point at least 10 cm above the table, both pads of one gripper
+    on it, no part of it faster than 20 cm/s, for 0.5 s without a break. Forms, sizes and ranges are
+    ours, as those of the paper's experiment are not published.
     """
 
     name: ClassVar[str] = "kuka_pick"
@@ -37,7 +38,9 @@ class KukaPick(DrawnThingTask):
         self._up = Lasting()
         super().__init__(control_hz)
 
-    def initialize_episode(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
+    def initialize_episode(
+        self, physics: mjcf.Physics, random_state: np.random.RandomState
+    ) -> None:
         """Begins an episode."""
         self._up.reset()
         super().initialize_episode(physics, random_state)
@@ -49,10 +52,13 @@ class KukaPick(DrawnThingTask):
 
     def after_step(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Follows the episode's progress."""
-        touching, clearance = self.touching(physics), self.clearance(physics)
+        touching = self.touching(physics)
+        clearance = self.clearance(physics)
         held = any(touching.held(arm, self.thing.name) for arm in self.embodiment.arms)
         high = held and clearance > LIFTED_M
-        self.success = self._up.update(high and self.speed(physics, self.thing) < CALM_SPEED, physics.time())
+        self.success = self._up.update(
+            high and self.speed(physics, self.thing) < CALM_SPEED, physics.time()
+        )
         stage = 2 if held and clearance > CLEAR_M else int(held)
         self.stage = max(self.stage, 3 if self.success else stage)
 
@@ -64,10 +70,11 @@ DRAWS = 100
 class KukaPlace(GoalTask, DrawnThingTask):
     """A thing lies or stands in the tray, all of it within the rim.
 
-    Start: one of 24 forms as in `KukaPick`, at x U(0.46, 0.68), y U(-0.22, 0.22) m and any yaw, and the tray at x U(0.48,
-    0.64), y U(-0.2, 0.2) m, yaw U(-45, 45) degrees (of a square any), at least 4 cm apart. Success: no point of it beyond the
-    inside of the rim (200 x 200 mm), its lowest one on the tray's floor (to 4 mm), the tray flat; touched by no arm, all at
-    rest, for 0.5 s. Sizes and ranges are ours.
+    Start: one of 24 forms as in `KukaPick`, at x U(0.46, 0.68), y U(-0.22, 0.22) m and any yaw, and
+    the tray at x U(0.48, 0.64), y U(-0.2, 0.2) m, yaw U(-45, 45) degrees (of a square any), at
+    least 4 cm apart. Success: no point of it beyond the inside of the rim (200 x 200 mm), its
+    lowest one on the tray's floor (to 4 mm), the tray flat; touched by no arm, all at rest, for 0.5
+    s. Sizes and ranges are ours.
     """
 
     name: ClassVar[str] = "kuka_place"
@@ -84,11 +91,13 @@ class KukaPlace(GoalTask, DrawnThingTask):
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Draws the thing, and where it and the tray are."""
         self.draw_thing(physics, random_state)
-        T_thing, T_tray = self.draw_start(random_state), self._draw_tray(random_state)
+        T_thing = self.draw_start(random_state)
+        T_tray = self._draw_tray(random_state)
         for _ in range(DRAWS):
             if self._apart(T_thing, T_tray):
                 break
-            T_thing, T_tray = self.draw_start(random_state), self._draw_tray(random_state)
+            T_thing = self.draw_start(random_state)
+            T_tray = self._draw_tray(random_state)
         self.place(physics, self.thing, T_thing)
         self.place(physics, self.tray, T_tray)
 
@@ -105,12 +114,16 @@ class KukaPlace(GoalTask, DrawnThingTask):
         held = any(touching.held(arm, self.thing.name) for arm in self.embodiment.arms)
         if not held or self.clearance(physics) < CLEAR_M:
             return 0
-        x, y, _ = in_frame(self.pose(physics, self.tray), self.pose(physics, self.thing), np.zeros(3))
+        x, y, _ = in_frame(
+            self.pose(physics, self.tray), self.pose(physics, self.thing), np.zeros(3)
+        )
         return 2 if max(abs(x), abs(y)) < self.tray.inner else 1
 
     def _draw_tray(self, random_state: np.random.RandomState) -> Matrix:
         yaw = rotation_about((0.0, 0.0, 1.0), random_state.uniform(-np.pi / 4, np.pi / 4))
-        return pose((random_state.uniform(*self.tray_x), random_state.uniform(*self.tray_y), 0.0), yaw)
+        return pose(
+            (random_state.uniform(*self.tray_x), random_state.uniform(*self.tray_y), 0.0), yaw
+        )
 
     def _apart(self, T_thing: Matrix, T_tray: Matrix) -> bool:
         """Says whether the thing, of which a disc is taken, keeps off the tray."""
@@ -119,18 +132,23 @@ class KukaPlace(GoalTask, DrawnThingTask):
         return bool((np.hypot(*beyond.T) - self.thing.radii > APART_M).all())
 
 
-BAR_X, BAR_Y, BAR_YAW_DEG = (0.14, 0.26), (-0.14, 0.14), (-40.0, 40.0)
-BIN_X, BIN_Y, BIN_YAW_DEG = (-0.26, -0.14), (-0.12, 0.12), (-25.0, 25.0)
+BAR_X = (0.14, 0.26)
+BAR_Y = (-0.14, 0.14)
+BAR_YAW_DEG = (-40.0, 40.0)
+BIN_X = (-0.26, -0.14)
+BIN_Y = (-0.12, 0.12)
+BIN_YAW_DEG = (-25.0, 25.0)
 
 
 class KukaHandOver(HandOverTask):
     """The bar goes from the right gripper to the left one, off the table, and into the bin: all its corners.
 
-    Start: bar lying at x U(0.14, 0.26), y U(-0.14, 0.14) m, yaw U(-40, 40) degrees; bin at x U(-0.26, -0.14), y U(-0.12, 0.12)
-    m, yaw U(-25, 25) degrees. Success: held by the right gripper more than 2 cm off the table, then by the left one alone, then
-    all corners between the walls of the upright bin, above its floor and below its rim; touched by no arm, all at rest, for
-    0.5 s. A bar that falls onto the table has to be handed over again. The bar is 200 x 28 x 28 mm, the bin 260 x 180 x 60 mm
-    inside, both ours.
+    Start: bar lying at x U(0.14, 0.26), y U(-0.14, 0.14) m, yaw U(-40, 40) degrees; bin at x
+    U(-0.26, -0.14), y U(-0.12, 0.12) m, yaw U(-25, 25) degrees. Success: held by the right gripper
+    more than 2 cm off the table, then by the left one alone, then all corners between the walls of
+    the upright bin, above its floor and below its rim; touched by no arm, all at rest, for 0.5 s. A
+    bar that falls onto the table has to be handed over again. The bar is 200 x 28 x 28 mm, the bin
+    260 x 180 x 60 mm inside, both ours.
     """
 
     cell: ClassVar[Workcell] = KUKA_BIMANUAL_CELL
@@ -152,11 +170,15 @@ class KukaHandOver(HandOverTask):
             (self.bin, BIN_X, BIN_Y, BIN_YAW_DEG, 0.0),
         ):
             yaw = rotation_about((0.0, 0.0, 1.0), np.radians(random_state.uniform(*yaw_deg)))
-            self.place(physics, prop, pose((random_state.uniform(*x), random_state.uniform(*y), z), yaw))
+            self.place(
+                physics, prop, pose((random_state.uniform(*x), random_state.uniform(*y), z), yaw)
+            )
 
     def inside(self, T_base_bar: Matrix, T_base_bin: Matrix) -> bool:
         """Says whether all corners of the bar are inside the upright bin."""
-        return upright(T_base_bin) and self.bin.contains(in_frame(T_base_bin, T_base_bar, self._corners))
+        return upright(T_base_bin) and self.bin.contains(
+            in_frame(T_base_bin, T_base_bar, self._corners)
+        )
 
     def lowest(self, T_base_bar: Matrix) -> float:
         """Returns the height of the bar's lowest point, metres."""
@@ -166,7 +188,8 @@ class KukaHandOver(HandOverTask):
 class KukaBimanualPick(KukaPick):
     """As `KukaPick`, between two arms that face each other: either may do it.
 
-    Start: the thing at x U(-0.26, 0.26), y U(-0.16, 0.16) m and any yaw. Forms and the rule of success are those of `KukaPick`.
+    Start: the thing at x U(-0.26, 0.26), y U(-0.16, 0.16) m and any yaw. Forms and the rule of
+    success are those of `KukaPick`.
     """
 
     cell: ClassVar[Workcell] = KUKA_BIMANUAL_CELL
@@ -178,8 +201,9 @@ class KukaBimanualPick(KukaPick):
 class KukaBimanualPlace(KukaPlace):
     """As `KukaPlace`, between two arms that face each other: either may do it.
 
-    Start: the thing at x U(-0.26, 0.26), y U(-0.16, 0.16) m and any yaw, the tray in the middle at x U(-0.03, 0.03), y U(-0.1,
-    0.1) m, yaw U(-45, 45) degrees, at least 4 cm apart. Forms and the rule of success are those of `KukaPlace`.
+    Start: the thing at x U(-0.26, 0.26), y U(-0.16, 0.16) m and any yaw, the tray in the middle at
+    x U(-0.03, 0.03), y U(-0.1, 0.1) m, yaw U(-45, 45) degrees, at least 4 cm apart. Forms and the
+    rule of success are those of `KukaPlace`.
     """
 
     cell: ClassVar[Workcell] = KUKA_BIMANUAL_CELL

@@ -1,7 +1,7 @@
 """Stand the mug on the plate, among other things.
 
-The start is that of aloha_sim's DiningPlaceMugOnPlate: two rows of three cells, shuffled, with all four distractors. There a
-mug that lies on the plate or is still held counts; here it has to stand.
+The start is that of aloha_sim's DiningPlaceMugOnPlate: two rows of three cells, shuffled, with all
+four distractors. There a mug that lies on the plate or is still held counts; here it has to stand.
 """
 
 from collections.abc import Mapping
@@ -21,29 +21,39 @@ from stringline.sim.tasks.success import Touching, in_frame, upright
 
 Discs = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
-FRONT_X, FRONT_Y = ((-0.3, -0.2), (-0.05, 0.05), (0.2, 0.3)), (-0.25, -0.1)
-BACK_X, BACK_Y = ((-0.3, -0.22), (-0.03, 0.03), (0.22, 0.3)), (0.1, 0.2)
-GAP_M, DRAWS = 0.01, 300  # Between things at the start, and how often a start is drawn anew.
-FOOT_X, FOOT_HALF_Y = 0.105, 0.08  # The arms' feet: from there on outwards from their axis, and half their width.
+FRONT_X = ((-0.3, -0.2), (-0.05, 0.05), (0.2, 0.3))
+FRONT_Y = (-0.25, -0.1)
+BACK_X = ((-0.3, -0.22), (-0.03, 0.03), (0.22, 0.3))
+BACK_Y = (0.1, 0.2)
+# Between things at the start, and how often a start is drawn anew.
+GAP_M = 0.01
+DRAWS = 300
+# The arms' feet: from there on outwards from their axis, and half their width.
+FOOT_X = 0.105
+FOOT_HALF_Y = 0.08
 CARRIED_M = 0.04  # Above the plate the mug is within that of its axis.
-FLAT, FLAT_M = np.cos(np.radians(3.0)), 0.002  # Standing on the plate's floor, not on its rim or leaning on it.
+# Standing on the plate's floor, not on its rim or leaning on it.
+FLAT = np.cos(np.radians(3.0))
+FLAT_M = 0.002
 
 
 class MugOnPlate(GoalTask):
     """The mug stands on the plate.
 
-    Start: mug, pen and banana in the front cells, x -0.3 to -0.2, -0.05 to 0.05 and 0.2 to 0.3 m, y -0.25 to -0.1 m; plate,
-    bowl and holder in those behind, x -0.3 to -0.22, -0.03 to 0.03 and 0.22 to 0.3 m, y 0.1 to 0.2 m; which is where is
-    shuffled, and all are turned by any angle. Starts in which things are closer than 1 cm to one another or to an arm's foot
-    are drawn anew.
+    Start: mug, pen and banana in the front cells, x -0.3 to -0.2, -0.05 to 0.05 and 0.2 to 0.3 m, y
+    -0.25 to -0.1 m; plate, bowl and holder in those behind, x -0.3 to -0.22, -0.03 to 0.03 and 0.22
+    to 0.3 m, y 0.1 to 0.2 m; which is where is shuffled, and all are turned by any angle. Starts in
+    which things are closer than 1 cm to one another or to an arm's foot are drawn anew.
 
-    Success: the mug stands upright to within 3 degrees on the floor of the upright plate (2 mm up or down), the whole circle of
-    its base within that floor (so its axis is within 18 mm of the plate's); no arm touches any prop and all are at rest, for
-    half a second.
+    Success: the mug stands upright to within 3 degrees on the floor of the upright plate (2 mm up
+    or down), the whole circle of its base within that floor (so its axis is within 18 mm of the
+    plate's); no arm touches any prop and all are at rest, for half a second.
 
-    Stages: lifted off the table in a gripper, over the plate (within 4 cm of its axis), on the plate, success.
+    Stages: lifted off the table in a gripper, over the plate (within 4 cm of its axis), on the
+    plate, success.
 
-    Sizes: aloha_sim's, which are YCB's: mug 118 x 94 x 83 mm, plate (times 0.8) 210 x 25 mm; bowl 161 x 55 mm.
+    Sizes: aloha_sim's, which are YCB's: mug 118 x 94 x 83 mm, plate (times 0.8) 210 x 25 mm; bowl
+    161 x 55 mm.
     """
 
     name: ClassVar[str] = "mug_on_plate"
@@ -51,7 +61,8 @@ class MugOnPlate(GoalTask):
     stages: ClassVar[tuple[str, ...]] = ("start", "lifted", "over_plate", "on_plate", "success")
 
     def __init__(self, control_hz: float = 50.0) -> None:
-        self.mug, self.plate = Mug(), Plate(rim_from=0.006)
+        self.mug = Mug()
+        self.plate = Plate(rim_from=0.006)
         self._front: tuple[Prop, ...] = (self.mug, pen := Pen(), banana := Banana())
         bowl = Bowl(diameter=0.161, height=0.055, floor_diameter=0.1, mass=0.15)
         self._back: tuple[Prop, ...] = (self.plate, bowl, holder := Holder(floor_boxes=1))
@@ -95,14 +106,19 @@ class MugOnPlate(GoalTask):
         """Says whether a mug at that pose (4, 4) stands on the floor of a plate at that one."""
         x, y, z = in_frame(T_base_plate, T_base_mug, np.zeros(3))
         within = np.hypot(x, y) + self.mug.radius <= self.plate.floor_radius
-        flat = T_base_mug[:3, 2] @ T_base_plate[:3, 2] > FLAT and abs(z - self.plate.thickness) < FLAT_M
+        flat = (
+            T_base_mug[:3, 2] @ T_base_plate[:3, 2] > FLAT
+            and abs(z - self.plate.thickness) < FLAT_M
+        )
         return bool(upright(T_base_plate) and within and flat)
 
     def progress(self, physics: mjcf.Physics, touching: Touching) -> int:
         """Returns how far the mug is."""
         if self.reached(physics):
             return 3
-        x, y, z = in_frame(self.pose(physics, self.plate), self.pose(physics, self.mug), np.zeros(3))
+        x, y, z = in_frame(
+            self.pose(physics, self.plate), self.pose(physics, self.mug), np.zeros(3)
+        )
         held = any(touching.held(arm, self.mug.name) for arm in ROOTS)
         if not held or touching.between(self.mug.name, "table"):
             return 0
@@ -122,7 +138,11 @@ class MugOnPlate(GoalTask):
         places = {}
         for prop, cell in zip(props, random_state.permutation(len(cells_x)), strict=True):
             yaw = rotation_about((0.0, 0.0, 1.0), random_state.uniform(-np.pi, np.pi))
-            spot = (random_state.uniform(*cells_x[cell]), random_state.uniform(*range_y), self._heights.get(prop.name, 0.0))
+            spot = (
+                random_state.uniform(*cells_x[cell]),
+                random_state.uniform(*range_y),
+                self._heights.get(prop.name, 0.0),
+            )
             places[prop.name] = pose(spot, yaw)
         return places
 

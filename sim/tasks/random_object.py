@@ -34,10 +34,13 @@ class DrawnThingTask(TabletopTask):
     thing_y: ClassVar[tuple[float, float]] = (-0.2, 0.2)
 
     def __init__(self, control_hz: float, *others: Prop) -> None:
-        self.things, self._others = tuple(Thing(name) for name in FORMS), others
+        self.things = tuple(Thing(name) for name in FORMS)
+        self._others = others
         self.thing = self.things[0]
         super().__init__(control_hz, *others, *self.things)
-        for place, thing in enumerate(self.things):  # All in one place are more contacts than MuJoCo has room for.
+        for place, thing in enumerate(
+            self.things
+        ):  # All in one place are more contacts than MuJoCo has room for.
             mjcf.get_attachment_frame(thing.mjcf_model).pos = (float(place), 0.0, AWAY_M)
 
     def draw_thing(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
@@ -52,14 +55,20 @@ class DrawnThingTask(TabletopTask):
 
     def suspend(self, physics: mjcf.Physics, thing: Thing, suspended: bool) -> None:
         """Lets a thing float where it is, or fall."""
-        first = physics.model.body_dofadr[physics.bind(mjcf.get_attachment_frame(thing.mjcf_model)).element_id]
+        first = physics.model.body_dofadr[
+            physics.bind(mjcf.get_attachment_frame(thing.mjcf_model)).element_id
+        ]
         physics.bind(thing.body).gravcomp = float(suspended)
         physics.model.dof_damping[first : first + 6] = SUSPENDED_DAMPING * suspended
 
     def draw_start(self, random_state: np.random.RandomState) -> Matrix:
         """Draws where the thing lies (4, 4), relative to the table top."""
         yaw = rotation_about((0.0, 0.0, 1.0), random_state.uniform(-np.pi, np.pi))
-        spot = (random_state.uniform(*self.thing_x), random_state.uniform(*self.thing_y), self.thing.rest_height)
+        spot = (
+            random_state.uniform(*self.thing_x),
+            random_state.uniform(*self.thing_y),
+            self.thing.rest_height,
+        )
         return pose(spot, yaw)
 
     def clearance(self, physics: mjcf.Physics) -> float:

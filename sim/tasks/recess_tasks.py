@@ -17,7 +17,9 @@ SHORT_M = 0.001  # A seated peg may be that far off the recess's floor.
 SIDE_M = 0.0005  # Its corners may be that far beyond the recess's walls, which give way a little.
 TURN = np.radians(5.0)  # From the nearest seated pose; the walls and the floor hold it far closer.
 CLEAR_M = 0.02  # Lifted means that far off the table.
-OVER_M = 0.003  # Over the recess means that its lower corners would clear the walls if the recess were that much wider.
+# Over the recess means that its lower corners would clear the walls if the recess were that much
+# wider.
+OVER_M = 0.003
 Range = tuple[float, float]
 
 
@@ -37,7 +39,8 @@ class RecessTask(GoalTask):
     least_gap: ClassVar[float]
 
     def __init__(self, control_hz: float, peg: Peg, board: RecessedBoard) -> None:
-        self.peg, self.board = peg, board
+        self.peg = peg
+        self.board = board
         seated = self.seated_rotation()
         self.goals = np.array([self._goal(seated @ turn) for turn in peg.symmetries()])
         super().__init__(control_hz, peg, board)
@@ -55,7 +58,9 @@ class RecessTask(GoalTask):
             return T_peg, _drawn(random_state, self.board_x, self.board_y, self.board_yaw_deg, 0.0)
 
         board = np.array(self.board.size[:2]) / 2
-        poses = draw_apart(draw, lambda peg, on: gap(peg, self.peg.half[:2], on, board), self.least_gap)
+        poses = draw_apart(
+            draw, lambda peg, on: gap(peg, self.peg.half[:2], on, board), self.least_gap
+        )
         for prop, T_table_prop in zip((self.peg, self.board), poses, strict=True):
             self.place(physics, prop, T_table_prop)
 
@@ -65,7 +70,8 @@ class RecessTask(GoalTask):
 
     def progress(self, physics: mjcf.Physics, touching: Touching) -> int:
         """Returns the index of the stage that holds now."""
-        T_base_peg, T_base_board = self.pose(physics, self.peg), self.pose(physics, self.board)
+        T_base_peg = self.pose(physics, self.peg)
+        T_base_board = self.pose(physics, self.board)
         if self.seated(T_base_peg, T_base_board):
             return 3
         lowest = in_frame(np.eye(4), T_base_peg, self.peg.corners)[:, 2].min() - self.table_height
@@ -83,7 +89,12 @@ class RecessTask(GoalTask):
         """Says by geometry alone whether the peg at its pose (4, 4) sits in the board at its own."""
         lower = self._lower_corners(T_base_peg, T_base_board)
         deep = lower[:, 2].max() < self.board.height - self.board.recess.depth + SHORT_M
-        return bool(deep and self._within(lower, SIDE_M) and self._turned(T_base_peg, T_base_board) and upright(T_base_board))
+        return bool(
+            deep
+            and self._within(lower, SIDE_M)
+            and self._turned(T_base_peg, T_base_board)
+            and upright(T_base_board)
+        )
 
     def over(self, T_base_peg: Matrix, T_base_board: Matrix) -> bool:
         """Says whether the peg only has to go straight down."""
@@ -105,10 +116,15 @@ class RecessTask(GoalTask):
 
     def _goal(self, rotation: Matrix) -> Matrix:
         rise = float(np.abs(rotation @ self.peg.half)[2])
-        return pose((*self.board.recess.centre, self.board.height - self.board.recess.depth + rise), rotation)
+        return pose(
+            (*self.board.recess.centre, self.board.height - self.board.recess.depth + rise),
+            rotation,
+        )
 
 
-def _drawn(random_state: np.random.RandomState, x: Range, y: Range, yaw_deg: Range, height: float) -> Matrix:
+def _drawn(
+    random_state: np.random.RandomState, x: Range, y: Range, yaw_deg: Range, height: float
+) -> Matrix:
     yaw = rotation_about((0.0, 0.0, 1.0), np.radians(random_state.uniform(*yaw_deg)))
     return pose((random_state.uniform(*x), random_state.uniform(*y), height), yaw)
 
@@ -123,14 +139,15 @@ SLOTS = (
 class Fmb1(RecessTask):
     """The yellow block lies in the shallow recess of the red base.
 
-    Start: base at x U(0, 0.1), y U(0.1, 0.2) m, yaw U(-20, 20) degrees; so heavy that it takes some 80 N to move it, in place
-    of one that is screwed to the table. Block lying at x U(0.06, 0.22), y U(-0.14, -0.04) m, yaw U(-45, 45) degrees, at least
-    4 cm from the base. Success: all four lower corners of the block at least 9 mm below the base's top and within the recess's
-    walls (to 0.5 mm, which bounds its axis to 2.5 mm and its yaw to 1.5 degrees), the block lying along the recess, whichever
-    of its equal faces is up; touched by no arm, all at rest, for 0.5 s.
-    Sizes are those of FMB's first assembly (Luo et al. 2024): base 230 x 230 x 50 mm, block 200 x 37 x 37 mm, recess 204 x 41
-    mm and 10 mm deep, so 2 mm of clearance on each side and at each end; the slots for its other parts are there too. Ranges
-    are ours.
+    Start: base at x U(0, 0.1), y U(0.1, 0.2) m, yaw U(-20, 20) degrees; so heavy that it takes some
+    80 N to move it, in place of one that is screwed to the table. Block lying at x U(0.06, 0.22), y
+    U(-0.14, -0.04) m, yaw U(-45, 45) degrees, at least 4 cm from the base. Success: all four lower
+    corners of the block at least 9 mm below the base's top and within the recess's walls (to 0.5
+    mm, which bounds its axis to 2.5 mm and its yaw to 1.5 degrees), the block lying along the
+    recess, whichever of its equal faces is up; touched by no arm, all at rest, for 0.5 s. Sizes are
+    those of FMB's first assembly (Luo et al. 2024): base 230 x 230 x 50 mm, block 200 x 37 x 37 mm,
+    recess 204 x 41 mm and 10 mm deep, so 2 mm of clearance on each side and at each end; the slots
+    for its other parts are there too. Ranges are ours.
     """
 
     name: ClassVar[str] = "fmb_1"
@@ -155,13 +172,16 @@ class Fmb1(RecessTask):
 class Fmb2(RecessTask):
     """The yellow block stands upright in the deep square recess of the red base.
 
-    Start: base at x U(0, 0.12), y U(0.08, 0.18) m, yaw U(-45, 45) degrees, which for a square recess is any; so heavy that it
-    takes some 80 N to move it, in place of one that is screwed to the table. Block lying at x U(0.08, 0.22), y U(-0.14, -0.02)
-    m, yaw U(-45, 45) degrees, at least 5 cm from the base. Success: the block on one of its ends, all four lower corners at
-    least 29 mm below the base's top and within the recess's walls (to 0.5 mm); touched by no arm, all at rest, for 0.5 s.
-    The geometry is ours, since FMB's second board is not published: as tight as the first one, in another orientation. Block
-    100 x 37 x 37 mm, base 160 x 160 x 50 mm, recess 41 x 41 mm and 30 mm deep, so 2 mm of clearance on each side. The gripper
-    has to take the block leaning along it, so that it can rock it upright, by 90 degrees, and keep off the table and the base.
+    Start: base at x U(0, 0.12), y U(0.08, 0.18) m, yaw U(-45, 45) degrees, which for a square
+    recess is any; so heavy that it takes some 80 N to move it, in place of one that is screwed to
+    the table. Block lying at x U(0.08, 0.22), y U(-0.14, -0.02) m, yaw U(-45, 45) degrees, at least
+    5 cm from the base. Success: the block on one of its ends, all four lower corners at least 29 mm
+    below the base's top and within the recess's walls (to 0.5 mm); touched by no arm, all at rest,
+    for 0.5 s. The geometry is ours, since FMB's second board is not published: as tight as the
+    first one, in another orientation. Block 100 x 37 x 37 mm, base 160 x 160 x 50 mm, recess 41 x
+    41 mm and 30 mm deep, so 2 mm of clearance on each side. The gripper has to take the block
+    leaning along it, so that it can rock it upright, by 90 degrees, and keep off the table and the
+    base.
     """
 
     name: ClassVar[str] = "fmb_2"

@@ -36,7 +36,8 @@ TRIES = 40
 def gap(T_table_a: Matrix, half_a: ArrayLike, T_table_b: Matrix, half_b: ArrayLike) -> float:
     """Returns how far apart two boxes are from above, metres; below zero where they overlap.
 
-    It is the widest gap along a side of one of them (separating axes, Gottschalk et al. 1996); the distance is never below it.
+    It is the widest gap along a side of one of them (separating axes, Gottschalk et al. 1996); the
+    distance is never below it.
 
     Args:
         T_table_a: (4, 4), pose of the first; its z axis points up.
@@ -44,23 +45,34 @@ def gap(T_table_a: Matrix, half_a: ArrayLike, T_table_b: Matrix, half_b: ArrayLi
         T_table_b: (4, 4), of the second.
         half_b: (2,), of the second.
     """
-    sides_a, sides_b = T_table_a[:2, :2].T, T_table_b[:2, :2].T  # (2, 2), one side's direction per row.
+    # (2, 2), one side's direction per row.
+    sides_a = T_table_a[:2, :2].T
+    sides_b = T_table_b[:2, :2].T
     axes = np.concatenate([sides_a, sides_b])
     between = np.abs(axes @ (T_table_b[:2, 3] - T_table_a[:2, 3]))
-    radii = np.abs(axes @ sides_a.T) @ np.asarray(half_a) + np.abs(axes @ sides_b.T) @ np.asarray(half_b)
+    radii = np.abs(axes @ sides_a.T) @ np.asarray(half_a) + np.abs(axes @ sides_b.T) @ np.asarray(
+        half_b
+    )
     return float((between - radii).max())
 
 
 def draw_apart(
-    draw: Callable[[], tuple[Matrix, Matrix]], space: Callable[[Matrix, Matrix], float], least: float
+    draw: Callable[[], tuple[Matrix, Matrix]],
+    space: Callable[[Matrix, Matrix], float],
+    least: float,
 ) -> tuple[Matrix, Matrix]:
     """Returns the first of 40 draws of two poses with that much space between them; if none has, the one with the most."""
     found = [draw() for _ in range(TRIES)]
-    return next((poses for poses in found if space(*poses) > least), max(found, key=lambda poses: space(*poses)))
+    return next(
+        (poses for poses in found if space(*poses) > least),
+        max(found, key=lambda poses: space(*poses)),
+    )
 
 
 REST_SECONDS = 0.5
-REST_SPEED = 0.01  # m/s of the fastest point. aloha_sim asks for 1e-3 at one instant; rolling to rest takes seconds until then.
+# m/s of the fastest point. aloha_sim asks for 1e-3 at one instant; rolling to rest takes seconds
+# until then.
+REST_SPEED = 0.01
 
 
 @dataclass(frozen=True)
@@ -68,7 +80,8 @@ class Touching:
     """Which groups of shapes are in contact now.
 
     Attributes:
-        pairs: Of names: props, `table`, `left` and `right` for the arms without their pads, `left/left_pad` and so on.
+        pairs: Of names: props, `table`, `left` and `right` for the arms without their pads,
+            `left/left_pad` and so on.
         arms: Names of the arms.
     """
 
@@ -85,7 +98,9 @@ class Touching:
 
     def by_arm(self, arm: str, prop: str) -> bool:
         """Says whether any part of an arm touches a prop."""
-        return any(self.between(part, prop) for part in (arm, f"{arm}/left_pad", f"{arm}/right_pad"))
+        return any(
+            self.between(part, prop) for part in (arm, f"{arm}/left_pad", f"{arm}/right_pad")
+        )
 
     def by_any_arm(self, props: Iterable[str]) -> bool:
         """Says whether an arm touches one of the props."""

@@ -31,11 +31,18 @@ class Workbench(composer.Arena):
         root = self.mjcf_model
         root.compiler.angle = "radian"
         root.option.timestep = PHYSICS_SECONDS
-        root.option.cone, root.option.impratio, root.option.integrator = "elliptic", 10, "implicitfast"
+        root.option.cone = "elliptic"
+        root.option.impratio = 10
+        root.option.integrator = "implicitfast"
         root.option.flag.multiccd = "enable"
         set_flat_rendering(root)
         root.worldbody.add(
-            "light", directional=True, pos=(0, 0, 2), dir=(0.2, 0.4, -1), diffuse=(0.5, 0.5, 0.5), castshadow=False
+            "light",
+            directional=True,
+            pos=(0, 0, 2),
+            dir=(0.2, 0.4, -1),
+            diffuse=(0.5, 0.5, 0.5),
+            castshadow=False,
         )
         self.table = root.worldbody.add("body", name="table")
         drawn = {"contype": 0, "conaffinity": 0, "group": DRAWN}
@@ -43,7 +50,14 @@ class Workbench(composer.Arena):
         self.table.add("geom", type="box", rgba=TABLE_COLOUR, **top, **drawn)
         # A plane meets round shapes exactly and at little cost; nothing gets past the table's edge.
         self.table.add(
-            "geom", name="table", type="plane", size=(2, 2, 0.1), contype=SCENERY, conaffinity=0, condim=3, group=HIDDEN
+            "geom",
+            name="table",
+            type="plane",
+            size=(2, 2, 0.1),
+            contype=SCENERY,
+            conaffinity=0,
+            condim=3,
+            group=HIDDEN,
         )
 
 
@@ -83,9 +97,13 @@ class TabletopTask(composer.Task):
         self.props = {prop.name: prop for prop in props}
         for prop in props:
             self._arena.add_free_entity(prop)
-        self.shifts = Shifts.of(self._arena.mjcf_model, self.cell.distractor_zones, self.cell.depth_sensor)
+        self.shifts = Shifts.of(
+            self._arena.mjcf_model, self.cell.distractor_zones, self.cell.depth_sensor
+        )
         self.strengths: Mapping[str, float] = self.cell.usual
-        self.table_height, self.stage, self.success = 0.0, 0, False
+        self.table_height = 0.0
+        self.stage = 0
+        self.success = False
         self.control_timestep = 1.0 / control_hz
 
     @property
@@ -110,17 +128,26 @@ class TabletopTask(composer.Task):
         for name in options:
             if name not in ("table_height", *NAMES):
                 raise unknown_name("task option", name, ["table_height", *NAMES])
-        height = number("table_height", options.get("table_height", 0.0), *self.cell.table_heights, "m")
+        height = number(
+            "table_height", options.get("table_height", 0.0), *self.cell.table_heights, "m"
+        )
         given = {name: strength(name, value) for name, value in options.items() if name in NAMES}
         if given.get(Distractors.name, 0.0) > 0 and not self.cell.distractor_zones:
-            raise ValueError(f"{self.name} has no place for distractors: its cell has no distractor_zones.")
-        self.table_height, self.strengths = height, {**self.cell.usual, **given}
+            raise ValueError(
+                f"{self.name} has no place for distractors: its cell has no distractor_zones."
+            )
+        self.table_height = height
+        self.strengths = {**self.cell.usual, **given}
 
     def after_compile(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Groups the shapes whose contacts matter."""
         model = self.robot.mjcf_model
         arms = self.embodiment.arms
-        groups = {f"{arm}/{side}_pad": [model.find("geom", f"{arm}/{side}_pad")] for arm in arms for side in ("left", "right")}
+        groups = {
+            f"{arm}/{side}_pad": [model.find("geom", f"{arm}/{side}_pad")]
+            for arm in arms
+            for side in ("left", "right")
+        }
         pads = [pad for shapes in groups.values() for pad in shapes]
         for arm in arms:
             shapes = model.find("body", f"{arm}/base_link").find_all("geom")
@@ -128,24 +155,34 @@ class TabletopTask(composer.Task):
         groups |= {name: prop.shapes for name, prop in self.props.items()}
         groups["table"] = [self._arena.mjcf_model.find("geom", "table")]
         self._contacts = Contacts(physics, groups)
-        things = {name: np.array(physics.bind(prop.shapes).element_id, dtype=int) for name, prop in self.props.items()}
+        things = {
+            name: np.array(physics.bind(prop.shapes).element_id, dtype=int)
+            for name, prop in self.props.items()
+        }
         self.shifts.bind(Scene(physics.model.ptr, things))
 
-    def initialize_episode(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
+    def initialize_episode(
+        self, physics: mjcf.Physics, random_state: np.random.RandomState
+    ) -> None:
         """Sets the table's height, the arms to their start, lets the task place its props, and shifts the world."""
         seed = _seed(random_state)
-        self.stage, self.success = 0, False
+        self.stage = 0
+        self.success = False
         physics.bind(self._arena.table).pos = (0.0, 0.0, self.table_height)
         self.robot.put(physics, self.embodiment.home)
         self.place_props(physics, random_state)
         spots = [(*prop.get_pose(physics)[0][:2], prop.reach) for prop in self.props.values()]
-        self.shifts.begin(Start(np.reshape(spots, (-1, 3)), self.table_height), self.strengths, seed)
+        self.shifts.begin(
+            Start(np.reshape(spots, (-1, 3)), self.table_height), self.strengths, seed
+        )
 
     @abstractmethod
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Puts the props where the episode starts."""
 
-    def before_step(self, physics: mjcf.Physics, action: Vector, random_state: np.random.RandomState) -> None:
+    def before_step(
+        self, physics: mjcf.Physics, action: Vector, random_state: np.random.RandomState
+    ) -> None:
         """Passes the targets (J,) on to the drives."""
         self.robot.command(physics, action)
 
@@ -186,7 +223,10 @@ def _demand_rate(control_hz: float) -> None:
     POSITIVE.check(control_hz=control_hz)
     steps = 1.0 / (control_hz * PHYSICS_SECONDS)
     if steps < 1 - 1e-6 or abs(steps - round(steps)) > 1e-6:
-        raise ValueError(f"control_hz is {control_hz}; it must divide {1 / PHYSICS_SECONDS:g}, the physics' steps per second.")
+        raise ValueError(
+            f"control_hz is {control_hz}; it must divide {1 / PHYSICS_SECONDS:g}, the physics' "
+            f"steps per second."
+        )
 
 
 def _seed(random_state: np.random.RandomState) -> list[int]:

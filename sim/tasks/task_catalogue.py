@@ -8,7 +8,13 @@ from stringline.sim.tasks.gathering_tasks import FruitBowl, StorageBin
 from stringline.sim.tasks.hand_over_tasks import HandOverBanana, HandOverPen
 from stringline.sim.tasks.imported import import_task, is_imported
 from stringline.sim.tasks.insertion_tasks import DoubleInsertion, SingleInsertion
-from stringline.sim.tasks.kuka_tasks import KukaBimanualPick, KukaBimanualPlace, KukaHandOver, KukaPick, KukaPlace
+from stringline.sim.tasks.kuka_tasks import (
+    KukaBimanualPick,
+    KukaBimanualPlace,
+    KukaHandOver,
+    KukaPick,
+    KukaPlace,
+)
 from stringline.sim.tasks.mug_task import MugOnPlate
 from stringline.sim.tasks.recess_tasks import Fmb1, Fmb2
 from stringline.sim.tasks.tabletop import TabletopTask

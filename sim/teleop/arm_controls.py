@@ -12,8 +12,11 @@ from stringline.sim.teleop.poses import angles_of_pose, apart, pose_of_angles, p
 from stringline.sim.teleop.steering import Steering
 
 STEP_OPENING = 0.05
-HANDLE_M, REACHED_M = 0.16, 0.07
-SETTLED_S = 0.4  # Numbers count when nobody has typed for so long: on the way to 0.25 a field says 0.
+HANDLE_M = 0.16
+REACHED_M = 0.07
+SETTLED_S = (
+    0.4  # Numbers count when nobody has typed for so long: on the way to 0.25 a field says 0.
+)
 SAME = 1e-6  # Metres or radians.
 OPENINGS = {"open": 1.0, "close": 0.0}
 
@@ -37,9 +40,13 @@ class ArmControls:
         do: Callable[[Callable[[], object]], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._steering, self._arm, self._do, self._clock = steering, arm, do, clock
+        self._steering = steering
+        self._arm = arm
+        self._do = do
+        self._clock = clock
         target = steering.targets[arm]
-        self._handle_at, self._numbers_at = target, target
+        self._handle_at = target
+        self._numbers_at = target
         self._opening_at = steering.openings[arm]
         self._texts = _texts(target)
         self._typed: tuple[float, tuple[str, str]] | None = None
@@ -59,27 +66,36 @@ class ArmControls:
             ValueError: They are no pose.
         """
         assert self._typed is not None, "ask for settled first"
-        (_, texts), self._typed = self._typed, None
+        _, texts = self._typed
+        self._typed = None
         target = self._steering.targets[self._arm].copy()
         if texts[0] != self._texts[0]:
             target[:3, 3] = three_numbers(texts[0])
         if texts[1] != self._texts[1]:
             target[:3, :3] = pose_of_angles(np.zeros(3), three_numbers(texts[1]))[:3, :3]
         self._steering.aim(self._arm, target)
-        self._numbers_at, self._texts = target, texts
+        self._numbers_at = target
+        self._texts = texts
 
     def show(self) -> None:
         """Brings handle and numbers to the target where somebody else has moved it, and the frame to where the arm got to."""
-        steering, arm = self._steering, self._arm
-        target, opening, reached = steering.targets[arm], steering.openings[arm], steering.poses[arm]
+        steering = self._steering
+        arm = self._arm
+        target = steering.targets[arm]
+        opening = steering.openings[arm]
+        reached = steering.poses[arm]
         if max(apart(target, self._handle_at)) > SAME:
-            self._handle.position, self._handle.wxyz, self._handle_at = target[:3, 3], quaternion(target[:3, :3]), target
+            self._handle.position = target[:3, 3]
+            self._handle.wxyz = quaternion(target[:3, :3])
+            self._handle_at = target
         if max(apart(target, self._numbers_at)) > SAME and self._typed is None:
-            self._numbers_at, self._texts = target, _texts(target)
+            self._numbers_at = target
+            self._texts = _texts(target)
             self._position.value, self._angles.value = self._texts
         if opening != self._opening_at:
             self._opening_at = self._opening.value = opening
-        self._reached.position, self._reached.wxyz = reached[:3, 3], quaternion(reached[:3, :3])
+        self._reached.position = reached[:3, 3]
+        self._reached.wxyz = quaternion(reached[:3, :3])
         self._reached.visible = steering.reach(arm).held
 
     def note(self) -> str:
@@ -87,15 +103,25 @@ class ArmControls:
         reach = self._steering.reach(self._arm)
         if not reach.held:
             return ""
-        return f"{self._arm}: out of reach, held {100 * reach.metres:.1f} cm and {np.degrees(reach.radians):.0f}° short"
+        return (
+            f"{self._arm}: out of reach, held {100 * reach.metres:.1f} cm and "
+            f"{np.degrees(reach.radians):.0f}° short"
+        )
 
     def _add_handle(self, scene: Any) -> None:
-        position, wxyz = self._handle_at[:3, 3], quaternion(self._handle_at[:3, :3])
+        position = self._handle_at[:3, 3]
+        wxyz = quaternion(self._handle_at[:3, :3])
         place = {"position": position, "wxyz": wxyz}
-        self._handle = scene.add_transform_controls(f"/handles/{self._arm}", HANDLE_M, depth_test=False, opacity=0.8, **place)
+        self._handle = scene.add_transform_controls(
+            f"/handles/{self._arm}", HANDLE_M, depth_test=False, opacity=0.8, **place
+        )
         # Where the arm stands while its handle is out of reach.
         self._reached = scene.add_frame(
-            f"/reached/{self._arm}", axes_length=REACHED_M, axes_radius=REACHED_M / 20, visible=False, **place
+            f"/reached/{self._arm}",
+            axes_length=REACHED_M,
+            axes_radius=REACHED_M / 20,
+            visible=False,
+            **place,
         )
 
         async def dragged(event: Any) -> None:
@@ -169,5 +195,9 @@ def three_numbers(text: str) -> Vector:
 
 def _texts(T: Matrix) -> tuple[str, str]:
     """Returns position and angles of a pose (4, 4) as they are written on the page."""
-    position, angles = np.round(T[:3, 3], 3) + 0.0, np.round(angles_of_pose(T), 1) + 0.0  # No -0.
-    return ", ".join(f"{value:.3f}" for value in position), ", ".join(f"{value:.1f}" for value in angles)
+    # No -0.
+    position = np.round(T[:3, 3], 3) + 0.0
+    angles = np.round(angles_of_pose(T), 1) + 0.0
+    return ", ".join(f"{value:.3f}" for value in position), ", ".join(
+        f"{value:.1f}" for value in angles
+    )

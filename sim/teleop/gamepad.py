@@ -1,7 +1,8 @@
 """What the sticks and buttons of a gamepad ask for, and reading one that is plugged into this machine.
 
-Linux hands a gamepad out as /dev/input/js0 and so on, in events of eight bytes: time in ms, value, kind and number
-(Documentation/input/joydev/joystick-api.rst of the kernel). So none of this needs a library.
+Linux hands a gamepad out as /dev/input/js0 and so on, in events of eight bytes: time in ms, value,
+kind and number (Documentation/input/joydev/joystick-api.rst of the kernel). So none of this needs a
+library.
 """
 
 import os
@@ -17,7 +18,9 @@ from stringline.datasets.contract.arguments import SHARE, WHOLE
 from stringline.datasets.embodiments.embodiment import Vector
 
 EVENT = struct.Struct("<IhBB")
-BUTTON, AXIS, INITIAL = 0x01, 0x02, 0x80
+BUTTON = 0x01
+AXIS = 0x02
+INITIAL = 0x80
 FULL = 32767
 EVENTS_AT_ONCE = 64
 RETRY_S = 1.0
@@ -123,7 +126,9 @@ def wish_of(now: Sticks, before: Sticks, layout: Layout) -> Wish:
         linear=np.array([stick(layout.right), -stick(layout.towards), -stick(layout.down)]),
         angular=np.array([stick(layout.roll), stick(layout.tilt), -stick(layout.heading)]),
         opening=trigger(layout.open) - trigger(layout.close),
-        pressed=frozenset(name for name in BUTTONS if getattr(layout, name) in now.buttons - before.buttons),
+        pressed=frozenset(
+            name for name in BUTTONS if getattr(layout, name) in now.buttons - before.buttons
+        ),
     )
 
 
@@ -134,8 +139,11 @@ def still(wish: Wish) -> bool:
 
 def after_events(sticks: Sticks, events: bytes) -> Sticks:
     """Returns where axes and buttons are after events of the kernel, eight bytes each; one that is cut short is left out."""
-    axes, buttons = dict(sticks.axes), set(sticks.buttons)
-    for _, value, kind, number in EVENT.iter_unpack(events[: len(events) // EVENT.size * EVENT.size]):
+    axes = dict(sticks.axes)
+    buttons = set(sticks.buttons)
+    for _, value, kind, number in EVENT.iter_unpack(
+        events[: len(events) // EVENT.size * EVENT.size]
+    ):
         if kind & ~INITIAL == AXIS:
             axes[number] = max(value / FULL, -1.0)
         elif kind & ~INITIAL == BUTTON:
@@ -158,15 +166,25 @@ class Gamepad:
         ValueError: There is none at first, or it may not be read.
     """
 
-    def __init__(self, path: str | Path, layout: Layout | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._path, self._layout, self._clock = Path(path), layout or Layout(), clock
+    def __init__(
+        self,
+        path: str | Path,
+        layout: Layout | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path = Path(path)
+        self._layout = layout or Layout()
+        self._clock = clock
         self._now = Sticks()
         try:
             self._device: int | None = self._open()
         except OSError as error:
-            found = ", ".join(str(device) for device in sorted(self._path.parent.glob("js*"))) or "none"
+            found = (
+                ", ".join(str(device) for device in sorted(self._path.parent.glob("js*"))) or "none"
+            )
             raise ValueError(
-                f"No gamepad at {path} ({error.strerror}). Found: {found}. Without one: gamepad.device=null"
+                f"No gamepad at {path} ({error.strerror}). Found: {found}. Without one: "
+                f"gamepad.device=null"
             ) from error
         self._retry_at = 0.0
 

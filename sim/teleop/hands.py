@@ -17,7 +17,9 @@ class Hands:
     """
 
     def __init__(self, operation: Operation, body: Embodiment) -> None:
-        self._operation, self._body, self.arm = operation, body, body.arms[0]
+        self._operation = operation
+        self._body = body
+        self.arm = body.arms[0]
 
     def follow(self, wish: Wish) -> None:
         """Does what is asked for in one control period.
@@ -32,7 +34,10 @@ class Hands:
         if wish.linear.any() or wish.angular.any():
             steering.push(self.arm, wish.linear, wish.angular)
         if wish.opening:
-            speed = self._body.velocity_limits[self._body.grippers[self.arm]] / self._operation.world.contract.control_hz
+            speed = (
+                self._body.velocity_limits[self._body.grippers[self.arm]]
+                / self._operation.world.contract.control_hz
+            )
             steering.grip(self.arm, steering.openings[self.arm] + speed * wish.opening)
         if "recall" in wish.pressed:
             steering.recall(self.arm)

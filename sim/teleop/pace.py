@@ -17,13 +17,19 @@ class Pace:
         sleep: Waits for seconds.
 
     Attributes:
-        speed: Periods in the last second or so over those that there should have been: 1 when the machine keeps up.
+        speed: Periods in the last second or so over those that there should have been: 1 when the
+            machine keeps up.
     """
 
     def __init__(
-        self, hz: float, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep
+        self,
+        hz: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        self._period, self._clock, self._sleep = 1.0 / hz, clock, sleep
+        self._period = 1.0 / hz
+        self._clock = clock
+        self._sleep = sleep
         self._next = self._last = clock()
         self._mean = self._period
 

@@ -1,6 +1,7 @@
 """The page of the teleoperation: buttons, numbers, handles, images and status, in step with the session.
 
-What visitors do arrives in threads of the server and is put into a line; `poll` does it in the thread that owns the world.
+What visitors do arrives in threads of the server and is put into a line; `poll` does it in the
+thread that owns the world.
 """
 
 import html
@@ -19,20 +20,22 @@ from stringline.sim.teleop.scene_view import Scene
 from stringline.sim.teleop.teleop_session import Operation, Phase
 
 
-def mosaic(pictures: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    """Returns pictures (H, W, 3) of one size side by side, two in a row, from the left and the top; gaps are black."""
-    first = pictures[0]
-    columns = min(len(pictures), 2)
-    rows = -(-len(pictures) // columns)
+def mosaic(images: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """Returns images (H, W, 3) of one size side by side, two in a row, from the left and the top; gaps are black."""
+    first = images[0]
+    columns = min(len(images), 2)
+    rows = -(-len(images) // columns)
     height, width = first.shape[:2]
     whole = np.zeros((rows * height, columns * width, 3), dtype=np.uint8)
-    for number, picture in enumerate(pictures):
+    for number, image in enumerate(images):
         row, column = divmod(number, columns)
-        whole[row * height : (row + 1) * height, column * width : (column + 1) * width] = picture
+        whole[row * height : (row + 1) * height, column * width : (column + 1) * width] = image
     return whole
 
 
-RED, AMBER, GREEN = "#ff6b6b", "#ffb74d", "#69db7c"
+RED = "#ff6b6b"
+AMBER = "#ffb74d"
+GREEN = "#69db7c"
 
 
 def status_html(operation: Operation, speed: float, notes: Sequence[str]) -> str:
@@ -43,22 +46,33 @@ def status_html(operation: Operation, speed: float, notes: Sequence[str]) -> str
         speed: Of the world, as a share of real time.
         notes: What is wrong, or special, in words; empty ones are left out.
     """
-    task, result = operation.world.task, operation.result
+    task = operation.world.task
+    result = operation.result
     lines = [
         f"<b>{html.escape(task.instruction)}</b>",
         _recording(operation),
-        f"stage {result.stage} of {len(task.stages) - 1}: {html.escape(task.stages[result.stage])}; success: "
+        (
+            f"stage {result.stage} of {len(task.stages) - 1}: "
+            f"{html.escape(task.stages[result.stage])}; success: "
+        )
         + (_coloured("yes", GREEN) if result.success else "no"),
         f"{result.time:.1f} s, {100 * speed:.0f} % of real time",
         *(_coloured(note, AMBER) for note in notes if note),
         html.escape(operation.notice),
     ]
-    return f'<div style="padding: 0 1em; line-height: 1.5">{"<br>".join(line for line in lines if line)}</div>'
+    return (
+        f'<div style="padding: 0 1em; line-height: '
+        f'1.5">{"<br>".join(line for line in lines if line)}</div>'
+    )
 
 
 def _recording(operation: Operation) -> str:
     takes = operation.takes
-    phase = str(operation.phase) if operation.phase is Phase.FREE else _coloured(str(operation.phase), RED)
+    phase = (
+        str(operation.phase)
+        if operation.phase is Phase.FREE
+        else _coloured(str(operation.phase), RED)
+    )
     seconds = f", {takes.steps / operation.world.contract.control_hz:.1f} s" if takes.open else ""
     return f"{phase}{seconds}; seed {operation.seed}; {len(takes.kept)} kept"
 
@@ -68,8 +82,10 @@ def _coloured(text: str, colour: str) -> str:
 
 
 Deed = Callable[[], object]
-EYE_M, LOOK_AT_M = (0.0, -0.85, 0.72), (0.0, 0.05, 0.1)
-JPEG_QUALITY, AMBIENT = 80, 3.0
+EYE_M = (0.0, -0.85, 0.72)
+LOOK_AT_M = (0.0, 0.05, 0.1)
+JPEG_QUALITY = 80
+AMBIENT = 3.0
 
 
 class Page:
@@ -86,26 +102,41 @@ class Page:
     """
 
     def __init__(
-        self, server: Any, operation: Operation, *, hz: float = 15.0, clock: Callable[[], float] = time.monotonic
+        self,
+        server: Any,
+        operation: Operation,
+        *,
+        hz: float = 15.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not hz > 0:
             raise ValueError(f"page_hz is {hz}; it must be above 0.")
-        self._server, self._operation, self._clock, self._period = server, operation, clock, 1.0 / hz
+        self._server = server
+        self._operation = operation
+        self._clock = clock
+        self._period = 1.0 / hz
         self._deeds: queue.SimpleQueue[Deed] = queue.SimpleQueue()
-        self._next, self.trouble = 0.0, ""
-        server.gui.configure_theme(control_width="large", dark_mode=True, show_logo=False, show_share_button=False)
+        self._next = 0.0
+        self.trouble = ""
+        server.gui.configure_theme(
+            control_width="large", dark_mode=True, show_logo=False, show_share_button=False
+        )
         server.gui.main_panel.dock_right()
-        # Reflections and shadows take a browser without a GPU half a minute to prepare, and much of every picture.
+        # Reflections and shadows take a browser without a GPU half a minute to prepare, and much of
+        # every image.
         server.scene.configure_environment_map(hdri=None)
         server.scene.configure_default_lights(cast_shadow=False)
         server.scene.add_light_ambient("/light", intensity=AMBIENT)
-        server.initial_camera.position, server.initial_camera.look_at = EYE_M, LOOK_AT_M
+        server.initial_camera.position = EYE_M
+        server.initial_camera.look_at = LOOK_AT_M
         self._scene = Scene(server, operation.world.physics.model.ptr)
         self._status = server.gui.add_html("")
         self._add_buttons()
-        self._add_pictures()
+        self._add_images()
         arms = operation.world.contract.arms
-        self._arms = [ArmControls(server, operation.steering, arm, self._deeds.put, clock) for arm in arms]
+        self._arms = [
+            ArmControls(server, operation.steering, arm, self._deeds.put, clock) for arm in arms
+        ]
 
     @property
     def watched(self) -> bool:
@@ -146,14 +177,21 @@ class Page:
         for controls in self._arms:
             controls.show()
         self._show_buttons()
-        self._show_pictures()
+        self._show_images()
         notes = [self.trouble, *(controls.note() for controls in self._arms), note]
         self._status.content = status_html(self._operation, speed, notes)
 
     def _add_buttons(self) -> None:
-        gui, operation = self._server.gui, self._operation
-        self._record = gui.add_button("Record", color="red", hint="Begins the episode of the seed, and a take of it.")
-        self._keep = gui.add_button("Keep", color="green", hint="Puts the take into the store, and goes on to the next seed.")
+        gui = self._server.gui
+        operation = self._operation
+        self._record = gui.add_button(
+            "Record", color="red", hint="Begins the episode of the seed, and a take of it."
+        )
+        self._keep = gui.add_button(
+            "Keep",
+            color="green",
+            hint="Puts the take into the store, and goes on to the next seed.",
+        )
         self._discard = gui.add_button("Discard", hint="Forgets the take.")
         self._seed = gui.add_number("Seed", operation.seed, min=0, step=1)
         self._reset = gui.add_button("Reset", hint="Begins the episode of the seed.")
@@ -164,27 +202,35 @@ class Page:
         self._on_click(self._reset, lambda: operation.reset(int(self._seed.value)))
 
     def _on_click(self, button: Any, deed: Deed) -> None:
-        async def clicked(event: Any) -> None:  # In the server's own loop, so that clicks come in their order.
+        async def clicked(
+            event: Any,
+        ) -> None:  # In the server's own loop, so that clicks come in their order.
             self._deeds.put(deed)
 
         button.on_click(clicked)
 
     def _show_buttons(self) -> None:
-        takes, operation = self._operation.takes, self._operation
+        takes = self._operation.takes
+        operation = self._operation
         self._record.disabled = self._reset.disabled = self._seed.disabled = takes.open
-        self._keep.disabled, self._discard.disabled = not takes.steps, not takes.open
+        self._keep.disabled = not takes.steps
+        self._discard.disabled = not takes.open
         if self._seed_shown != operation.seed:
             self._seed_shown = self._seed.value = operation.seed
 
-    def _add_pictures(self) -> None:
+    def _add_images(self) -> None:
         cameras = self._operation.world.contract.cameras
-        self._shown = self._operation.pictures
+        self._shown = self._operation.images
         if cameras:
-            black = mosaic([np.zeros((camera.height, camera.width, 3), np.uint8) for camera in cameras])
+            black = mosaic(
+                [np.zeros((camera.height, camera.width, 3), np.uint8) for camera in cameras]
+            )
             names = ", ".join(camera.name for camera in cameras)
-            self._pictures = self._server.gui.add_image(black, label=names, format="jpeg", jpeg_quality=JPEG_QUALITY)
+            self._images = self._server.gui.add_image(
+                black, label=names, format="jpeg", jpeg_quality=JPEG_QUALITY
+            )
 
-    def _show_pictures(self) -> None:
-        if self._operation.pictures and self._operation.pictures is not self._shown:
-            self._shown = self._operation.pictures
-            self._pictures.image = mosaic(list(self._shown.values()))
+    def _show_images(self) -> None:
+        if self._operation.images and self._operation.images is not self._shown:
+            self._shown = self._operation.images
+            self._images.image = mosaic(list(self._shown.values()))

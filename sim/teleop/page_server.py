@@ -26,12 +26,15 @@ def open_server(host: str, port: int) -> Any:
         The `viser.ViserServer`.
 
     Raises:
-        ValueError: The port is in use or not allowed, the address is not this machine's, or viser is not installed.
+        ValueError: The port is in use or not allowed, the address is not this machine's, or viser
+            is not installed.
     """
     viser = optional_library("viser", extra="teleop")
     port = _free_port(host, port)
     if host not in LOCAL:
-        logger.warning("Everybody who reaches %s:%d may move the arms and write into the store.", host, port)
+        logger.warning(
+            "Everybody who reaches %s:%d may move the arms and write into the store.", host, port
+        )
     os.environ.pop("_VISER_PORT_OVERRIDE", None)  # The port is the one that was asked for.
     with contextlib.redirect_stdout(io.StringIO()):  # What is to be said, the command says.
         server = viser.ViserServer(host=host, port=port, label="stringline-teleop", verbose=False)
@@ -69,12 +72,19 @@ def _free_port(host: str, port: int) -> int:
             free: int = probe.getsockname()[1]
             return free
     except (socket.gaierror, UnicodeError) as error:
-        raise ValueError(f"There is no address {host!r} ({error}); this machine alone: host=127.0.0.1") from error
+        raise ValueError(
+            f"There is no address {host!r} ({error}); this machine alone: host=127.0.0.1"
+        ) from error
     except PermissionError as error:
-        raise ValueError(f"Port {port} of {host} is not for this user; take one from 1024 on: port=8080") from error
+        raise ValueError(
+            f"Port {port} of {host} is not for this user; take one from 1024 on: port=8080"
+        ) from error
     except OSError as error:
         raise ValueError(f"{_in_use(host, port)} ({error.strerror})") from error
 
 
 def _in_use(host: str, port: int) -> str:
-    return f"Port {port} of {host} cannot be had, perhaps another program listens there; take another: port={port % 65535 + 1}"
+    return (
+        f"Port {port} of {host} cannot be had, perhaps another program listens there; take "
+        f"another: port={port % 65535 + 1}"
+    )

@@ -37,11 +37,13 @@ def between(start: Matrix, goal: Matrix, share: float) -> Matrix:
 def pose_of_angles(position: ArrayLike, heading_tilt_roll_deg: ArrayLike) -> Matrix:
     """Returns the pose (4, 4) at a position (3,) in metres, turned by three angles in degrees.
 
-    The gripper first looks along x; it is turned by the heading about z, then nods by the tilt about its own y, downwards
-    where it is positive, and then rolls about its own x.
+    The gripper first looks along x; it is turned by the heading about z, then nods by the tilt
+    about its own y, downwards where it is positive, and then rolls about its own x.
     """
     heading, tilt, roll = np.radians(np.asarray(heading_tilt_roll_deg, dtype=np.float64))
-    return pose(position, rotation_about(Z, heading) @ rotation_about(Y, tilt) @ rotation_about(X, roll))
+    return pose(
+        position, rotation_about(Z, heading) @ rotation_about(Y, tilt) @ rotation_about(X, roll)
+    )
 
 
 def angles_of_pose(T: Matrix) -> Vector:
@@ -51,7 +53,8 @@ def angles_of_pose(T: Matrix) -> Vector:
     tilt = np.arctan2(-rotation[2, 0], level)
     if level < 1e-6:
         return np.degrees([np.arctan2(-rotation[0, 1], rotation[1, 1]), tilt, 0.0])
-    heading, roll = np.arctan2(rotation[1, 0], rotation[0, 0]), np.arctan2(rotation[2, 1], rotation[2, 2])
+    heading = np.arctan2(rotation[1, 0], rotation[0, 0])
+    roll = np.arctan2(rotation[2, 1], rotation[2, 2])
     return np.degrees([heading, tilt, roll])
 
 
@@ -65,6 +68,7 @@ def pose_of_quaternion(position: ArrayLike, wxyz: ArrayLike) -> Matrix:
     length = float(np.linalg.norm(wxyz))
     if not 1e-9 < length < np.inf:
         raise ValueError(f"The quaternion {wxyz.tolist()} is no rotation.")
-    w, axis = wxyz[0] / length, wxyz[1:] / length
+    w = wxyz[0] / length
+    axis = wxyz[1:] / length
     cross = np.array([[0.0, -axis[2], axis[1]], [axis[2], 0.0, -axis[0]], [-axis[1], axis[0], 0.0]])
     return pose(position, np.eye(3) + 2.0 * w * cross + 2.0 * cross @ cross)

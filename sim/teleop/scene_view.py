@@ -35,8 +35,10 @@ class Scene:
         with self.server.atomic():
             for body in self._moved(data):
                 frame = self._frames[body]
-                frame.position, frame.wxyz = data.xpos[body], data.xquat[body]
-                self._position[body], self._turn[body] = data.xpos[body], data.xquat[body]
+                frame.position = data.xpos[body]
+                frame.wxyz = data.xquat[body]
+                self._position[body] = data.xpos[body]
+                self._turn[body] = data.xquat[body]
 
     def _moved(self, data: mujoco.MjData) -> list[int]:
         away = np.abs(data.xpos - self._position).max(axis=1) > MOVED

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import Vector
 
-LAST_DRAWN_GROUP = 2  # MuJoCo's own pictures leave the groups behind it out as well.
-AROUND, ALONG = 24, 8  # Pieces of a circle, and from the equator of a sphere to its pole.
+LAST_DRAWN_GROUP = 2  # MuJoCo's own images leave the groups behind it out as well.
+# Pieces of a circle, and from the equator of a sphere to its pole.
+AROUND = 24
+ALONG = 8
 ENDLESS_M = 2.0  # Half the width of planes that have none.
 PLAIN = (0.5, 0.5, 0.5, 1.0)  # The colour that MuJoCo gives shapes which have none of their own.
 
@@ -63,7 +65,14 @@ def drawn_bodies(model: mujoco.MjModel) -> Iterator[DrawnBody]:
 
 def appearance(model: mujoco.MjModel) -> bytes:
     """Returns what differs as soon as something must be drawn in another way, bodies' poses apart."""
-    arrays = (model.geom_rgba, model.mat_rgba, model.geom_size, model.geom_pos, model.geom_quat, model.geom_group)
+    arrays = (
+        model.geom_rgba,
+        model.mat_rgba,
+        model.geom_size,
+        model.geom_pos,
+        model.geom_quat,
+        model.geom_group,
+    )
     return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
 
 
@@ -78,7 +87,9 @@ def triangles(kind: int, size: Vector) -> Triangles:
         ValueError: There is no drawing of that kind.
     """
     if kind not in _SHAPES:
-        raise ValueError(f"Shapes of MuJoCo's kind {mujoco.mjtGeom(kind).name} cannot be drawn on the page.")
+        raise ValueError(
+            f"Shapes of MuJoCo's kind {mujoco.mjtGeom(kind).name} cannot be drawn on the page."
+        )
     return _SHAPES[kind](np.asarray(size, dtype=np.float64))
 
 
@@ -86,7 +97,11 @@ def _placed(model: mujoco.MjModel, geom: int) -> Triangles:
     kind = int(model.geom_type[geom])
     rotation = np.empty(9)
     mujoco.mju_quat2Mat(rotation, model.geom_quat[geom])
-    shape = _mesh(model, int(model.geom_dataid[geom])) if kind == _MESH else triangles(kind, model.geom_size[geom])
+    shape = (
+        _mesh(model, int(model.geom_dataid[geom]))
+        if kind == _MESH
+        else triangles(kind, model.geom_size[geom])
+    )
     return shape.moved(model.geom_pos[geom], rotation.reshape(3, 3))
 
 
@@ -104,9 +119,13 @@ def _joined(parts: list[Triangles]) -> Triangles:
 
 
 def _mesh(model: mujoco.MjModel, mesh: int) -> Triangles:
-    vertex, face = int(model.mesh_vertadr[mesh]), int(model.mesh_faceadr[mesh])
+    vertex = int(model.mesh_vertadr[mesh])
+    face = int(model.mesh_faceadr[mesh])
     vertices = model.mesh_vert[vertex : vertex + int(model.mesh_vertnum[mesh])]
-    return Triangles(vertices.astype(np.float64), model.mesh_face[face : face + int(model.mesh_facenum[mesh])].astype(np.int64))
+    return Triangles(
+        vertices.astype(np.float64),
+        model.mesh_face[face : face + int(model.mesh_facenum[mesh])].astype(np.int64),
+    )
 
 
 def _box(size: Vector) -> Triangles:
@@ -116,7 +135,9 @@ def _box(size: Vector) -> Triangles:
     for axis in range(3):
         for sign in (-1.0, 1.0):
             corners = np.empty((4, 3))
-            corners[:, axis], corners[:, (axis + 1) % 3], corners[:, (axis + 2) % 3] = sign, square[:, 0], square[:, 1]
+            corners[:, axis] = sign
+            corners[:, (axis + 1) % 3] = square[:, 0]
+            corners[:, (axis + 2) % 3] = square[:, 1]
             faces = np.array([[0, 1, 2], [0, 2, 3]])
             sides.append(Triangles(corners * size, faces if sign > 0 else faces[:, ::-1]))
     return _joined(sides)
@@ -133,10 +154,17 @@ def _rounded(radii: Vector, stretch: float) -> Triangles:
     latitudes = np.linspace(-np.pi / 2, np.pi / 2, 2 * ALONG + 1)
     latitudes = np.insert(latitudes, ALONG, 0.0) if stretch else latitudes
     rings = len(latitudes)
-    away = stretch * np.where(np.arange(rings) < rings / 2, -1.0, 1.0) if stretch else np.zeros(rings)
+    away = (
+        stretch * np.where(np.arange(rings) < rings / 2, -1.0, 1.0) if stretch else np.zeros(rings)
+    )
     turn = 2 * np.pi * np.arange(AROUND) / AROUND
     unit = np.stack(
-        [np.outer(np.cos(latitudes), np.cos(turn)), np.outer(np.cos(latitudes), np.sin(turn)), _rows(np.sin(latitudes))], -1
+        [
+            np.outer(np.cos(latitudes), np.cos(turn)),
+            np.outer(np.cos(latitudes), np.sin(turn)),
+            _rows(np.sin(latitudes)),
+        ],
+        -1,
     )
     vertices = unit * radii
     vertices[..., 2] += away[:, None]
@@ -144,12 +172,15 @@ def _rounded(radii: Vector, stretch: float) -> Triangles:
 
 
 def _cylinder(size: Vector) -> Triangles:
-    radius, half = size[0], size[1]
+    radius = size[0]
+    half = size[1]
     turn = 2 * np.pi * np.arange(AROUND) / AROUND
     circle = np.stack([radius * np.cos(turn), radius * np.sin(turn), np.zeros(AROUND)], -1)
     up = np.array([0.0, 0.0, half])
     wall = Triangles(np.concatenate([circle - up, circle + up]), _wall(2))
-    fan = np.stack([np.zeros(AROUND - 2, np.int64), np.arange(1, AROUND - 1), np.arange(2, AROUND)], -1)
+    fan = np.stack(
+        [np.zeros(AROUND - 2, np.int64), np.arange(1, AROUND - 1), np.arange(2, AROUND)], -1
+    )
     return _joined([wall, Triangles(circle + up, fan), Triangles(circle - up, fan[:, ::-1])])
 
 
@@ -157,7 +188,12 @@ def _wall(rings: int) -> Faces:
     """Returns the triangles between circles of `AROUND` vertices, from the lowest to the highest."""
     here = (np.arange(rings - 1)[:, None] * AROUND + np.arange(AROUND)).ravel()
     beside = (np.arange(rings - 1)[:, None] * AROUND + np.roll(np.arange(AROUND), -1)).ravel()
-    return np.concatenate([np.stack([here, beside, beside + AROUND], -1), np.stack([here, beside + AROUND, here + AROUND], -1)])
+    return np.concatenate(
+        [
+            np.stack([here, beside, beside + AROUND], -1),
+            np.stack([here, beside + AROUND, here + AROUND], -1),
+        ]
+    )
 
 
 def _rows(values: Vector) -> Vector:
@@ -168,7 +204,9 @@ _MESH = int(mujoco.mjtGeom.mjGEOM_MESH)
 _SHAPES: Mapping[int, Callable[[Vector], Triangles]] = {
     int(mujoco.mjtGeom.mjGEOM_PLANE): _plane,
     int(mujoco.mjtGeom.mjGEOM_SPHERE): lambda size: _rounded(np.repeat(size[0], 3), 0.0),
-    int(mujoco.mjtGeom.mjGEOM_CAPSULE): lambda size: _rounded(np.repeat(size[0], 3), float(size[1])),
+    int(mujoco.mjtGeom.mjGEOM_CAPSULE): lambda size: _rounded(
+        np.repeat(size[0], 3), float(size[1])
+    ),
     int(mujoco.mjtGeom.mjGEOM_ELLIPSOID): lambda size: _rounded(size, 0.0),
     int(mujoco.mjtGeom.mjGEOM_CYLINDER): _cylinder,
     int(mujoco.mjtGeom.mjGEOM_BOX): _box,

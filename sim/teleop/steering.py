@@ -11,13 +11,19 @@ from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.datasets.embodiments.transforms import Matrix, pose
 from stringline.sim.teleop.poses import apart, between, turned
 
-ARRIVED = 1e-4  # Metres or radians; nearer, an arm rests, so that it does not creep while nobody moves it.
-SHORT = 5e-3  # Metres, with radians weighed as below; an arm that stays farther off than this is said to be held short.
+# Metres or radians; nearer, an arm rests, so that it does not creep while nobody moves it.
+ARRIVED = 1e-4
+# Metres, with radians weighed as below; an arm that stays farther off than this is said to be held
+# short.
+SHORT = 5e-3
 METRES_PER_RADIAN = 0.3  # As the inverse kinematics weighs them.
 STALLED = 0.15  # Share of the way that it should have gone, below which an arm counts as stopped.
 MEMORY = 0.9  # Of the mean over the last control periods by which that is judged: some ten of them.
-LEASH_M, LEASH_RAD = 0.05, 0.35  # How far a stick pushes a target ahead of the arm that follows it.
-# Damps the joints where an arm is stretched out; without it they would swing there from one period to the next.
+# How far a stick pushes a target ahead of the arm that follows it.
+LEASH_M = 0.05
+LEASH_RAD = 0.35
+# Damps the joints where an arm is stretched out; without it they would swing there from one period
+# to the next.
 POSTURE_COST = 0.02
 
 
@@ -39,7 +45,8 @@ class Speeds:
         """Refuses what would never arrive, and what the body cannot do."""
         if not self.linear > 0 or not self.angular > 0 or not 0 < self.joints <= 1:
             raise ValueError(
-                f"Got the speeds linear={self.linear}, angular={self.angular}, joints={self.joints}; "
+                f"Got the speeds linear={self.linear}, angular={self.angular}, "
+                f"joints={self.joints}; "
                 "allowed: above 0, and joints at most 1."
             )
 
@@ -62,9 +69,10 @@ class Reach:
 class Steering:
     """Keeps a wanted pose and opening for each gripper, and says the joint targets of the next control period.
 
-    In each period the gripper's pose goes a bounded step towards the wanted one, on a line and about one axis, and the joints
-    follow by one step of inverse kinematics within their limits. Where that brings it no nearer it stands still, which is
-    the nearest reachable pose on its way; it goes on by itself once the target is within reach again.
+    In each period the gripper's pose goes a bounded step towards the wanted one, on a line and
+    about one axis, and the joints follow by one step of inverse kinematics within their limits.
+    Where that brings it no nearer it stands still, which is the nearest reachable pose on its way;
+    it goes on by itself once the target is within reach again.
 
     Args:
         body: Of the arms.
@@ -76,7 +84,9 @@ class Steering:
     """
 
     def __init__(self, body: Embodiment, control_hz: float, speeds: Speeds | None = None) -> None:
-        self._body, self._period, self._speeds = body, 1.0 / control_hz, speeds or Speeds()
+        self._body = body
+        self._period = 1.0 / control_hz
+        self._speeds = speeds or Speeds()
         self._kinematics = InverseKinematics(body, posture_cost=POSTURE_COST)
         self.reset(body.home)
 
@@ -111,10 +121,17 @@ class Steering:
         """
         self._require(arm)
         if T_base_gripper.shape != (4, 4) or not np.isfinite(T_base_gripper).all():
-            raise ValueError(f"The target of {arm!r} must be a finite 4x4 matrix; got {T_base_gripper.tolist()}.")
+            raise ValueError(
+                f"The target of {arm!r} must be a finite 4x4 matrix; got {T_base_gripper.tolist()}."
+            )
         rotation = T_base_gripper[:3, :3]
-        if not np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-4) or np.linalg.det(rotation) < 0:
-            raise ValueError(f"The target of {arm!r} is turned by {rotation.tolist()}, which is no rotation.")
+        if (
+            not np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-4)
+            or np.linalg.det(rotation) < 0
+        ):
+            raise ValueError(
+                f"The target of {arm!r} is turned by {rotation.tolist()}, which is no rotation."
+            )
         self._targets[arm] = T_base_gripper.copy()
 
     def grip(self, arm: str, opening: float) -> None:
@@ -144,7 +161,8 @@ class Steering:
         target = self._targets[arm]
         target = pose(
             target[:3, 3] + self._speeds.linear * self._period * np.clip(linear, -1.0, 1.0),
-            target[:3, :3] @ turned(self._speeds.angular * self._period * np.clip(angular, -1.0, 1.0)),
+            target[:3, :3]
+            @ turned(self._speeds.angular * self._period * np.clip(angular, -1.0, 1.0)),
         )
         metres, radians = apart(self._poses[arm], target)
         leash = min(1.0, LEASH_M / max(metres, 1e-9), LEASH_RAD / max(radians, 1e-9))
@@ -167,13 +185,19 @@ class Steering:
         """
         self._require(arm)
         metres, radians = apart(self._poses[arm], self._targets[arm])
-        return Reach(metres, radians, _cost(metres, radians) > SHORT and self._progress[arm] < STALLED)
+        return Reach(
+            metres, radians, _cost(metres, radians) > SHORT and self._progress[arm] < STALLED
+        )
 
     def step(self) -> Vector:
         """Returns the joint targets (J,) of the next control period."""
         costs = {arm: self._cost(arm) for arm in self._body.arms}
         shares = {arm: self._share(arm) for arm in self._body.arms}
-        steps = {arm: between(self._poses[arm], self._targets[arm], share) for arm, share in shares.items() if share}
+        steps = {
+            arm: between(self._poses[arm], self._targets[arm], share)
+            for arm, share in shares.items()
+            if share
+        }
         if steps:
             self.q = self._kinematics.step(steps, self.q, self._speeds.joints * self._period)
             self._poses = self._body.forward_kinematics(self.q)
@@ -190,7 +214,11 @@ class Steering:
         metres, radians = apart(self._poses[arm], self._targets[arm])
         if max(metres, radians) < ARRIVED:
             return 0.0
-        return 1.0 / max(metres / (self._speeds.linear * self._period), radians / (self._speeds.angular * self._period), 1.0)
+        return 1.0 / max(
+            metres / (self._speeds.linear * self._period),
+            radians / (self._speeds.angular * self._period),
+            1.0,
+        )
 
     def _cost(self, arm: str) -> float:
         return _cost(*apart(self._poses[arm], self._targets[arm]))

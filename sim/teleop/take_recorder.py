@@ -33,9 +33,20 @@ class Takes:
         NoSpaceError: The disk is full.
     """
 
-    def __init__(self, path: str | Path, recipe: Recipe, contract: Contract, instruction: str, stages: tuple[str, ...]) -> None:
-        self._recipe, self._contract, self._instruction, self._stages = recipe, contract, instruction, stages
-        self.store, self.kept = _writable_store(Path(path), self._attributes(0)), list[str]()
+    def __init__(
+        self,
+        path: str | Path,
+        recipe: Recipe,
+        contract: Contract,
+        instruction: str,
+        stages: tuple[str, ...],
+    ) -> None:
+        self._recipe = recipe
+        self._contract = contract
+        self._instruction = instruction
+        self._stages = stages
+        self.store = _writable_store(Path(path), self._attributes(0))
+        self.kept = list[str]()
         self.store.remove_leftovers()
         self._writer: EpisodeWriter | None = None
         self._steps = 0
@@ -65,7 +76,8 @@ class Takes:
             NoSpaceError: The disk is full.
         """
         self.discard()
-        self._writer, self._steps = self.store.writer(self._attributes(seed)), 0
+        self._writer = self.store.writer(self._attributes(seed))
+        self._steps = 0
 
     def add(self, observation: Mapping[str, Array], action: Array) -> None:
         """Appends a step: what was seen, and what was commanded in answer to it (A,).
@@ -99,14 +111,17 @@ class Takes:
 
     def discard(self) -> bool:
         """Forgets the open take, and says whether there was one."""
-        writer, self._writer = self._writer, None
+        writer = self._writer
+        self._writer = None
         if writer is not None:
             writer.discard()
         return writer is not None
 
     def _attributes(self, seed: int) -> EpisodeAttributes:
         extra = {"recipe": asdict(self._recipe), "stages": list(self._stages)}
-        return EpisodeAttributes(self._contract, self._recipe.task, seed, None, SOURCE, self._instruction, extra)
+        return EpisodeAttributes(
+            self._contract, self._recipe.task, seed, None, SOURCE, self._instruction, extra
+        )
 
 
 def _writable_store(path: Path, attributes: EpisodeAttributes) -> EpisodeStore:
@@ -122,5 +137,8 @@ def _writable_store(path: Path, attributes: EpisodeAttributes) -> EpisodeStore:
     except NoSpaceError:
         raise
     except OSError as error:
-        raise ValueError(f"The store {path} cannot be written ({error.strerror}). Choose another folder: store=...") from error
+        raise ValueError(
+            f"The store {path} cannot be written ({error.strerror}). Choose another folder: "
+            f"store=..."
+        ) from error
     return store

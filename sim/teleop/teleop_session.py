@@ -46,7 +46,8 @@ class Rules:
 class Operation:
     """Steers a world and records takes.
 
-    A take begins at the beginning of its seed's episode, so the seed and the actions are enough to make it happen again.
+    A take begins at the beginning of its seed's episode, so the seed and the actions are enough to
+    make it happen again.
 
     Attributes:
         world: Of the task; an episode of it begins at once.
@@ -59,7 +60,7 @@ class Operation:
         phase: What becomes of what happens.
         result: What the last period led to.
         notice: The last thing that the person should know, in words.
-        pictures: The latest (H, W, 3) by camera, empty until somebody looks or records.
+        images: The latest (H, W, 3) by camera, empty until somebody looks or records.
     """
 
     world: TaskEnvironment
@@ -72,7 +73,7 @@ class Operation:
     phase: Phase = field(init=False, default=Phase.FREE)
     result: StepResult = field(init=False)
     notice: str = field(init=False, default="")
-    pictures: dict[str, Array] = field(init=False, default_factory=dict)
+    images: dict[str, Array] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begins the first episode that the store does not have yet."""
@@ -83,15 +84,20 @@ class Operation:
         """Moves the world by one control period.
 
         Args:
-            watched: Whether somebody sees the cameras' pictures; a take is recorded with them in any case.
+            watched: Whether somebody sees the cameras' images; a take is recorded with them in any
+                case.
         """
-        action = self.steering.step().astype(np.float32)  # As it is stored, so that a replay does the very same.
+        action = self.steering.step().astype(
+            np.float32
+        )  # As it is stored, so that a replay does the very same.
         if self.phase is Phase.RECORDING:
             self._record(action)
         elif watched and self.world.frame_due:
-            self._keep_pictures(self.world.observe())
+            self._keep_images(self.world.observe())
         self.result = self.world.advance(action)
-        if self.result.unstable and self.phase is not Phase.OVER:  # A take that is over is not lost by what comes after it.
+        if (
+            self.result.unstable and self.phase is not Phase.OVER
+        ):  # A take that is over is not lost by what comes after it.
             lost = " The take is discarded." if self.takes.discard() else ""
             self._begin(self.seed)
             self.notice = f"The physics became unstable; the episode begins again.{lost}"
@@ -119,7 +125,8 @@ class Operation:
             ValueError: There is no take, or nothing in it.
             OSError: It cannot be written; the take is lost.
         """
-        steps, success = self.takes.steps, self._success
+        steps = self.takes.steps
+        success = self._success
         try:
             name = self.takes.keep(success)
         finally:
@@ -150,30 +157,41 @@ class Operation:
         self._begin(self._checked(seed))
 
     def _begin(self, seed: int) -> None:
-        self.seed, self.phase, self.notice = seed, Phase.FREE, ""
+        self.seed = seed
+        self.phase = Phase.FREE
+        self.notice = ""
         self.world.begin(seed, self.options)
         self.steering.reset(self.world.embodiment.home)
-        self.result, self._success = StepResult(success=False, stage=0, time=0.0, expired=False), False
+        self.result = StepResult(success=False, stage=0, time=0.0, expired=False)
+        self._success = False
 
     def _record(self, action: Array) -> None:
         due = self.world.frame_due
         observation = self.world.observe(cameras=due)
         if due:
-            self._keep_pictures(observation)
-        extra = {"stage": np.asarray(self.world.task.stage, np.int32), "sim/state": self.world.physics.get_state()}
+            self._keep_images(observation)
+        extra = {
+            "stage": np.asarray(self.world.task.stage, np.int32),
+            "sim/state": self.world.physics.get_state(),
+        }
         try:
             self.takes.add({**observation, **extra}, action)
         except OSError as error:
-            self.phase, self.notice = Phase.FREE, f"{error.strerror}. The take is discarded."
+            self.phase = Phase.FREE
+            self.notice = f"{error.strerror}. The take is discarded."
 
     def _end_when_due(self) -> None:
         if self.result.success and self.rules.end_on_success:
-            self.phase, self.notice = Phase.OVER, "Done!"
+            self.phase = Phase.OVER
+            self.notice = "Done!"
         elif self.world.time >= self.rules.longest_s - 1e-9:
-            self.phase, self.notice = Phase.OVER, f"The take has reached {self.rules.longest_s:g} s."
+            self.phase = Phase.OVER
+            self.notice = f"The take has reached {self.rules.longest_s:g} s."
 
-    def _keep_pictures(self, observation: Mapping[str, Array]) -> None:
-        self.pictures = {camera.name: observation[f"rgb/{camera.name}"] for camera in self.world.contract.cameras}
+    def _keep_images(self, observation: Mapping[str, Array]) -> None:
+        self.images = {
+            camera.name: observation[f"rgb/{camera.name}"] for camera in self.world.contract.cameras
+        }
 
     def _checked(self, seed: int | None) -> int:
         seed = self.seed if seed is None else seed

@@ -23,9 +23,11 @@ class Start:
     Attributes:
         checkpoint: Its folder, or the name of one that ships.
         take: Parts to take, such as `memory`, the encoder; none: all.
-        leave: Parts that start anew, such as `denoiser.read_action`, or `misfits`: whatever does not fit.
-        keep_ranges: Whether joints and actions keep the ranges that the checkpoint was trained with; otherwise they get those
-            of the new data, and the same number of the network then means another angle.
+        leave: Parts that start anew, such as `denoiser.read_action`, or `misfits`: whatever does
+            not fit.
+        keep_ranges: Whether joints and actions keep the ranges that the checkpoint was trained
+            with; otherwise they get those of the new data, and the same number of the network then
+            means another angle.
     """
 
     checkpoint: str | Path
@@ -46,9 +48,14 @@ class Start:
         if not self.keep_ranges:
             return measured
         description = self._description()
-        if other := [name for name in ("joints", "action") if getattr(description.contract, name) != getattr(contract, name)]:
+        if other := [
+            name
+            for name in ("joints", "action")
+            if getattr(description.contract, name) != getattr(contract, name)
+        ]:
             raise ValueError(
-                f"keep_ranges=true, but {' and '.join(other)} of {self.checkpoint} are others than those of the data. "
+                f"keep_ranges=true, but {' and '.join(other)} of {self.checkpoint} are others "
+                f"than those of the data. "
                 f"{' '.join(description.contract.misfits(contract))}"
             )
         return description.statistics
@@ -57,15 +64,16 @@ class Start:
         """Fills a policy with what is taken, and lists it in the log.
 
         Raises:
-            ValueError: All is to be taken, but the checkpoint was trained for another contract; or a part does not exist or
-                does not fit. The message says what can be done.
+            ValueError: All is to be taken, but the checkpoint was trained for another contract; or
+                a part does not exist or does not fit. The message says what can be done.
         """
         where = find_checkpoint(self.checkpoint)
         misfits = self._description().contract.misfits(policy.contract)
         if misfits and not self.take and not self.leave:
             raise ValueError(
                 f"{where} was trained for another contract. {' '.join(misfits)} "
-                "Take the encoder alone (take=[memory]), or let what does not fit start anew (leave=misfits)."
+                "Take the encoder alone (take=[memory]), or let what does not fit start anew "
+                "(leave=misfits)."
             )
         for misfit in misfits:
             logger.warning("%s was trained for another contract: %s", where, misfit)
@@ -95,7 +103,9 @@ class _Description:
     def read(cls, where: Path) -> "_Description":
         plain = load_description(where)
         try:
-            return cls(Contract.from_dict(plain["contract"]), Statistics.from_dict(plain["statistics"]))
+            return cls(
+                Contract.from_dict(plain["contract"]), Statistics.from_dict(plain["statistics"])
+            )
         except KeyError as error:
             raise ValueError(f"{where} holds no policy: its description lacks {error}.") from error
 
@@ -110,7 +120,9 @@ def start_of(settings: Mapping[str, Any]) -> Start | None:
     chosen = {name: settings[name] for name in ("take", "leave", "keep_ranges")}
     if checkpoint is None:
         if given := [name for name, value in chosen.items() if value]:
-            raise ValueError(f"{given[0]} says what to take from a checkpoint; name it: initialise=CHECKPOINT.")
+            raise ValueError(
+                f"{given[0]} says what to take from a checkpoint; name it: initialise=CHECKPOINT."
+            )
         return None
     chosen |= {name: [chosen[name]] for name in ("take",) if isinstance(chosen[name], str)}
     return Start(checkpoint, **chosen)

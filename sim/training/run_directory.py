@@ -32,12 +32,15 @@ def claim(directory: Path, settings: Mapping[str, Any]) -> None:
 
     Args:
         directory: Of the run.
-        settings: All that decides its course: with any of it changed, its state and its statistics would not belong together.
+        settings: All that decides its course: with any of it changed, its state and its statistics
+            would not belong together.
 
     Raises:
-        ValueError: The directory holds another run, and which settings differ; or its file is broken.
+        ValueError: The directory holds another run, and which settings differ; or its file is
+            broken.
     """
-    file, plain = directory / FILE, _plain(settings)
+    file = directory / FILE
+    plain = _plain(settings)
     if not file.exists():
         if leads():
             directory.mkdir(parents=True, exist_ok=True)
@@ -45,14 +48,21 @@ def claim(directory: Path, settings: Mapping[str, Any]) -> None:
         return
     old = yaml.safe_load(file.read_text())
     if not isinstance(old, dict):
-        raise ValueError(f"{file} is broken; choose another output, or remove {directory} to start again.")
+        raise ValueError(
+            f"{file} is broken; choose another output, or remove {directory} to start again."
+        )
     if isinstance(old.get("trainer"), dict) and isinstance(plain.get("trainer"), dict):
         known = {**ADDED, **old["trainer"]}
-        if known.get("precision") == "auto":  # Older versions did not write down what a machine made of it.
+        if (
+            known.get("precision") == "auto"
+        ):  # Older versions did not write down what a machine made of it.
             known["precision"] = plain["trainer"].get("precision")
         old["trainer"] = {name: known[name] for name in plain["trainer"] if name in known}
     if changed := [key for key, value in plain.items() if old.get(key) != value]:
-        raise ValueError(f"{directory} holds a run with other settings ({', '.join(changed)}); choose another output.")
+        raise ValueError(
+            f"{directory} holds a run with other settings ({', '.join(changed)}); choose another "
+            f"output."
+        )
 
 
 def _plain(value: Any) -> Any:
@@ -68,7 +78,12 @@ class KeptCheckpoints:
     """Writes a policy into folders of its run, each replaced as a whole."""
 
     def __init__(
-        self, directory: Path, policy: ChunkPolicy, model: Mapping[str, Any], record: Mapping[str, Any], steps: int
+        self,
+        directory: Path,
+        policy: ChunkPolicy,
+        model: Mapping[str, Any],
+        record: Mapping[str, Any],
+        steps: int,
     ) -> None:
         """Has written nothing yet.
 
@@ -79,11 +94,17 @@ class KeptCheckpoints:
             record: How it is trained, plain data.
             steps: Of the whole run.
         """
-        self._directory, self._policy, self._model, self._record, self._steps = directory, policy, model, dict(record), steps
+        self._directory = directory
+        self._policy = policy
+        self._model = model
+        self._record = dict(record)
+        self._steps = steps
 
     def keep(self, model: nn.Module, name: str, steps_done: int) -> None:
         """Writes `directory/name`; `model` is the policy."""
-        save_policy(self._directory / name, self._policy, self._model, {**self._record, "steps": steps_done})
+        save_policy(
+            self._directory / name, self._policy, self._model, {**self._record, "steps": steps_done}
+        )
 
     def end(self, model: nn.Module) -> None:
         """Writes `directory/checkpoint`."""

@@ -17,7 +17,8 @@ from stringline.sim.worlds.world_registry import demand_task_settings
 
 logger = logging.getLogger(__name__)
 
-# Whoever chooses the best model by its success on some seeds has trained on them: these are none that results are reported on.
+# Whoever chooses the best model by its success on some seeds has trained on them: these are none
+# that results are reported on.
 CHOOSING_SEED = 2_000_000
 SETTINGS = ("seeds", "first_seed", "execute_steps", "workers")
 
@@ -25,7 +26,8 @@ SETTINGS = ("seeds", "first_seed", "execute_steps", "workers")
 class TrainingEvaluation:
     """Runs a checkpoint of a run on a task; an evaluation that was interrupted continues.
 
-    Each has its results in `evaluations/step_<n>` of the run. They are those that `stringline-eval` gets of that checkpoint.
+    Each has its results in `evaluations/step_<n>` of the run. They are those that `stringline-eval`
+    gets of that checkpoint.
     """
 
     def __init__(
@@ -53,24 +55,36 @@ class TrainingEvaluation:
             robot_model: What the arms are drawn with.
 
         Raises:
-            ValueError: A number is out of range, or there is no such setting of the task or model of the arms.
+            ValueError: A number is out of range, or there is no such setting of the task or model
+                of the arms.
         """
         # What is refused only when the first evaluation is due has cost hours.
-        COUNT.check(**{"evaluation.seeds": seeds, "evaluation.execute_steps": 1 if execute_steps is None else execute_steps})
+        COUNT.check(
+            **{
+                "evaluation.seeds": seeds,
+                "evaluation.execute_steps": 1 if execute_steps is None else execute_steps,
+            }
+        )
         WHOLE.check(**{"evaluation.first_seed": first_seed, "evaluation.workers": workers})
         demand_task_settings(task)
         demand_robot_model(robot_model)
-        self._checkpoint, self._folder, self._task = checkpoint, folder, task
+        self._checkpoint = checkpoint
+        self._folder = folder
+        self._task = task
         self._seeds = evaluation_seeds(seeds, first_seed)
-        self._execute_steps, self._workers = execute_steps, workers
+        self._execute_steps = execute_steps
+        self._workers = workers
         self._robot_model: RobotModel = robot_model
 
     def __call__(self, steps_done: int) -> dict[str, float]:
         """Returns `success`, the rate, its Wilson 95 % interval `low` to `high`, and the counts `successes` of `trials`."""
-        folder, threads = self._folder / f"step_{steps_done:08d}", torch.get_num_threads()
+        folder = self._folder / f"step_{steps_done:08d}"
+        threads = torch.get_num_threads()
         try:
             rate = self._summary(folder).rate
-        finally:  # Evaluation takes one thread; with another number the training's sums would round differently from here on.
+        # Evaluation takes one thread; with another number the training's sums would round
+        # differently from here on.
+        finally:
             torch.set_num_threads(threads)
         logger.info("After step %d: success %s on %s.", steps_done, rate, self._task["name"])
         return {"success": rate.value, **rate.to_dict()}
@@ -80,12 +94,14 @@ class TrainingEvaluation:
             self._checkpoint,
             execute_steps=self._execute_steps,
             workers=self._workers,
-            films=False,
+            videos=False,
             robot_model=self._robot_model,
         )
         try:
             results = evaluation.run(self._task, self._seeds, folder)
-        except OtherEvaluationError:  # Of a run that went another way to the same step, such as on another machine.
+        except (
+            OtherEvaluationError
+        ):  # Of a run that went another way to the same step, such as on another machine.
             shutil.rmtree(folder)
             results = evaluation.run(self._task, self._seeds, folder)
         return Summary.of(results)
@@ -115,4 +131,6 @@ def training_evaluation(
             raise unknown_name("setting of evaluation", name, SETTINGS)
     if task is None:
         return None
-    return TrainingEvaluation(checkpoint, directory / "evaluations", task, **settings, robot_model=robot_model)
+    return TrainingEvaluation(
+        checkpoint, directory / "evaluations", task, **settings, robot_model=robot_model
+    )

@@ -33,7 +33,7 @@ class About:
         views: Cameras by the names that the contract gives them.
         T_base_world: (4, 4), from the frame of the peer's world to the base of the embodiment.
         control_hz: Actions per second.
-        image_delay_s: How old the pictures are that the peer shows.
+        image_delay_s: How old the images are that the peer shows.
         joint_delay_s: The same for the joints.
     """
 

@@ -1,7 +1,8 @@
 """gym-aloha's two tasks (0.1.3; Cadene et al., after ACT, Zhao et al. 2023), with its physics, reward and seeds.
 
-Its environment draws three pictures of 480x640 pixels in each step, whatever is asked of it. So its task and its physics are
-stepped here as dm_control's own environment steps them, and drawn by us. A test compares the states, bit by bit.
+Its environment draws three images of 480x640 pixels in each step, whatever is asked of it. So its
+task and its physics are stepped here as dm_control's own environment steps them, and drawn by us. A
+test compares the states, bit by bit.
 """
 
 import logging
@@ -32,9 +33,11 @@ VERSION = "0.1.3"
 HOW = 'Install it by pip install "stringline[peers]".'
 WRIST_FOVY_DEG = 20.0
 GRIPPERS = np.array(list(GYM_ALOHA.grippers.values()))
-# In its joint vector of 16, by arm: the hinges, then the left finger and the right one, which counts backwards.
+# In its joint vector of 16, by arm: the hinges, then the left finger and the right one, which
+# counts backwards.
 HINGES = np.concatenate([np.arange(6), np.arange(8, 14)])
-LEFT_FINGERS, RIGHT_FINGERS = np.array([6, 14]), np.array([7, 15])
+LEFT_FINGERS = np.array([6, 14])
+RIGHT_FINGERS = np.array([7, 15])
 
 
 @dataclass(frozen=True)
@@ -97,14 +100,18 @@ class GymAloha:
         self.physics: Any = mujoco.Physics.from_xml_path(str(assets / kind.file))
         self.about = About(name, kind.instruction, kind.stages, GYM_ALOHA, VIEWS, T_BASE_WORLD)
         self._substeps = round(1 / (self.about.control_hz * self.physics.timestep()))
-        self.stage, self.unstable = 0, False
+        self.stage = 0
+        self.unstable = False
 
     def begin(self, seed: int) -> None:
         """Begins the episode that its own environment begins with that seed."""
-        self._sim.BOX_POSE[0] = np.concatenate([np.ravel(part) for part in _parts(self._draw(seed))])
+        self._sim.BOX_POSE[0] = np.concatenate(
+            [np.ravel(part) for part in _parts(self._draw(seed))]
+        )
         with self.physics.reset_context():
             self._task.initialize_episode(self.physics)
-        self.stage, self.unstable = 0, False
+        self.stage = 0
+        self.unstable = False
 
     def advance(self, action: Vector) -> None:
         """Applies joint targets (14,) for one control period; after a blow-up the world is back at its start."""
@@ -114,7 +121,11 @@ class GymAloha:
             self._task.before_step(targets, self.physics)
             self.physics.step(self._substeps)
         except PhysicsError as error:
-            logger.warning("The physics of %s became unstable (%s), which counts as failed.", self.about.name, error)
+            logger.warning(
+                "The physics of %s became unstable (%s), which counts as failed.",
+                self.about.name,
+                error,
+            )
             self.unstable = True
             self.physics.reset()
             return
@@ -124,11 +135,15 @@ class GymAloha:
     def measure(self) -> Measured:
         """Returns the joints of now: openings are what is between the two fingers of a hand."""
         data = self.physics.data
-        q, v, force = data.qpos[:16], data.qvel[:16], data.actuator_force
+        q = data.qpos[:16]
+        v = data.qvel[:16]
+        force = data.actuator_force
         fingers = FINGERS.opening((q[LEFT_FINGERS] - q[RIGHT_FINGERS]) / 2)
         speeds = FINGERS.openings_per_metre * (v[LEFT_FINGERS] - v[RIGHT_FINGERS]) / 2
         forces = (force[LEFT_FINGERS] - force[RIGHT_FINGERS]) / 2
-        return Measured(_joined(q[HINGES], fingers), _joined(v[HINGES], speeds), _joined(force[HINGES], forces))
+        return Measured(
+            _joined(q[HINGES], fingers), _joined(v[HINGES], speeds), _joined(force[HINGES], forces)
+        )
 
     def close(self) -> None:
         """Gives the physics back."""

@@ -1,4 +1,4 @@
-"""Pictures, depth and geometry of a peer's cameras, drawn by us from the peer's physics at the size that was asked for."""
+"""Images, depth and geometry of a peer's cameras, drawn by us from the peer's physics at the size that was asked for."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from stringline.datasets.embodiments.transforms import Matrix, pose
 from stringline.sim.rendering.rendering import FAR_M, NEAR_M, Renderer, intrinsics
 from stringline.sim.worlds.adapter import PeerCamera
 
-LARGEST_PICTURE = 1024
+LARGEST_IMAGE = 1024
 
 
 class PeerCameras:
@@ -22,25 +22,33 @@ class PeerCameras:
     Args:
         names: Which ones.
         views: All that the peer has, by our names.
-        size: Rows and columns of the pictures.
+        size: Rows and columns of the images.
         T_base_world: (4, 4).
 
     Raises:
-        ValueError: There is no such camera, or the pictures have no pixels or too many.
+        ValueError: There is no such camera, or the images have no pixels or too many.
     """
 
     def __init__(
-        self, names: Sequence[str], views: Mapping[str, PeerCamera], size: tuple[int, int], T_base_world: Matrix
+        self,
+        names: Sequence[str],
+        views: Mapping[str, PeerCamera],
+        size: tuple[int, int],
+        T_base_world: Matrix,
     ) -> None:
         for name in names:
             if name not in views:
                 raise unknown_name("camera", name, views)
-        if not all(0 < pixels <= LARGEST_PICTURE for pixels in size):
-            asked, most = "x".join(map(str, size)), f"{LARGEST_PICTURE}x{LARGEST_PICTURE}"
-            raise ValueError(f"A picture of {asked} was asked for; allowed: 1x1 to {most}.")
+        if not all(0 < pixels <= LARGEST_IMAGE for pixels in size):
+            asked = "x".join(map(str, size))
+            most = f"{LARGEST_IMAGE}x{LARGEST_IMAGE}"
+            raise ValueError(f"An image of {asked} was asked for; allowed: 1x1 to {most}.")
         self._views = {name: views[name] for name in names}
-        self._size, self._T_base_world = size, T_base_world
-        self._intrinsics = {name: intrinsics(*size, view.fovy_deg) for name, view in self._views.items()}
+        self._size = size
+        self._T_base_world = T_base_world
+        self._intrinsics = {
+            name: intrinsics(*size, view.fovy_deg) for name, view in self._views.items()
+        }
         self._model: mujoco.MjModel | None = None
         self._numbers = dict[str, int]()
         self._renderer: Renderer | None = None
@@ -53,27 +61,39 @@ class PeerCameras:
         self.close()
         make_flat(model)
         kind = mujoco.mjtObj.mjOBJ_CAMERA
-        self._numbers = {name: mujoco.mj_name2id(model, kind, view.camera) for name, view in self._views.items()}
+        self._numbers = {
+            name: mujoco.mj_name2id(model, kind, view.camera) for name, view in self._views.items()
+        }
         for name, number in self._numbers.items():
             if number < 0:  # MuJoCo would draw from its own free camera.
-                raise unknown_name("camera of the peer's model", self._views[name].camera, _camera_names(model))
+                raise unknown_name(
+                    "camera of the peer's model", self._views[name].camera, _camera_names(model)
+                )
             model.cam_fovy[number] = self._views[name].fovy_deg
-            model.cam_sensorsize[number] = 0.0  # Else the sensor's own proportions would stretch the picture.
-        self._model, self._renderer = model, Renderer(model, *self._size)
+            model.cam_sensorsize[number] = (
+                0.0  # Else the sensor's own proportions would stretch the image.
+            )
+        self._model = model
+        self._renderer = Renderer(model, *self._size)
 
     def frame(self, physics: Any, time: float) -> dict[str, Array]:
-        """Returns pictures and geometry of all cameras, captured now, which is `time`."""
+        """Returns images and geometry of all cameras, captured now, which is `time`."""
         self.look_at(physics)
         assert self._renderer is not None
         found: dict[str, Array] = {}
         if self._numbers:
             self._renderer.update(physics.data.ptr)
         for name, number in self._numbers.items():
-            found[f"rgb/{name}"], found[f"depth/{name}"] = self._renderer.picture(number)
+            found[f"rgb/{name}"], found[f"depth/{name}"] = self._renderer.image(number)
             found[f"time/{name}"] = np.asarray(time)
             found[f"intrinsics/{name}"] = self._intrinsics[name]
-            T_world_camera = pose(physics.data.cam_xpos[number], physics.data.cam_xmat[number].reshape(3, 3)) @ CAMERA_FLIP
-            found[f"T_base_camera/{name}"] = (self._T_base_world @ T_world_camera).astype(np.float32)
+            T_world_camera = (
+                pose(physics.data.cam_xpos[number], physics.data.cam_xmat[number].reshape(3, 3))
+                @ CAMERA_FLIP
+            )
+            found[f"T_base_camera/{name}"] = (self._T_base_world @ T_world_camera).astype(
+                np.float32
+            )
         return found
 
     def close(self) -> None:
@@ -86,11 +106,15 @@ class PeerCameras:
 def make_flat(model: mujoco.MjModel) -> None:
     """Makes a compiled model as cheap to draw as ours are: no shadows, no multi-sampling; how it moves does not change."""
     model.vis.quality.shadowsize = model.vis.quality.offsamples = 0
-    model.vis.map.znear, model.vis.map.zfar = NEAR_M, FAR_M
-    model.vis.global_.offwidth = model.vis.global_.offheight = LARGEST_PICTURE
+    model.vis.map.znear = NEAR_M
+    model.vis.map.zfar = FAR_M
+    model.vis.global_.offwidth = model.vis.global_.offheight = LARGEST_IMAGE
     model.stat.extent = 1.0  # Near and far are multiples of it.
 
 
 def _camera_names(model: mujoco.MjModel) -> list[str]:
     """Returns the names of a model's cameras."""
-    return [str(mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_CAMERA, number)) for number in range(model.ncam)]
+    return [
+        str(mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_CAMERA, number))
+        for number in range(model.ncam)
+    ]

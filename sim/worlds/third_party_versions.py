@@ -22,4 +22,6 @@ def require(package: str, module: str, version: str, how: str) -> None:
     except metadata.PackageNotFoundError:  # A folder on Python's path.
         return
     if found != version:
-        raise ValueError(f"{package} {found} is installed; this adapter was written for {version}. {how}")
+        raise ValueError(
+            f"{package} {found} is installed; this adapter was written for {version}. {how}"
+        )

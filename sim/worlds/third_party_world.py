@@ -13,7 +13,7 @@ from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.transforms import Matrix, pose
 from stringline.sim.environment.clock import FrameSchedule, demand_time_limit, joint_state
 from stringline.sim.environment.environment import StepResult
-from stringline.sim.environment.world_cameras import picture_size
+from stringline.sim.environment.world_cameras import checked_image_size
 from stringline.sim.robots.robot_model import PRIMITIVES
 from stringline.sim.worlds.adapter import Peer
 from stringline.sim.worlds.third_party_cameras import PeerCameras
@@ -37,11 +37,12 @@ class PeerWorld:
     Args:
         peer: The world; closing this one closes it.
         cameras: Which ones `observe` draws; None: all that the peer has.
-        image_size: Rows and columns of the pictures: one number for both, or two.
+        image_size: Rows and columns of the images: one number for both, or two.
         control_hz: Actions per second; as many as the peer's.
-        frame_hz: Pictures per second.
+        frame_hz: Images per second.
         time_limit_s: When an episode is cut off.
-        robot_model: `primitives`, the default elsewhere, which has no meaning here: peers draw their own arms.
+        robot_model: `primitives`, the default elsewhere, which has no meaning here: peers draw
+            their own arms.
 
     Raises:
         ValueError: An argument is unknown or out of range.
@@ -58,12 +59,19 @@ class PeerWorld:
         time_limit_s: float = 15.0,
         robot_model: str = PRIMITIVES,
     ) -> None:
-        about, size = peer.about, picture_size(image_size)
+        about = peer.about
+        size = checked_image_size(image_size)
         demand_time_limit(time_limit_s)
         if robot_model != PRIMITIVES:
-            raise ValueError(f"robot.model is {robot_model!r}; {about.name} draws its own arms, so leave robot.model away.")
+            raise ValueError(
+                f"robot.model is {robot_model!r}; {about.name} draws its own arms, so leave "
+                f"robot.model away."
+            )
         if control_hz != about.control_hz:
-            raise ValueError(f"control_hz is {control_hz}; {about.name} has {about.control_hz} actions per second.")
+            raise ValueError(
+                f"control_hz is {control_hz}; {about.name} has {about.control_hz} actions per "
+                f"second."
+            )
         self._schedule = FrameSchedule(
             control_hz,
             frame_hz,
@@ -73,7 +81,8 @@ class PeerWorld:
             joint_delay_s=about.joint_delay_s,
         )
         names = list(about.views) if cameras is None else cameras
-        self.peer, self.time_limit_s = peer, time_limit_s
+        self.peer = peer
+        self.time_limit_s = time_limit_s
         self.embodiment: Embodiment = about.embodiment
         self.task = PeerTask(about.name, about.instruction, about.stages)
         self._cameras = PeerCameras(names, about.views, size, about.T_base_world)
@@ -115,7 +124,8 @@ class PeerWorld:
         if not 0 <= seed <= MOST_SEED:
             raise ValueError(f"The seed is {seed}; {self.task.name} takes 0 to {MOST_SEED}.")
         self.peer.begin(seed)
-        self.task.stage, self._success = 0, False
+        self.task.stage = 0
+        self._success = False
         self._schedule.begin()
 
     def advance(self, action: Array) -> StepResult:
@@ -138,7 +148,7 @@ class PeerWorld:
         """Returns what the contract says about now, or about as long ago as the peer's delays say; not to be changed.
 
         Args:
-            cameras: False leaves all pictures and their geometry out.
+            cameras: False leaves all images and their geometry out.
         """
         return self._schedule.observe(cameras)
 
@@ -146,7 +156,9 @@ class PeerWorld:
         """Returns the true pose (4, 4) of a body of the peer's model in the base frame."""
         number = self.physics.model.name2id(body, "body")
         data = self.physics.data
-        return self.peer.about.T_base_world @ pose(data.xpos[number], data.xmat[number].reshape(3, 3))
+        return self.peer.about.T_base_world @ pose(
+            data.xpos[number], data.xmat[number].reshape(3, 3)
+        )
 
     def joints(self) -> Vector:
         """Returns the true joints (J,) of now."""

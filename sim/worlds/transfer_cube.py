@@ -1,7 +1,8 @@
 """Our expert of gym-aloha's TransferCube: inverse kinematics to joint targets, with its eyes on the cube and on the joints.
 
-ACT's own scripts drag the grippers by a soft weld and replay the joints that come out. Here nothing is welded: joints are found
-for where the cube is, measured ones say when a gripper has arrived, and a cube that is not lifted is taken again.
+ACT's own scripts drag the grippers by a soft weld and replay the joints that come out. Here nothing
+is welded: joints are found for where the cube is, measured ones say when a gripper has arrived, and
+a cube that is not lifted is taken again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,14 +19,21 @@ from stringline.sim.experts.motion import TOLERANCE, Motion, Move, Target
 from stringline.sim.worlds.third_party_world import PeerWorld
 
 PACES = (0.9, 1.2)
-Y, X = (0.0, 1.0, 0.0), (1.0, 0.0, 0.0)
-CUBE, HALF_M = "box", 0.02
+Y = (0.0, 1.0, 0.0)
+X = (1.0, 0.0, 0.0)
+CUBE = "box"
+HALF_M = 0.02
 WIDE = 0.9  # Opening of a gripper that is to take the cube, whose 40 mm are 0.58.
-HOVER_M, LIFT_M = 0.09, 0.08
-GRASP_ABOVE_M = 0.012  # The tips reach 24 mm beyond the middle of the pads, and the table is 20 mm below the cube's middle.
+HOVER_M = 0.09
+LIFT_M = 0.08
+# The tips reach 24 mm beyond the middle of the pads, and the table is 20 mm below the cube's
+# middle.
+GRASP_ABOVE_M = 0.012
 MEET = (0.0, 0.0, 0.25)
 BEFORE_M = 0.10  # How far from the cube the left gripper waits.
-NEAR_M = 0.004  # The drives are weak and their friction is large: joints creep to where they are to be.
+NEAR_M = (
+    0.004  # The drives are weak and their friction is large: joints creep to where they are to be.
+)
 PITCHES_DEG = (50.0, 60.0)
 STEEPER_DEG = (62.0, 70.0, 80.0)  # For cubes that lie close to the right arm.
 
@@ -34,7 +42,8 @@ class TransferCubeExpert:
     """The right gripper takes the cube and holds it up; the left one, turned by a quarter, takes it at top and bottom.
 
     Args:
-        paces: Each episode's phases last that many times their normal duration, drawn evenly from this range.
+        paces: Each episode's phases last that many times their normal duration, drawn evenly from
+            this range.
 
     Attributes:
         task: Name of what it does.
@@ -44,8 +53,11 @@ class TransferCubeExpert:
 
     def __init__(self, paces: tuple[float, float] = PACES) -> None:
         if not 0.5 <= paces[0] <= paces[1] <= 2:
-            raise ValueError(f"paces is {paces}; allowed: two numbers from 0.5 to 2, the smaller one first.")
-        self._paces, self._kinematics = paces, InverseKinematics(GYM_ALOHA)
+            raise ValueError(
+                f"paces is {paces}; allowed: two numbers from 0.5 to 2, the smaller one first."
+            )
+        self._paces = paces
+        self._kinematics = InverseKinematics(GYM_ALOHA)
         self._plan: Iterator[Vector] = iter(())
         self._wanted = GYM_ALOHA.home.copy()
 
@@ -73,11 +85,17 @@ class TransferCubeExpert:
 class _Script:
     """One episode, as joint targets (14,), one for each control period."""
 
-    def __init__(self, env: PeerWorld, kinematics: InverseKinematics, rng: np.random.Generator, pace: float) -> None:
-        self._env, self._kinematics, self._pace = env, kinematics, pace
+    def __init__(
+        self, env: PeerWorld, kinematics: InverseKinematics, rng: np.random.Generator, pace: float
+    ) -> None:
+        self._env = env
+        self._kinematics = kinematics
+        self._pace = pace
         self._motion = Motion(GYM_ALOHA, kinematics, env.contract.control_hz)
         self._down = self._reachable((rng.uniform(*PITCHES_DEG), *STEEPER_DEG))
-        self._quarter = rotation_about(X, np.pi / 2)  # Towards +x and level; the pads close along z.
+        self._quarter = rotation_about(
+            X, np.pi / 2
+        )  # Towards +x and level; the pads close along z.
         self._meet = np.asarray(MEET) + rng.uniform(-0.02, 0.02, 3)
 
     def run(self) -> Iterator[Vector]:
@@ -93,11 +111,14 @@ class _Script:
         yield from self._hand_over()
 
     def _take(self) -> Iterator[Vector]:
-        motion, meet = self._motion, self._meet
+        motion = self._motion
+        meet = self._meet
         waiting = pose(meet - (BEFORE_M + 0.02, 0.0, 0.0), self._quarter)
         motion.grip("right", WIDE)
         motion.grip("left", WIDE)
-        yield from self._go(1.1, {"right": Move(lambda: self._above(HOVER_M)), "left": Move(lambda: waiting)})
+        yield from self._go(
+            1.1, {"right": Move(lambda: self._above(HOVER_M)), "left": Move(lambda: waiting)}
+        )
         yield from self._go(0.7, {"right": Move(lambda: self._above(GRASP_ABOVE_M), straight=True)})
         yield from self._settle("right", 0.5, lambda: self._above(GRASP_ABOVE_M))
         motion.grip("right", 0.0)
@@ -131,11 +152,15 @@ class _Script:
             q = self._motion.q
             try:
                 for height in (HOVER_M, GRASP_ABOVE_M):
-                    q = self._kinematics.solve({"right": raised(pose(lying, down), height)}, q, tolerance=TOLERANCE)
+                    q = self._kinematics.solve(
+                        {"right": raised(pose(lying, down), height)}, q, tolerance=TOLERANCE
+                    )
             except OutOfReachError:
                 continue
             return down
-        raise OutOfReachError(f"The right arm cannot take the cube at {np.round(self._cube(), 3).tolist()} m.")
+        raise OutOfReachError(
+            f"The right arm cannot take the cube at {np.round(self._cube(), 3).tolist()} m."
+        )
 
     def _above(self, height: float) -> Matrix:
         """Returns where the right gripper's middle is that much above the cube's."""

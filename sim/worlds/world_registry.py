@@ -15,7 +15,10 @@ from stringline.sim.worlds.gym_aloha import KINDS, GymAloha
 from stringline.sim.worlds.third_party_world import PeerWorld, refuse_options
 from stringline.sim.worlds.transfer_cube import TransferCubeExpert
 
-PEER_TASKS: tuple[str, ...] = (*KINDS, f"{aloha_sim.PREFIX}hand_over_banana")  # And aloha_sim's others, which it lists itself.
+PEER_TASKS: tuple[str, ...] = (
+    *KINDS,
+    f"{aloha_sim.PREFIX}hand_over_banana",
+)  # And aloha_sim's others, which it lists itself.
 
 
 def is_peer(task: str) -> bool:
@@ -31,7 +34,8 @@ def open_peer(task: str, **settings: Any) -> PeerWorld:
         settings: The other arguments of `PeerWorld`.
 
     Raises:
-        ValueError: The peer is not installed, or in another version; there is no such task; a setting is out of range.
+        ValueError: The peer is not installed, or in another version; there is no such task; a
+            setting is out of range.
     """
     peer = GymAloha(task) if task in KINDS else AlohaSim(task)
     try:
@@ -65,7 +69,15 @@ def make_peer_expert(task: str, *, varied: bool = True) -> TransferCubeExpert:
     return TransferCubeExpert() if varied else TransferCubeExpert(paces=(1.0, 1.0))
 
 
-TASK_SETTINGS = ("name", "cameras", "image_size", "control_hz", "frame_hz", "time_limit_s", "options")
+TASK_SETTINGS = (
+    "name",
+    "cameras",
+    "image_size",
+    "control_hz",
+    "frame_hz",
+    "time_limit_s",
+    "options",
+)
 """What a choice of `configs/task` says; another name, such as `option`, would change nothing without a word."""
 
 
@@ -74,8 +86,8 @@ def open_world(task: str, **settings: Any) -> World:
 
     Args:
         task: Its name: one of ours, a peer's, or `module:Class` of the user's own.
-        settings: The other arguments of `make_environment`: cameras, image_size, control_hz, frame_hz, time_limit_s and
-            robot_model.
+        settings: The other arguments of `make_environment`: cameras, image_size, control_hz,
+            frame_hz, time_limit_s and robot_model.
 
     Raises:
         ValueError: There is no such task, a setting is out of range, or a peer is not installed.
@@ -97,7 +109,9 @@ def make_any_expert(task: str, *, varied: bool = True) -> Expert[Any]:
     Raises:
         ValueError: There is none.
     """
-    return make_peer_expert(task, varied=varied) if is_peer(task) else make_expert(task, varied=varied)
+    return (
+        make_peer_expert(task, varied=varied) if is_peer(task) else make_expert(task, varied=varied)
+    )
 
 
 def demand_task_settings(task: Mapping[str, Any]) -> None:
@@ -113,7 +127,9 @@ def demand_task_settings(task: Mapping[str, Any]) -> None:
         if name not in TASK_SETTINGS:
             raise unknown_name("setting of a task", str(name), TASK_SETTINGS)
     if not isinstance(options := task.get("options", {}), Mapping):
-        raise ValueError(f"task.options is {options!r}; allowed: a mapping, such as {{table_height: 0.02}}.")
+        raise ValueError(
+            f"task.options is {options!r}; allowed: a mapping, such as {{table_height: 0.02}}."
+        )
 
 
 def instruction_of(task: str, options: Mapping[str, Any]) -> str:

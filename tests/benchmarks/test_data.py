@@ -16,8 +16,25 @@ NAMES = {
 
 def test_data_benchmark(tmp_path: Path) -> None:
     """Every name once, in the agreed form."""
-    command = [sys.executable, "benchmarks/data.py", "--json", str(tmp_path / "data.json"), "--folder", str(tmp_path)]
-    command += ["--episodes", "2", "--batch", "16", "--seconds", "0", "--steps", "2", "trainer.batch_size=2"]
+    command = [
+        sys.executable,
+        "benchmarks/data.py",
+        "--json",
+        str(tmp_path / "data.json"),
+        "--folder",
+        str(tmp_path),
+    ]
+    command += [
+        "--episodes",
+        "2",
+        "--batch",
+        "16",
+        "--seconds",
+        "0",
+        "--steps",
+        "2",
+        "trainer.batch_size=2",
+    ]
     malloc = {
         "MALLOC_MMAP_THRESHOLD_": "33554432",
         "MALLOC_TRIM_THRESHOLD_": "1073741824",
@@ -33,7 +50,9 @@ def test_data_benchmark(tmp_path: Path) -> None:
         if row["peer"] == "none":
             assert row["ratio"] is None
         else:
-            assert row["ratio"] == row["value"] / values[f"{row['name'].split('/')[0]}/{row['peer']}"]
+            assert (
+                row["ratio"] == row["value"] / values[f"{row['name'].split('/')[0]}/{row['peer']}"]
+            )
     for other in ("zarr", "diffusion_policy", "lerobot"):
         assert values["windows/ours"] > 10 * values[f"windows/{other}"]
     assert 0 <= values["input_wait/train"] < 1

@@ -13,7 +13,14 @@ from hydra import compose, initialize_config_module
 ROOT = Path(__file__).parents[2]
 FIRST = "hand_over_banana/cayley_values/metric/0/small"
 LOOK = "kuka_pick/lifting/0/small"
-MODULES = ("evidence_recipe", "evidence_cells", "evidence_looks", "evidence_page", "evidence_looks_page", "evidence")
+MODULES = (
+    "evidence_recipe",
+    "evidence_cells",
+    "evidence_looks",
+    "evidence_page",
+    "evidence_looks_page",
+    "evidence",
+)
 
 
 def _benchmark(name: str) -> ModuleType:
@@ -66,20 +73,37 @@ def test_what_was_measured_is_the_answer_to_a_cell(evidence: ModuleType) -> None
 
 def test_the_most_telling_cells_come_first(evidence: ModuleType) -> None:
     names = [cell.name for cell in evidence.questions()]
-    encodings = [f"hand_over_banana/{name}/metric/0/small" for name in ("cayley_values", "cayley", "rope_mixed", "none")]
+    encodings = [
+        f"hand_over_banana/{name}/metric/0/small"
+        for name in ("cayley_values", "cayley", "rope_mixed", "none")
+    ]
     doubled = [f"hand_over_banana/{name}/metric/0/medium" for name in ("cayley_values", "cayley")]
     assert names[:9] == [*encodings, f"{FIRST}/flow", f"{FIRST}/act", f"{FIRST}/energy", *doubled]
-    tables = [f"kuka_pick/{look}/0/small/{shift}" for look in ("lifting", "2d") for shift in ("raised_table", "lowered_table")]
-    assert names[9:16] == [LOOK, "kuka_pick/2d/0/small", *tables, "kuka_pick/normals_lifting/0/small"]
+    tables = [
+        f"kuka_pick/{look}/0/small/{shift}"
+        for look in ("lifting", "2d")
+        for shift in ("raised_table", "lowered_table")
+    ]
+    assert names[9:16] == [
+        LOOK,
+        "kuka_pick/2d/0/small",
+        *tables,
+        "kuka_pick/normals_lifting/0/small",
+    ]
     assert names[9 + 8 * 10] == "hand_over_banana/rope_mixed_values/metric/0/small"
 
 
 def test_the_next_cell_is_the_first_that_is_missing(evidence: ModuleType) -> None:
     everything = evidence.questions()
     assert evidence.chosen(None, everything, {}).name == FIRST
-    assert evidence.chosen(None, everything, {cell.name: {} for cell in everything[:4]}).name == f"{FIRST}/flow"
+    assert (
+        evidence.chosen(None, everything, {cell.name: {} for cell in everything[:4]}).name
+        == f"{FIRST}/flow"
+    )
     assert evidence.chosen(None, everything, {cell.name: {} for cell in everything}) is None
-    with pytest.raises(ValueError, match=f"There is no cell '{FIRST}/flo'. Did you mean '{FIRST}/flow'"):
+    with pytest.raises(
+        ValueError, match=f"There is no cell '{FIRST}/flo'. Did you mean '{FIRST}/flow'"
+    ):
         evidence.chosen(f"{FIRST}/flo", everything, {})
 
 
@@ -87,20 +111,29 @@ def test_cells_are_found_by_how_their_names_begin(evidence: ModuleType) -> None:
     found = evidence.below("kuka_pick/2d/1")
     assert len(found) == 10
     assert all(cell.look == "2d" and cell.seed == 1 and cell.scale == "small" for cell in found)
-    with pytest.raises(ValueError, match=r"No cell's name begins with 'kuka_push'\. --list shows all"):
+    with pytest.raises(
+        ValueError, match=r"No cell's name begins with 'kuka_push'\. --list shows all"
+    ):
         evidence.below("kuka_push")
 
 
 def test_every_choice_is_a_command_that_can_be_given(modules: dict[str, ModuleType]) -> None:
     """The files have each option: Hydra refuses those that are not there."""
-    everything = [*modules["evidence_cells"].first_cells(), *modules["evidence_cells"].cells("small")]
-    telling = {(cell.encoding, cell.policy): cell for cell in everything if cell.coordinates == "metric"}
+    everything = [
+        *modules["evidence_cells"].first_cells(),
+        *modules["evidence_cells"].cells("small"),
+    ]
+    telling = {
+        (cell.encoding, cell.policy): cell for cell in everything if cell.coordinates == "metric"
+    }
     assert {policy for _, policy in telling} == set(modules["evidence_cells"].POLICIES)
     kinds = {}
     with initialize_config_module("stringline.configs", version_base="1.3"):
         for (encoding, policy), cell in telling.items():
             training = compose("train", overrides=dict(cell.commands())["train"])
-            assert training.policy.memory["_target_"].endswith("ObservationEncoder"), "all kinds see the same"
+            assert training.policy.memory["_target_"].endswith("ObservationEncoder"), (
+                "all kinds see the same"
+            )
             assert training.policy.memory.dim == training.policy.dim == 128
             assert training.policy.memory["values"] == encoding.endswith("_values")
             kinds[policy] = training.policy
@@ -121,10 +154,15 @@ def test_every_look_is_a_command_that_can_be_given(looks: ModuleType) -> None:
     found = {}
     with initialize_config_module("stringline.configs", version_base="1.3"):
         for look in looks.LOOKS:
-            policy = compose("train", overrides=dict(looks.LookCell(look, 0, "small").commands())["train"]).policy
+            policy = compose(
+                "train", overrides=dict(looks.LookCell(look, 0, "small").commands())["train"]
+            ).policy
             assert policy.memory.cameras == ["overhead", "wrist"]
             assert policy.action_space["_target_"].endswith("GripperPoses")
-            kinds = [policy.memory[name]["_target_"].rpartition(".")[2] for name in ("encoding", "coordinates", "depth_input")]
+            kinds = [
+                policy.memory[name]["_target_"].rpartition(".")[2]
+                for name in ("encoding", "coordinates", "depth_input")
+            ]
             found[look] = (*kinds, policy.memory["values"])
     assert found == {
         "lifting": ("CayleyString", "MetricPlaces", "ColourOnly", True),
@@ -142,28 +180,49 @@ def test_worlds_of_a_look_share_its_checkpoint_and_are_those_of_the_suite(
     looks: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(looks, "RUNS", tmp_path)
-    plain, raised = looks.LookCell("2d", 0, "small"), looks.LookCell("2d", 0, "small", "raised_table")
+    plain, raised = (
+        looks.LookCell("2d", 0, "small"),
+        looks.LookCell("2d", 0, "small", "raised_table"),
+    )
     assert raised.checkpoint == plain.checkpoint
     assert raised.evaluation != plain.evaluation
-    assert [verb for verb, _ in raised.commands()] == ["collect", "train", "eval"], "nobody has trained it"
+    assert [verb for verb, _ in raised.commands()] == ["collect", "train", "eval"], (
+        "nobody has trained it"
+    )
     plain.checkpoint.mkdir(parents=True)
     assert [verb for verb, _ in raised.commands()] == ["eval"]
-    assert [verb for verb, _ in plain.commands()] == ["collect", "train", "eval"], "training is asked whether it is done"
+    assert [verb for verb, _ in plain.commands()] == ["collect", "train", "eval"], (
+        "training is asked whether it is done"
+    )
     heights = {"raised_table": {"table_height": 0.1}, "lowered_table": {"table_height": -0.1}}
     light = {name: {name: 1.0} for name in ("dim_light", "side_light", "coloured_light")}
     others = {name: {name: 1.0} for name in ("distractors", "object_colour", "camera_pose")}
-    assert looks.shifts() == {"": {}, **heights, **light, **others, "true_depth": {"depth_noise": 0.0}}
+    assert looks.shifts() == {
+        "": {},
+        **heights,
+        **light,
+        **others,
+        "true_depth": {"depth_noise": 0.0},
+    }
     with initialize_config_module("stringline.configs", version_base="1.3"):
         for cell, options in ((plain, {}), (raised, heights["raised_table"])):
             settings = compose("eval", overrides=dict(cell.commands())["eval"])
             assert dict(settings.task.options) == options
-            assert (settings.task.name, settings.seeds, settings.films) == ("kuka_pick", 100, cell is plain)
+            assert (settings.task.name, settings.seeds, settings.videos) == (
+                "kuka_pick",
+                100,
+                cell is plain,
+            )
         compose("collect", overrides=dict(plain.commands())["collect"])
 
 
 def test_outcomes_are_told_in_the_order_of_the_seeds(evidence: ModuleType) -> None:
     results = [
-        {"seed": evidence.FIRST_SEED + index, "success": index < 3, "stage": 3 if index < 3 else index % 2}
+        {
+            "seed": evidence.FIRST_SEED + index,
+            "success": index < 3,
+            "stage": 3 if index < 3 else index % 2,
+        }
         for index in reversed(range(evidence.SEEDS))
     ]
     found = evidence.outcomes([json.dumps({"task": "kuka_pick"}), *map(json.dumps, results)])
@@ -201,13 +260,20 @@ def seen(look: str, successes: int, shift: str = "") -> dict[str, object]:
 
 
 def test_policies_are_compared_with_diffusion_on_the_same_seeds(page: ModuleType) -> None:
-    lines = [line("cayley_values", 9), line("none", 2, "diffusion"), line("cayley_values", 4, "act"), seen("2d", 1)]
+    lines = [
+        line("cayley_values", 9),
+        line("none", 2, "diffusion"),
+        line("cayley_values", 4, "act"),
+        seen("2d", 1),
+    ]
     encodings, policies = page.tables(lines).split("### ")[1:]
     assert encodings.startswith("mug, metric coordinates, small\n")
     assert "| none | 1 | 2/10 = 20 % " in encodings
     assert "+70 points" in encodings, "on seven seeds the reference alone succeeds"
     assert "act" not in encodings
-    assert policies.startswith("mug, metric coordinates, small: kinds of policies, all with cayley_values\n")
+    assert policies.startswith(
+        "mug, metric coordinates, small: kinds of policies, all with cayley_values\n"
+    )
     assert "| diffusion | 1 | 9/10 = 90 % " in policies
     assert "| act | 1 | 4/10 = 40 % " in policies
     assert "+50 points" in policies
@@ -218,8 +284,14 @@ def test_one_kind_of_policy_is_no_comparison(page: ModuleType) -> None:
     assert "kinds of policies" not in page.tables([line("cayley_values", 9), line("none", 2)])
 
 
-def test_looks_are_compared_with_lifting_and_with_themselves_in_distribution(looks_page: ModuleType) -> None:
-    shifted = [seen("lifting", 6, "raised_table"), seen("2d", 0, "raised_table"), seen("channel", 3, "raised_table")]
+def test_looks_are_compared_with_lifting_and_with_themselves_in_distribution(
+    looks_page: ModuleType,
+) -> None:
+    shifted = [
+        seen("lifting", 6, "raised_table"),
+        seen("2d", 0, "raised_table"),
+        seen("channel", 3, "raised_table"),
+    ]
     text = looks_page.tables([*shifted, seen("2d", 4), seen("lifting", 9), line("none", 2)])
     title, _, columns, _, *rows = text.splitlines()
     assert title == "### kuka_pick, small: looks and shifts"
@@ -266,15 +338,21 @@ def test_the_page_is_written_between_its_marks(page: ModuleType, tmp_path: Path)
         page.write_page(file, "new\n")
 
 
-def test_lines_without_a_policy_are_of_diffusion(modules: dict[str, ModuleType], page: ModuleType) -> None:
+def test_lines_without_a_policy_are_of_diffusion(
+    modules: dict[str, ModuleType], page: ModuleType
+) -> None:
     old = json.loads((ROOT / "docs" / "results.jsonl").read_text().splitlines()[0])
     assert "policy" not in old
     assert page.policy_of(old) == "diffusion"
-    cell = modules["evidence_cells"].Cell(*(old[name] for name in ("task", "encoding", "coordinates", "seed", "scale")))
+    cell = modules["evidence_cells"].Cell(
+        *(old[name] for name in ("task", "encoding", "coordinates", "seed", "scale"))
+    )
     assert cell.name == old["name"]
 
 
-def test_the_page_shows_all_that_was_measured(evidence: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_shows_all_that_was_measured(
+    evidence: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What stands in the repository is what the lines say."""
     copy = tmp_path / "results.md"
     copy.write_text(evidence.PAGE.read_text())

@@ -29,10 +29,15 @@ def experts() -> ModuleType:
 
 def test_a_continued_count_is_the_count_of_all(experts: ModuleType) -> None:
     lengths = np.random.default_rng(0).uniform(3.0, 9.0, 12)
-    found = [experts.Attempt(seed, seed != 4, "grasped", length, "") for seed, length in enumerate(lengths)]
+    found = [
+        experts.Attempt(seed, seed != 4, "grasped", length, "")
+        for seed, length in enumerate(lengths)
+    ]
     whole = experts.Tally.of(found).entry("kuka_pick", SETTINGS)
     stored = json.loads(json.dumps(experts.Tally.of(found[:7]).entry("kuka_pick", SETTINGS)))
-    continued = (experts.Tally.read(stored) + experts.Tally.of(found[7:])).entry("kuka_pick", SETTINGS)
+    continued = (experts.Tally.read(stored) + experts.Tally.of(found[7:])).entry(
+        "kuka_pick", SETTINGS
+    )
     kept = np.delete(lengths, 4)
     for entry in (whole, continued):
         assert entry["rate"] == Rate(11, 12).to_dict()
@@ -43,7 +48,9 @@ def test_a_continued_count_is_the_count_of_all(experts: ModuleType) -> None:
 
 
 def test_who_never_succeeds_has_no_length(experts: ModuleType) -> None:
-    entry = experts.Tally.of([experts.Attempt(0, False, "start", 60.0, "Out of reach.")]).entry("fmb_1", SETTINGS)
+    entry = experts.Tally.of([experts.Attempt(0, False, "start", 60.0, "Out of reach.")]).entry(
+        "fmb_1", SETTINGS
+    )
     assert entry["seconds"] is entry["length_variation"] is None
     again = experts.Tally.read(json.loads(json.dumps(entry)))
     assert again.line("fmb_1").endswith("\n    seed 0 ended at 'start'. Out of reach.")
@@ -51,18 +58,30 @@ def test_who_never_succeeds_has_no_length(experts: ModuleType) -> None:
 
 
 def test_a_file_of_other_settings_is_not_continued(
-    experts: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    experts: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert experts.read(None, SETTINGS) == experts.read(tmp_path / "none.json", SETTINGS) == {}
     file = tmp_path / "some.json"
-    entry = experts.Tally.of([experts.Attempt(0, True, "success", 4.0, "")]).entry("kuka_pick", SETTINGS)
+    entry = experts.Tally.of([experts.Attempt(0, True, "success", 4.0, "")]).entry(
+        "kuka_pick", SETTINGS
+    )
     file.write_text(json.dumps([entry]))
     assert experts.read(file, SETTINGS) == {"kuka_pick": entry}
-    monkeypatch.setattr(sys, "argv", ["experts.py", "--only", "kuka_pick", "--distractors", "1", "--json", str(file)])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["experts.py", "--only", "kuka_pick", "--distractors", "1", "--json", str(file)],
+    )
     with pytest.raises(SystemExit):
         experts.main()
     told = capsys.readouterr().err
-    assert "some.json was measured with {'first_seed': 0, 'options': {'table_height': 0.1}}, and" in told
+    assert (
+        "some.json was measured with {'first_seed': 0, 'options': {'table_height': 0.1}}, and"
+        in told
+    )
     assert "'options': {'distractors': 1.0}} is asked for; choose another file." in told
     monkeypatch.setattr(sys, "argv", ["experts.py", "--only", "kuka_pik"])
     with pytest.raises(SystemExit):
@@ -70,7 +89,9 @@ def test_a_file_of_other_settings_is_not_continued(
     assert "'kuka_pick'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("file", sorted(FILE.parents[1].glob("docs/experts*.json")), ids=lambda file: str(file.name))
+@pytest.mark.parametrize(
+    "file", sorted(FILE.parents[1].glob("docs/experts*.json")), ids=lambda file: str(file.name)
+)
 def test_what_was_measured_can_be_continued(experts: ModuleType, file: Path) -> None:
     for task, entry in experts.read(file, SETTINGS | entry_settings(file)).items():
         again = experts.Tally.read(entry).entry(task, entry.get("settings", SETTINGS))
@@ -81,4 +102,7 @@ def test_what_was_measured_can_be_continued(experts: ModuleType, file: Path) -> 
 
 def entry_settings(file: Path) -> dict[str, object]:
     """Returns the settings that a file says, if any of its entries does."""
-    return next((dict(entry["settings"]) for entry in json.loads(file.read_text()) if "settings" in entry), {})
+    return next(
+        (dict(entry["settings"]) for entry in json.loads(file.read_text()) if "settings" in entry),
+        {},
+    )

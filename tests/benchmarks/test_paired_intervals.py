@@ -15,7 +15,9 @@ SCRIPT = ROOT / "benchmarks" / "paired_intervals.py"
 
 def test_newcombe_of_a_published_example() -> None:
     """From -0.507 to -0.026: Fagerland, Lydersen, Laake, Statistics in Medicine 33 (2014), p. 2850-2875."""
-    low, high = runpy.run_path(str(SCRIPT))["newcombe"](Pairs(both=1, only_first=7, only_second=1, neither=12))
+    low, high = runpy.run_path(str(SCRIPT))["newcombe"](
+        Pairs(both=1, only_first=7, only_second=1, neither=12)
+    )
     assert (low, high) == (pytest.approx(-0.507, abs=5e-4), pytest.approx(-0.026, abs=5e-4))
 
 

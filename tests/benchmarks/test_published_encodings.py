@@ -18,7 +18,9 @@ from stringline.encoders.positions.presets import CayleyString, CirculantString
 
 def _benchmark(name: str) -> ModuleType:
     """Loads a script of benchmarks/, whose folder must not come on the path: its `encodings.py` would hide Python's own."""
-    specification = spec_from_file_location(name, Path(__file__).parents[2] / "benchmarks" / f"{name}.py")
+    specification = spec_from_file_location(
+        name, Path(__file__).parents[2] / "benchmarks" / f"{name}.py"
+    )
     assert specification is not None
     assert specification.loader is not None
     module = module_from_spec(specification)
@@ -32,7 +34,9 @@ published = _benchmark("published_encodings")
 def _circulant(peer: nn.Module) -> PositionEncoding:
     encoding = CirculantString(2, 32, 3, block=16, wavelengths=(1.0, 2.0)).double()
     scale = encoding.get_buffer("frequency_model.scale") / 32**0.5
-    encoding.get_parameter("frequency_model.scaled").data = peer.get_parameter("c").detach().unsqueeze(0) / scale
+    encoding.get_parameter("frequency_model.scaled").data = (
+        peer.get_parameter("c").detach().unsqueeze(0) / scale
+    )
     return encoding
 
 
@@ -43,7 +47,9 @@ def _cayley(peer: nn.Module) -> PositionEncoding:
     # Theirs multiplies tokens by P, ours by its transpose; P^T is the Cayley map of -S.
     encoding.get_parameter("basis_model.skew").data = -(s - s.mT)[rows, columns].reshape(1, 1, -1)
     scale = encoding.get_buffer("frequency_model.scale")
-    encoding.get_parameter("frequency_model.scaled").data = peer.get_parameter("omega").detach().unsqueeze(0) / scale
+    encoding.get_parameter("frequency_model.scaled").data = (
+        peer.get_parameter("omega").detach().unsqueeze(0) / scale
+    )
     return encoding
 
 
@@ -75,7 +81,9 @@ def _liere(peer: nn.Module) -> PositionEncoding:
     ],
     ids=["circulant", "cayley", "comrope", "liere"],
 )
-def test_logits_agree(make: Callable[[int, int], Any], ours: Callable[[nn.Module], PositionEncoding]) -> None:
+def test_logits_agree(
+    make: Callable[[int, int], Any], ours: Callable[[nn.Module], PositionEncoding]
+) -> None:
     torch.manual_seed(0)
     peer = make(2, 32).double()
     encoding = ours(peer)
@@ -87,5 +95,8 @@ def test_logits_agree(make: Callable[[int, int], Any], ours: Callable[[nn.Module
     places = encoding.prepare(r)
     expected = logits(*peer.turned(x, x.flip(-2), r))
     torch.testing.assert_close(
-        logits(encoding.apply(x, places), encoding.apply(x.flip(-2), places)), expected, rtol=0, atol=1e-9
+        logits(encoding.apply(x, places), encoding.apply(x.flip(-2), places)),
+        expected,
+        rtol=0,
+        atol=1e-9,
     )

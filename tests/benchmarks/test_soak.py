@@ -13,7 +13,13 @@ import pytest
 from stringline.real_robot.recording.deployment_recorder import Recorded
 
 ROOT = Path(__file__).parents[2]
-PROCESSES = ["device process", "incident recorder", "episode recorder", "supervisor, policy", "emulator"]
+PROCESSES = [
+    "device process",
+    "incident recorder",
+    "episode recorder",
+    "supervisor, policy",
+    "emulator",
+]
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -50,11 +56,18 @@ KUKA_OVER_LCM = ("robot=kuka_lcm_emulated", *KUKA[1:])
 
 @pytest.mark.parametrize(
     ("robot", "patience"),
-    [((), "0.05"), *(pytest.param(kuka, "0.1", marks=pytest.mark.stress) for kuka in (KUKA, KUKA_OVER_LCM))],
+    [
+        ((), "0.05"),
+        *(pytest.param(kuka, "0.1", marks=pytest.mark.stress) for kuka in (KUKA, KUKA_OVER_LCM)),
+    ],
     ids=["aloha", "kuka", "kuka_over_lcm"],
 )
-def test_it_ends_and_says_what_it_saw(tmp_path: Path, robot: tuple[str, ...], patience: str) -> None:
-    whole = start("--minutes", patience, "--json", str(tmp_path / "soak.json"), "seconds=0.5", *robot)
+def test_it_ends_and_says_what_it_saw(
+    tmp_path: Path, robot: tuple[str, ...], patience: str
+) -> None:
+    whole = start(
+        "--minutes", patience, "--json", str(tmp_path / "soak.json"), "seconds=0.5", *robot
+    )
     printed, errors = whole.communicate(timeout=60)
     assert whole.returncode == 0, errors
     assert printed.endswith("As it should be.\n")

@@ -14,10 +14,35 @@ PHASES = ("data", "encoder", "denoiser", "backward", "optimiser")
 
 def test_training_benchmark(tmp_path: Path) -> None:
     """Every name once, in the agreed form; the shares of a step add up to all of it."""
-    command = [sys.executable, "benchmarks/training.py", "--json", str(tmp_path / "training.json"), "--only", "diffusion"]
-    command += ["--small", "--batch", "2", "--image-size", "32", "--rounds", "1", "--steps", "1", "--threads", "1"]
+    command = [
+        sys.executable,
+        "benchmarks/training.py",
+        "--json",
+        str(tmp_path / "training.json"),
+        "--only",
+        "diffusion",
+    ]
+    command += [
+        "--small",
+        "--batch",
+        "2",
+        "--image-size",
+        "32",
+        "--rounds",
+        "1",
+        "--steps",
+        "1",
+        "--threads",
+        "1",
+    ]
     environment = os.environ | {"PYTHONPATH": str(ROOT / ".src")}
-    subprocess.run([*command, "--skip-compiled", "--skip-memory"], cwd=ROOT, env=environment, check=True, capture_output=True)
+    subprocess.run(
+        [*command, "--skip-compiled", "--skip-memory"],
+        cwd=ROOT,
+        env=environment,
+        check=True,
+        capture_output=True,
+    )
     rows = {row["name"]: row for row in json.loads((tmp_path / "training.json").read_text())}
     assert list(rows) == [
         "samples/diffusion",

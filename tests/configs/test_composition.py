@@ -36,7 +36,12 @@ def lines(command: str) -> Iterator[list[str]]:
     beside = [(group, options) for group, options in groups(command).items() if "/" not in group]
     for place in range(max((len(options) for _, options in beside), default=0)):
         yield [f"{group}={options[place % len(options)]}" for group, options in beside]
-    yield from ([f"{group}={option}"] for group, options in groups(command).items() if "/" in group for option in options)
+    yield from (
+        [f"{group}={option}"]
+        for group, options in groups(command).items()
+        if "/" in group
+        for option in options
+    )
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -47,9 +52,13 @@ def test_each_choice_composes_and_names_what_exists(command: str) -> None:
         settings = configuration.composed(choices)
         assert isinstance(settings, DictConfig), choices
         for target in targets(OmegaConf.to_container(settings, resolve=True)):
-            assert target.startswith("stringline."), f"{choices}: other classes would not be built from a checkpoint"
+            assert target.startswith("stringline."), (
+                f"{choices}: other classes would not be built from a checkpoint"
+            )
             assert callable(get_object(target)), choices
-    assert made == {f"{group}={option}" for group, options in groups(command).items() for option in options}
+    assert made == {
+        f"{group}={option}" for group, options in groups(command).items() for option in options
+    }
 
 
 @pytest.mark.parametrize("command", COMMANDS)

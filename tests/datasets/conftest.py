@@ -28,12 +28,15 @@ def contract() -> Contract:
         cameras=(Camera("front", 6, 8, depth="simulated"), Camera("wrist", 4, 4)),
         joints=("one/waist", "one/gripper"),
         arms=("one",),
-        action=(ActionDimension("one/waist", "one", "joint"), ActionDimension("one/gripper", "one", "gripper", unit="opening")),
+        action=(
+            ActionDimension("one/waist", "one", "joint"),
+            ActionDimension("one/gripper", "one", "gripper", unit="opening"),
+        ),
     )
 
 
 def random_episode(steps: int = 20, seed: int = 0, every: tuple[int, int] = (4, 3)) -> Arrays:
-    """Returns an episode whose cameras bring a picture every `every` steps."""
+    """Returns an episode whose cameras bring an image every `every` steps."""
     rng = np.random.default_rng(seed)
     time = np.arange(steps) * 0.02
     arrays: Arrays = {
@@ -50,7 +53,9 @@ def random_episode(steps: int = 20, seed: int = 0, every: tuple[int, int] = (4, 
         arrays[f"time/{name}"] = time[::period].copy()
         arrays[f"intrinsics/{name}"] = rng.normal(size=(3, 3)).astype(np.float32)
     arrays["depth/front"] = rng.integers(0, 5000, (len(arrays["rgb/front"]), 6, 8), np.uint16)
-    arrays["T_base_camera/wrist"] = rng.normal(size=(len(arrays["rgb/wrist"]), 4, 4)).astype(np.float32)
+    arrays["T_base_camera/wrist"] = rng.normal(size=(len(arrays["rgb/wrist"]), 4, 4)).astype(
+        np.float32
+    )
     return arrays
 
 

@@ -42,13 +42,22 @@ def test_each_verb_is_a_function_with_a_help_of_its_own(
     ("arguments", "answer"),
     [
         (["verifi", "store=x"], "There is no verb 'verifi'. Did you mean 'verify'"),
-        (["verify", "sotre=x"], "There is no option 'sotre'. Did you mean 'store'? All options: stringline-data verify --help"),
+        (
+            ["verify", "sotre=x"],
+            (
+                "There is no option 'sotre'. Did you mean 'store'? All options: stringline-data "
+                "verify --help"
+            ),
+        ),
         (["verify"], "stringline-data verify store="),
         (["verify", "store=nowhere"], "There is no episode store at nowhere"),
     ],
 )
 def test_a_mistake_is_answered_in_one_line(
-    arguments: list[str], answer: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    answer: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["stringline-data", *arguments])
     with pytest.raises(SystemExit) as caught:
@@ -63,10 +72,13 @@ def test_the_command_needs_no_torch(tmp_path: Path) -> None:
     EpisodeStore.create(tmp_path / "store")
     code = (
         "import sys, stringline.datasets.data as data; data.main(); "
-        "heavy = {'torch', 'mujoco', 'zarr', 'matplotlib', 'h5py', 'pyarrow'} & set(sys.modules); assert not heavy, heavy"
+        "heavy = {'torch', 'mujoco', 'zarr', 'matplotlib', 'h5py', 'pyarrow'} & set(sys.modules); "
+        "assert not heavy, heavy"
     )
     command = [sys.executable, "-c", code, "verify", f"store={tmp_path / 'store'}"]
     root = Path(__file__).parents[2]
-    done = subprocess.run(command, env={"PYTHONPATH": str(root / ".src")}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env={"PYTHONPATH": str(root / ".src")}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("All 0 episodes in ")

@@ -23,11 +23,31 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
 
 
 def test_a_recording_a_cloud_and_a_check(
-    store: EpisodeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    store: EpisodeStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    files = [f"save={tmp_path / 'a.rrd'}", f"ply={tmp_path / 'a.ply'}", f"proposal={tmp_path / 'a.json'}"]
-    check = ["check=true", "check_steps=[0]", "cameras=[overhead,wrist_left]", "reference=wrist_left"]
-    run(monkeypatch, f"store={store.path}", "episode=hand_over", "step=-1", "jpeg_quality=50", *files, *check)
+    files = [
+        f"save={tmp_path / 'a.rrd'}",
+        f"ply={tmp_path / 'a.ply'}",
+        f"proposal={tmp_path / 'a.json'}",
+    ]
+    check = [
+        "check=true",
+        "check_steps=[0]",
+        "cameras=[overhead,wrist_left]",
+        "reference=wrist_left",
+    ]
+    run(
+        monkeypatch,
+        f"store={store.path}",
+        "episode=hand_over",
+        "step=-1",
+        "jpeg_quality=50",
+        *files,
+        *check,
+    )
     said = capsys.readouterr().out
     assert (tmp_path / "a.rrd").stat().st_size > 100_000
     assert f"Open it where there is a display: rerun {tmp_path / 'a.rrd'}" in said
@@ -47,7 +67,11 @@ def test_a_recording_a_cloud_and_a_check(
     [
         (
             [],
-            "There is no display for the viewer. Save a file: save=FILE.rrd. Open it where there is a display: rerun FILE.rrd",
+            (
+                "There is no display for the viewer. Save a file: save=FILE.rrd. Open it where "
+                "there "
+                "is a display: rerun FILE.rrd"
+            ),
         ),
         (
             ["episode=hand_over_banana.0000000001"],

@@ -8,7 +8,7 @@ import torch
 
 from stringline.encoders.positions.absolute import LearnedEncoding, SinusoidalEncoding
 from stringline.encoders.positions.bases import (
-    BasisRecipe,
+    BasisFactory,
     ButterflyGivens,
     CayleyBasis,
     ExponentialBasis,
@@ -16,10 +16,17 @@ from stringline.encoders.positions.bases import (
     GivensBasis,
     HouseholderBasis,
 )
-from stringline.encoders.positions.block_frequencies import CirculantFrequencies, LinearlyDependentFrequencies
+from stringline.encoders.positions.block_frequencies import (
+    CirculantFrequencies,
+    LinearlyDependentFrequencies,
+)
 from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
 from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.frequencies import AxialFrequencies, FrequencyRecipe, MixedFrequencies
+from stringline.encoders.positions.frequencies import (
+    AxialFrequencies,
+    FrequencyFactory,
+    MixedFrequencies,
+)
 from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.presets import (
     CayleyString,
@@ -36,7 +43,7 @@ from stringline.encoders.positions.tensor_product import TensorProductString
 HEADS, HEAD_DIM = 2, 16
 METRES = (0.2, 2.0)
 
-FREQUENCIES: dict[str, FrequencyRecipe] = {
+FREQUENCIES: dict[str, FrequencyFactory] = {
     "axial": partial(AxialFrequencies, theta=100.0),
     "axial_learned": partial(AxialFrequencies, wavelengths=METRES, learned=True),
     "axial_partition": partial(AxialFrequencies, wavelengths=METRES, learned=True, block=4),
@@ -44,7 +51,7 @@ FREQUENCIES: dict[str, FrequencyRecipe] = {
     "circulant": partial(CirculantFrequencies, wavelengths=METRES, block=8),
     "linearly_dependent": partial(LinearlyDependentFrequencies, wavelengths=METRES, block=4),
 }
-BASES: dict[str, BasisRecipe | None] = {
+BASES: dict[str, BasisFactory | None] = {
     "identity": None,
     "cayley": CayleyBasis,
     "cayley_sparse": partial(CayleyBasis, bandwidth=3),
@@ -57,7 +64,9 @@ BASES: dict[str, BasisRecipe | None] = {
 }
 
 ROTARY: dict[str, Callable[[], Rotary]] = {
-    "fixed": lambda: FixedRotary(HEADS, 5 * torch.randn(HEADS, 3, HEAD_DIM // 2, generator=torch.Generator().manual_seed(1))),
+    "fixed": lambda: FixedRotary(
+        HEADS, 5 * torch.randn(HEADS, 3, HEAD_DIM // 2, generator=torch.Generator().manual_seed(1))
+    ),
     "rope": lambda: Rope(HEADS, HEAD_DIM, 3, theta=100.0),
     "vision_llama": lambda: VisionLlamaRope(HEADS, HEAD_DIM),
     "mixed": lambda: RopeMixed(HEADS, HEAD_DIM, 3, wavelengths=METRES),
@@ -65,17 +74,27 @@ ROTARY: dict[str, Callable[[], Rotary]] = {
     "mixed_grid": lambda: RopeMixed(HEADS, HEAD_DIM, 2, theta=100.0),
     "liere_commute": lambda: LiereCommute(HEADS, HEAD_DIM, 3),
     "cayley": lambda: CayleyString(HEADS, HEAD_DIM, 3, wavelengths=METRES),
-    "cayley_per_head": lambda: CayleyString(HEADS, HEAD_DIM, 3, wavelengths=METRES, share_heads=False),
+    "cayley_per_head": lambda: CayleyString(
+        HEADS, HEAD_DIM, 3, wavelengths=METRES, share_heads=False
+    ),
     "cayley_sparse": lambda: CayleyString(HEADS, HEAD_DIM, 3, wavelengths=METRES, bandwidth=2),
     "circulant_4": lambda: CirculantString(HEADS, HEAD_DIM, 3, block=4, wavelengths=METRES),
-    "circulant_8": lambda: CirculantString(HEADS, HEAD_DIM, 3, block=8, wavelengths=METRES, share_heads=False),
+    "circulant_8": lambda: CirculantString(
+        HEADS, HEAD_DIM, 3, block=8, wavelengths=METRES, share_heads=False
+    ),
     "circulant_16": lambda: CirculantString(HEADS, HEAD_DIM, 1, block=16, wavelengths=METRES),
     "comrope_ap": lambda: ComRopeAp(HEADS, HEAD_DIM, 3, block=4),
     "comrope_ld": lambda: ComRopeLd(HEADS, HEAD_DIM, 3, block=4),
     "comrope_ld_shared": lambda: ComRopeLd(HEADS, HEAD_DIM, 2, block=8, share_heads=True),
     **{
         f"rope_in_{name}": partial(
-            RopeInLearnedBasis, HEADS, HEAD_DIM, 3, basis=basis, theta=10.0, share_heads=name != "givens"
+            RopeInLearnedBasis,
+            HEADS,
+            HEAD_DIM,
+            3,
+            basis=basis,
+            theta=10.0,
+            share_heads=name != "givens",
         )
         for name, basis in BASES.items()
         if basis is not None and name not in ("cayley_blocks", "cayley_sparse", "fourier")
@@ -93,19 +112,34 @@ ROTARY: dict[str, Callable[[], Rotary]] = {
 KINDS: dict[str, Callable[[], PositionEncoding]] = {
     "none": lambda: NoEncoding(HEADS, HEAD_DIM, 3),
     **ROTARY,
-    "tensor_product": lambda: TensorProductString(HEADS, HEAD_DIM, 3, features=5, wavelengths=METRES),
+    "tensor_product": lambda: TensorProductString(
+        HEADS, HEAD_DIM, 3, features=5, wavelengths=METRES
+    ),
     "tensor_product_per_head": lambda: TensorProductString(
         HEADS, HEAD_DIM, 3, features=5, wavelengths=METRES, share_heads=False
     ),
     "liere_2": lambda: LieRE(HEADS, HEAD_DIM, 3, block=2),
     "liere_8": lambda: LieRE(HEADS, HEAD_DIM, 3, block=8, uniform=2.0),
-    "liere_16_per_head": lambda: LieRE(HEADS, HEAD_DIM, 2, block=16, uniform=1.0, share_heads=False),
+    "liere_16_per_head": lambda: LieRE(
+        HEADS, HEAD_DIM, 2, block=16, uniform=1.0, share_heads=False
+    ),
     "sinusoidal": lambda: SinusoidalEncoding(HEADS, HEAD_DIM, 3, wavelengths=METRES),
-    "learned": lambda: LearnedEncoding(HEADS, HEAD_DIM, 2, cells=(3, 4), low=(-2.0, -2.0), high=(2.0, 2.0)),
+    "learned": lambda: LearnedEncoding(
+        HEADS, HEAD_DIM, 2, cells=(3, 4), low=(-2.0, -2.0), high=(2.0, 2.0)
+    ),
 }
 RELATIVE = [kind for kind in KINDS if kind.startswith(("none", "tensor")) or kind in ROTARY]
 # One of each way of turning, mixing and sharing, over three axes.
-SPATIAL = ["none", "rope", "mixed_per_head", "cayley", "circulant_8", "comrope_ld", "rope_in_givens", "tensor_product"]
+SPATIAL = [
+    "none",
+    "rope",
+    "mixed_per_head",
+    "cayley",
+    "circulant_8",
+    "comrope_ld",
+    "rope_in_givens",
+    "tensor_product",
+]
 
 
 def make(kind: str, *, at_start: bool = False) -> PositionEncoding:
@@ -116,7 +150,9 @@ def make(kind: str, *, at_start: bool = False) -> PositionEncoding:
         generator = torch.Generator().manual_seed(2)
         with torch.no_grad():
             for parameter in encoding.parameters():
-                parameter += 0.2 * torch.randn(parameter.shape, dtype=parameter.dtype, generator=generator)
+                parameter += 0.2 * torch.randn(
+                    parameter.shape, dtype=parameter.dtype, generator=generator
+                )
     return encoding
 
 

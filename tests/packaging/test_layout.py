@@ -20,14 +20,26 @@ LARGEST_TEST_FILE = 100_000
 
 # Written in pieces, so that this file does not hold what it looks for.
 NOT_OURS_TO_NAME = re.compile(
-    "|".join(("/home" + r"/\w", "/root" + "/", "/Users" + "/", "pypi" + r"\.org", "pythonhosted" + r"\.org"))
+    "|".join(
+        (
+            "/home" + r"/\w",
+            "/root" + "/",
+            "/Users" + "/",
+            "pypi" + r"\.org",
+            "pythonhosted" + r"\.org",
+        )
+    )
 )
 
 
 def tracked() -> list[Path]:
     """Returns the files that a clone or an sdist holds, links left out."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split("\n")
-    names = [ROOT / name for name in listed if name] or [path for path in ROOT.rglob("*") if ".venv" not in path.parts]
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split("\n")
+    names = [ROOT / name for name in listed if name] or [
+        path for path in ROOT.rglob("*") if ".venv" not in path.parts
+    ]
     return [path for path in names if path.is_file() and not path.is_symlink()]
 
 
@@ -40,12 +52,16 @@ def test_each_folder_has_its_relative_link(folder: str) -> None:
 
 
 def test_nothing_else_is_linked() -> None:
-    assert {path.name for path in (ROOT / ".src/stringline").iterdir() if path.is_symlink()} == set(LINKED)
+    assert {path.name for path in (ROOT / ".src/stringline").iterdir() if path.is_symlink()} == set(
+        LINKED
+    )
 
 
 @pytest.mark.parametrize("folder", PORTIONS)
 def test_a_top_folder_is_no_package_by_itself(folder: str) -> None:
-    assert not (ROOT / folder / "__init__.py").exists(), "with it, `python` started in the root would import the folder"
+    assert not (ROOT / folder / "__init__.py").exists(), (
+        "with it, `python` started in the root would import the folder"
+    )
 
 
 @pytest.mark.parametrize("folder", PORTIONS)
@@ -53,13 +69,23 @@ def test_each_folder_below_is_a_package_without_re_exports(folder: str) -> None:
     holders = {path.parent for path in (ROOT / folder).rglob("*.py")} - {ROOT / folder}
     for holder in holders:
         body = ast.parse((holder / "__init__.py").read_text()).body
-        assert [type(statement) for statement in body] == [ast.Expr], f"{holder}/__init__.py should be a docstring"
+        assert [type(statement) for statement in body] == [ast.Expr], (
+            f"{holder}/__init__.py should be a docstring"
+        )
 
 
 def test_hugging_face_datasets_is_not_hidden_by_our_folder() -> None:
-    code = "import datasets, stringline.datasets.contract.contract; print(datasets.load_dataset.__module__)"
+    code = (
+        "import datasets, stringline.datasets.contract.contract; "
+        "print(datasets.load_dataset.__module__)"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env={"PYTHONPATH": ".src"}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={"PYTHONPATH": ".src"},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.strip() == "datasets.load"
 
@@ -87,7 +113,9 @@ for packages in ([sys.argv[1]], []):
 """
 
 
-def test_other_libraries_import_in_the_root_with_and_without_hugging_face_datasets(tmp_path: Path) -> None:
+def test_other_libraries_import_in_the_root_with_and_without_hugging_face_datasets(
+    tmp_path: Path,
+) -> None:
     theirs, others = tmp_path / "theirs", tmp_path / "others"
     theirs.mkdir()
     others.mkdir()
@@ -98,18 +126,34 @@ def test_other_libraries_import_in_the_root_with_and_without_hugging_face_datase
     # -S: no other packages than those on the path, and no hooks of theirs.
     command = [sys.executable, "-S", "-c", IMPORTS, str(theirs)]
     environment = {"PYTHONPATH": os.pathsep.join((str(ROOT / ".src"), str(others)))}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
-    # Without Hugging Face's package the name finds our folder, which is no package of its own and claims to be nothing.
+    # Without Hugging Face's package the name finds our folder, which is no package of its own and
+    # claims to be nothing.
     rows = [line.split() for line in done.stdout.splitlines()]
-    assert rows == [[str(installed), str(not installed), "timm", "DDIMScheduler"] for installed in (True, False)]
+    assert rows == [
+        [str(installed), str(not installed), "timm", "DDIMScheduler"] for installed in (True, False)
+    ]
 
 
 def test_the_lack_of_a_screen_is_no_news() -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "MUJOCO_GL")}
-    command = [sys.executable, "-c", "import stringline.datasets.contract.contract, dm_control.mjcf"]
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("DISPLAY", "MUJOCO_GL")
+    }
+    command = [
+        sys.executable,
+        "-c",
+        "import stringline.datasets.contract.contract, dm_control.mjcf",
+    ]
     done = subprocess.run(
-        command, env=environment | {"PYTHONPATH": ".src"}, cwd=ROOT, capture_output=True, text=True, check=True
+        command,
+        env=environment | {"PYTHONPATH": ".src"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stderr == ""
 
@@ -126,27 +170,41 @@ def test_the_wheel_holds_stringline_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_no_test_file_is_large() -> None:
-    large = [path for path in tracked() if ROOT / "tests" in path.parents and path.stat().st_size > LARGEST_TEST_FILE]
+    large = [
+        path
+        for path in tracked()
+        if ROOT / "tests" in path.parents and path.stat().st_size > LARGEST_TEST_FILE
+    ]
     assert large == []
 
 
 def test_no_file_names_a_registry_or_somebodys_home() -> None:
-    texts = [path for path in tracked() if path.suffix not in (".safetensors", ".png", ".mp4", ".zip")]
-    found = [f"{path}: {match[0]}" for path in texts if (match := NOT_OURS_TO_NAME.search(path.read_text(encoding="utf-8")))]
+    texts = [
+        path for path in tracked() if path.suffix not in (".safetensors", ".png", ".mp4", ".zip")
+    ]
+    found = [
+        f"{path}: {match[0]}"
+        for path in texts
+        if (match := NOT_OURS_TO_NAME.search(path.read_text(encoding="utf-8")))
+    ]
     assert found == []
 
 
 def test_what_is_imported_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     required = project["dependencies"] + [
-        line for extra, lines in project["optional-dependencies"].items() if extra != "dev" for line in lines
+        line
+        for extra, lines in project["optional-dependencies"].items()
+        if extra != "dev"
+        for line in lines
     ]
     declared = {re.split(r"[\[<>=; ]", line)[0].lower().replace("_", "-") for line in required}
     owners = packages_distributions()
     for name, path in sorted(third_party_imports().items()):
         distributions = {owner.lower().replace("_", "-") for owner in owners.get(name, [name])}
         assert distributions & declared, (
-            f"{path.relative_to(ROOT)} imports {name}: pyproject.toml should require {distributions}"
+            f"{path.relative_to(ROOT)} imports {name}: pyproject.toml should require "
+            f"{distributions}"
         )
 
 
@@ -158,4 +216,8 @@ def third_party_imports() -> dict[str, Path]:
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             found |= {module.split(".")[0]: path for module in modules}
-    return {name: path for name, path in found.items() if name not in sys.stdlib_module_names | {"stringline"}}
+    return {
+        name: path
+        for name, path in found.items()
+        if name not in sys.stdlib_module_names | {"stringline"}
+    }

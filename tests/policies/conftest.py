@@ -1,4 +1,4 @@
-"""A small policy over small pictures, built as the configuration files build it."""
+"""A small policy over small images, built as the configuration files build it."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,11 @@ def model_configuration(*overrides: str) -> dict[str, object]:
     with initialize_config_module("stringline.configs", version_base="1.3"):
         chosen = ["+policy=diffusion", "+encoder=cayley", "+coordinates=metric", "+depth=colours"]
         swapped = [override for override in overrides if override.startswith("+")]
-        chosen = [one for one in chosen if one.split("=")[0] not in {other.split("=")[0] for other in swapped}]
+        chosen = [
+            one
+            for one in chosen
+            if one.split("=")[0] not in {other.split("=")[0] for other in swapped}
+        ]
         composed = compose(overrides=[*chosen, *SMALL, *overrides])
     model = OmegaConf.to_container(composed.policy, resolve=True)
     assert isinstance(model, dict)
@@ -43,8 +47,14 @@ def observation(seed: int, contract: Contract) -> dict[str, Array]:
     """Draws an observation of the contract with holes in its depth."""
     random = np.random.default_rng(seed)
     q = random.uniform(ALOHA.lower, ALOHA.upper) * 0.3
-    drawn: dict[str, Array] = {"time": np.asarray(1.0 + seed), "joints/position": q.astype(np.float32)}
-    drawn |= {f"T_base_gripper/{arm}": T.astype(np.float32) for arm, T in ALOHA.forward_kinematics(q).items()}
+    drawn: dict[str, Array] = {
+        "time": np.asarray(1.0 + seed),
+        "joints/position": q.astype(np.float32),
+    }
+    drawn |= {
+        f"T_base_gripper/{arm}": T.astype(np.float32)
+        for arm, T in ALOHA.forward_kinematics(q).items()
+    }
     poses = ALOHA.camera_poses(q)
     for camera in contract.cameras:
         size = (camera.height, camera.width)
@@ -53,14 +63,21 @@ def observation(seed: int, contract: Contract) -> dict[str, Array]:
         drawn[f"rgb/{camera.name}"] = random.integers(0, 256, (*size, 3)).astype(np.uint8)
         drawn[f"depth/{camera.name}"] = depth.astype(np.uint16)
         drawn[f"time/{camera.name}"] = np.asarray(1.0 + seed)
-        drawn[f"intrinsics/{camera.name}"] = np.array([[40, 0, 16], [0, 40, 16], [0, 0, 1]], np.float32)
+        drawn[f"intrinsics/{camera.name}"] = np.array(
+            [[40, 0, 16], [0, 40, 16], [0, 0, 1]], np.float32
+        )
         drawn[f"T_base_camera/{camera.name}"] = poses[camera.name].astype(np.float32)
     return drawn
 
 
-def batch_of(observations: list[dict[str, Array]], chunk: int, actions: int) -> dict[str, torch.Tensor]:
+def batch_of(
+    observations: list[dict[str, Array]], chunk: int, actions: int
+) -> dict[str, torch.Tensor]:
     """Stacks observations and adds random actions."""
-    batch = {key: torch.from_numpy(np.stack([each[key] for each in observations])) for key in observations[0]}
+    batch = {
+        key: torch.from_numpy(np.stack([each[key] for each in observations]))
+        for key in observations[0]
+    }
     generator = torch.Generator().manual_seed(0)
     batch["action"] = torch.rand(len(observations), chunk, actions, generator=generator)
     batch["action_mask"] = torch.ones(len(observations), chunk, dtype=torch.bool)
@@ -70,14 +87,20 @@ def batch_of(observations: list[dict[str, Array]], chunk: int, actions: int) -> 
 @pytest.fixture
 def contract() -> Contract:
     return ALOHA.contract(
-        [Camera(name, 32, 32, "simulated") for name in ("overhead", "wrist_left", "wrist_right", "table")], 50.0
+        [
+            Camera(name, 32, 32, "simulated")
+            for name in ("overhead", "wrist_left", "wrist_right", "table")
+        ],
+        50.0,
     )
 
 
 @pytest.fixture
 def statistics() -> Statistics:
     rows = np.stack([ALOHA.lower, ALOHA.upper])
-    return Statistics({key: statistics_of(lambda: iter([rows])) for key in ("action", "joints/position")})
+    return Statistics(
+        {key: statistics_of(lambda: iter([rows])) for key in ("action", "joints/position")}
+    )
 
 
 @pytest.fixture
@@ -85,7 +108,9 @@ def make_policy(contract: Contract, statistics: Statistics) -> Callable[..., Chu
     def make(*overrides: str) -> ChunkPolicy:
         torch.manual_seed(0)
         built = build_policy(model_configuration(*overrides), contract, statistics)
-        with torch.no_grad():  # The last layers start at zero; a policy that has learned nothing would hide every difference.
+        # The last layers start at zero; a policy that has learned nothing would hide every
+        # difference.
+        with torch.no_grad():
             for parameter in built.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))
         return built.eval()
@@ -104,7 +129,9 @@ def observe(contract: Contract) -> Callable[[int], dict[str, Array]]:
 
 
 @pytest.fixture
-def make_batch(observe: Callable[[int], dict[str, Array]], contract: Contract) -> Callable[[int], dict[str, torch.Tensor]]:
+def make_batch(
+    observe: Callable[[int], dict[str, Array]], contract: Contract
+) -> Callable[[int], dict[str, torch.Tensor]]:
     return lambda count: batch_of([observe(seed) for seed in range(count)], 8, len(contract.action))
 
 

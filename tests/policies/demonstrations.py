@@ -21,11 +21,15 @@ def motion(seed: int, steps: int = STEPS + 1) -> Array:
     start = ALOHA.home + random.uniform(-0.15, 0.15, len(ALOHA.joints))
     rate, phase = random.uniform(-1, 1, len(ALOHA.joints)), random.uniform(0, 6, len(ALOHA.joints))
     time = np.arange(steps)[:, None] / 50.0
-    return np.clip(start + 0.3 * np.sin(2 * rate * time + phase) - 0.3 * np.sin(phase), ALOHA.lower, ALOHA.upper)
+    return np.clip(
+        start + 0.3 * np.sin(2 * rate * time + phase) - 0.3 * np.sin(phase),
+        ALOHA.lower,
+        ALOHA.upper,
+    )
 
 
 def episode(seed: int) -> dict[str, Array]:
-    """Returns the arrays of an episode in which joints follow their targets by one step, and pictures come every fourth."""
+    """Returns the arrays of an episode in which joints follow their targets by one step, and images come every fourth."""
     random, q = np.random.default_rng(seed), motion(seed)
     frames = -(-STEPS // PERIOD)
     arrays: dict[str, Array] = {
@@ -33,7 +37,10 @@ def episode(seed: int) -> dict[str, Array]:
         "joints/position": q[:-1].astype(np.float32),
         "action": q[1:].astype(np.float32),
     }
-    arrays |= {f"T_base_gripper/{arm}": T.astype(np.float32) for arm, T in ALOHA.forward_kinematics(q[:-1]).items()}
+    arrays |= {
+        f"T_base_gripper/{arm}": T.astype(np.float32)
+        for arm, T in ALOHA.forward_kinematics(q[:-1]).items()
+    }
     for name in CAMERAS:
         poses = np.stack([ALOHA.camera_poses(each)[name] for each in q[:-1:PERIOD]])
         depth = random.integers(300, 1200, (frames, 32, 32))
@@ -53,16 +60,24 @@ def make_store(path: Path, episodes: int = 4, texts: tuple[str, ...] = TEXTS) ->
     """Writes a store whose episodes ask for the texts in turn."""
     store = EpisodeStore.create(path)
     for seed in range(episodes):
-        attributes = EpisodeAttributes(CONTRACT, "move", seed, True, instruction=texts[seed % len(texts)])
+        attributes = EpisodeAttributes(
+            CONTRACT, "move", seed, True, instruction=texts[seed % len(texts)]
+        )
         store.write(episode(seed), attributes)
     return store
 
 
 def observation_at(arrays: dict[str, Array], step: int) -> dict[str, Array]:
     """Returns what was seen at a step of an episode, as a session is given it."""
-    seen = {key: arrays[key][step] for key in ("time", "joints/position", *(f"T_base_gripper/{arm}" for arm in ALOHA.arms))}
+    seen = {
+        key: arrays[key][step]
+        for key in ("time", "joints/position", *(f"T_base_gripper/{arm}" for arm in ALOHA.arms))
+    }
     for name in CAMERAS:
         frame = arrays[f"frame/{name}"][step]
-        seen |= {f"{kind}/{name}": arrays[f"{kind}/{name}"][frame] for kind in ("rgb", "depth", "time", "T_base_camera")}
+        seen |= {
+            f"{kind}/{name}": arrays[f"{kind}/{name}"][frame]
+            for kind in ("rgb", "depth", "time", "T_base_camera")
+        }
         seen[f"intrinsics/{name}"] = arrays[f"intrinsics/{name}"]
     return seen

@@ -11,7 +11,9 @@ from stringline.policies.chunks.prefix import Commitment
 
 HZ = 10.0
 CONTRACT = Contract("point", "line", HZ, (), ("x",), (), (ActionDimension("x", "one", "joint"),))
-WITH_ROTATION = replace(CONTRACT, action=(*CONTRACT.action, ActionDimension("turn", "one", "rotation", frame="base")))
+WITH_ROTATION = replace(
+    CONTRACT, action=(*CONTRACT.action, ActionDimension("turn", "one", "rotation", frame="base"))
+)
 RELATIVE = replace(CONTRACT, action=(ActionDimension("x", "one", "joint", "relative"),))
 
 
@@ -34,7 +36,11 @@ class ScriptedSession:
     """Plans at random; keeps what it said."""
 
     def __init__(self, length: int, seed: int) -> None:
-        self.length, self.random, self.said = length, np.random.default_rng(seed), list[ActionChunk]()
+        self.length, self.random, self.said = (
+            length,
+            np.random.default_rng(seed),
+            list[ActionChunk](),
+        )
 
     def plan(self, observation: Observation) -> ActionChunk:
         self.said.append(ActionChunk(due(observation, self.length), draw(self.random, self.length)))
@@ -53,7 +59,11 @@ class KeepingSession:
 
     def __init__(self, length: int, seed: int) -> None:
         self.commits = True
-        self.length, self.random, self.asked = length, np.random.default_rng(seed), list[Commitment | None]()
+        self.length, self.random, self.asked = (
+            length,
+            np.random.default_rng(seed),
+            list[Commitment | None](),
+        )
 
     def plan(self, observation: Observation, committed: Commitment | None = None) -> ActionChunk:
         self.asked.append(committed)

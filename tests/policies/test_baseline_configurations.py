@@ -30,7 +30,11 @@ SMALL_MEMORY = {
 SMALL_POLICY = {
     "act": ["policy.dim=32", "policy.heads=2", "policy.feed_forward=64", "policy.encoder_layers=1"],
     "diffusion": ["policy.dim=32", "policy.depth=1", "policy.sampling_steps=2"],
-    "diffusion_unet": ["policy.denoiser.down_dims=[16,32]", "policy.denoiser.groups=4", "policy.sampling_steps=2"],
+    "diffusion_unet": [
+        "policy.denoiser.down_dims=[16,32]",
+        "policy.denoiser.groups=4",
+        "policy.sampling_steps=2",
+    ],
 }
 Build = Callable[..., ChunkPolicy]
 
@@ -39,7 +43,13 @@ Build = Callable[..., ChunkPolicy]
 def build(contract: Contract, statistics: Statistics) -> Build:
     def make(*overrides: str) -> ChunkPolicy:
         with initialize_config_module("stringline.configs", version_base="1.3"):
-            chosen = ["+encoder=cayley", "+coordinates=metric", "+depth=colours", "policy.chunk=8", *overrides]
+            chosen = [
+                "+encoder=cayley",
+                "+coordinates=metric",
+                "+depth=colours",
+                "policy.chunk=8",
+                *overrides,
+            ]
             composed = compose(overrides=chosen)
         model = OmegaConf.to_container(composed.policy, resolve=True)
         assert isinstance(model, dict)
@@ -54,34 +64,68 @@ def build(contract: Contract, statistics: Statistics) -> Build:
 def test_each_policy_learns_and_acts_with_each_memory(
     build: Build, make_batch: Callable[[int], dict[str, Tensor]], policy: str, memory: str
 ) -> None:
-    made = build(f"+policy={policy}", f"policy/memory={memory}", *SMALL_POLICY[policy], *SMALL_MEMORY[memory]).train()
+    made = build(
+        f"+policy={policy}", f"policy/memory={memory}", *SMALL_POLICY[policy], *SMALL_MEMORY[memory]
+    ).train()
     batch = make_batch(2)
     made.loss(batch).backward()  # type: ignore[no-untyped-call]
     assert [name for name, parameter in made.named_parameters() if parameter.grad is None] == []
     assert made.eval().predict(batch, torch.Generator().manual_seed(0)).shape == (2, 8, 14)
-    assert [camera.name for camera in made.contract.cameras] == ["overhead", "wrist_left", "wrist_right"]
+    assert [camera.name for camera in made.contract.cameras] == [
+        "overhead",
+        "wrist_left",
+        "wrist_right",
+    ]
 
 
 def test_the_defaults_are_the_published_settings(build: Build) -> None:
     with initialize_config_module("stringline.configs", version_base="1.3"):
         act = compose(overrides=["+policy=act"]).policy
         unet = compose(overrides=["+policy=diffusion_unet"]).policy
-    assert (act.chunk, act.dim, act.heads, act.feed_forward, act.latent, act.kl_weight) == (100, 512, 8, 3200, 32, 10)
-    assert (act.encoder_layers, act.decoder_layers, act.dropout, act.memory.network.name) == (4, 1, 0.1, "resnet18")
+    assert (act.chunk, act.dim, act.heads, act.feed_forward, act.latent, act.kl_weight) == (
+        100,
+        512,
+        8,
+        3200,
+        32,
+        10,
+    )
+    assert (act.encoder_layers, act.decoder_layers, act.dropout, act.memory.network.name) == (
+        4,
+        1,
+        0.1,
+        "resnet18",
+    )
     sizes = unet.denoiser
-    assert (list(sizes.down_dims), sizes.kernel, sizes.groups, sizes.level_dim) == ([512, 1024, 2048], 5, 8, 128)
+    assert (list(sizes.down_dims), sizes.kernel, sizes.groups, sizes.level_dim) == (
+        [512, 1024, 2048],
+        5,
+        8,
+        128,
+    )
     assert (unet.memory.points, unet.memory.features, unet.memory.shared) == (32, 64, False)
 
 
 def test_command_lines_that_name_the_default_memory_stay_valid(build: Build) -> None:
-    made = build("+policy=diffusion", "policy.memory.dim=32", "policy.memory.depth=1", "policy.memory.cameras=[wrist_left]")
+    made = build(
+        "+policy=diffusion",
+        "policy.memory.dim=32",
+        "policy.memory.depth=1",
+        "policy.memory.cameras=[wrist_left]",
+    )
     assert isinstance(made.memory, ObservationEncoder)
     assert made.memory.dim == 32
 
 
 def test_kinds_are_what_their_names_say(build: Build) -> None:
-    assert isinstance(build("+policy=act", *SMALL_POLICY["act"], *SMALL_MEMORY["resnet18"]), ActPolicy)
-    unet = build("+policy=diffusion_unet", *SMALL_POLICY["diffusion_unet"], *SMALL_MEMORY["resnet18_keypoints"])
+    assert isinstance(
+        build("+policy=act", *SMALL_POLICY["act"], *SMALL_MEMORY["resnet18"]), ActPolicy
+    )
+    unet = build(
+        "+policy=diffusion_unet",
+        *SMALL_POLICY["diffusion_unet"],
+        *SMALL_MEMORY["resnet18_keypoints"],
+    )
     assert isinstance(unet, DiffusionPolicy)
     assert isinstance(unet.denoiser, UnetDenoiser)
 
@@ -89,11 +133,19 @@ def test_kinds_are_what_their_names_say(build: Build) -> None:
 @pytest.mark.parametrize(
     "overrides",
     [
-        ("+policy=diffusion_unet", "policy.prediction=epsilon", "policy.spacing=leading", *SMALL_POLICY["diffusion_unet"]),
+        (
+            "+policy=diffusion_unet",
+            "policy.prediction=epsilon",
+            "policy.spacing=leading",
+            *SMALL_POLICY["diffusion_unet"],
+        ),
         (
             "+policy=flow",
             "policy/memory=resnet18_keypoints",
-            "+policy.denoiser={_target_: stringline.UnetDenoiser, _partial_: true, down_dims: [16, 32]}",
+            (
+                "+policy.denoiser={_target_: stringline.UnetDenoiser, _partial_: true, down_dims: "
+                "[16, 32]}"
+            ),
         ),
     ],
     ids=["noise", "flow"],

@@ -28,31 +28,52 @@ def _names(group: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("encoder", "coordinates"),
-    [(name, "metric") for name in _names("encoder")] + [("none", "patch_depth"), ("circulant", "grid")],
+    [(name, "metric") for name in _names("encoder")]
+    + [("none", "patch_depth"), ("circulant", "grid")],
 )
 def test_every_encoder_with_every_kind_of_place(
-    make_policy: Callable[..., ChunkPolicy], make_batch: Callable[[int], dict[str, Tensor]], encoder: str, coordinates: str
+    make_policy: Callable[..., ChunkPolicy],
+    make_batch: Callable[[int], dict[str, Tensor]],
+    encoder: str,
+    coordinates: str,
 ) -> None:
-    small = {"circulant": 4, "comrope_ap": 2, "comrope_ld": 2}  # The small policy has heads of 8 channels.
+    small = {
+        "circulant": 4,
+        "comrope_ap": 2,
+        "comrope_ld": 2,
+    }  # The small policy has heads of 8 channels.
     blocks = [f"encoder.encoding.block={small[encoder]}"] if encoder in small else []
     policy = make_policy(f"+encoder={encoder}", f"+coordinates={coordinates}", *blocks).train()
     batch = make_batch(2)
     loss = policy.loss(batch)
     loss.backward()  # type: ignore[no-untyped-call]
-    without = {name.rpartition(".")[2] for name, parameter in policy.named_parameters() if parameter.grad is None}
-    # Nobody asks for places without an encoding, so the learned map from depth to a place stays as it is.
-    assert without == ({"slope", "offset"} if (encoder, coordinates) == ("none", "patch_depth") else set())
+    without = {
+        name.rpartition(".")[2]
+        for name, parameter in policy.named_parameters()
+        if parameter.grad is None
+    }
+    # Nobody asks for places without an encoding, so the learned map from depth to a place stays as
+    # it is.
+    assert without == (
+        {"slope", "offset"} if (encoder, coordinates) == ("none", "patch_depth") else set()
+    )
     assert policy.predict(batch, torch.Generator().manual_seed(0)).isfinite().all()
 
 
 @pytest.mark.parametrize(
     ("depth", "coordinates"),
-    [("normals", name) for name in _names("coordinates")] + [(name, "metric") for name in ("colours", "channel")],
+    [("normals", name) for name in _names("coordinates")]
+    + [(name, "metric") for name in ("colours", "channel")],
 )
 def test_every_use_of_depth_with_every_kind_of_place(
-    make_policy: Callable[..., ChunkPolicy], make_batch: Callable[[int], dict[str, Tensor]], depth: str, coordinates: str
+    make_policy: Callable[..., ChunkPolicy],
+    make_batch: Callable[[int], dict[str, Tensor]],
+    depth: str,
+    coordinates: str,
 ) -> None:
-    stem = "+policy.memory.embedding={_target_: stringline.PatchProjection, _partial_: true, patch: 8}"
+    stem = (
+        "+policy.memory.embedding={_target_: stringline.PatchProjection, _partial_: true, patch: 8}"
+    )
     policy = make_policy(f"+coordinates={coordinates}", f"+depth={depth}", stem).train()
     batch = make_batch(2)
     policy.loss(batch).backward()  # type: ignore[no-untyped-call]
@@ -62,16 +83,26 @@ def test_every_use_of_depth_with_every_kind_of_place(
 
 @pytest.mark.parametrize("policy", ["diffusion", "flow", "energy"])
 def test_what_a_policy_does_not_know_is_named(
-    configuration: Callable[..., dict[str, object]], contract: Contract, statistics: Statistics, policy: str
+    configuration: Callable[..., dict[str, object]],
+    contract: Contract,
+    statistics: Statistics,
+    policy: str,
 ) -> None:
     """With what it knows, in one list: the entries of a configuration are those of the settings, also inherited ones."""
     model = configuration(f"+policy={policy}")
-    with pytest.raises(ValueError, match=r"'chunck'. Its arguments: memory, chunk, .*, dim, depth, .*sampling_steps, draws"):
+    with pytest.raises(
+        ValueError,
+        match=r"'chunck'. Its arguments: memory, chunk, .*, dim, depth, .*sampling_steps, draws",
+    ):
         build_policy(model | {"chunck": 8}, contract, statistics)
-    with pytest.raises(ValueError, match=r"unexpected keyword argument 'contract'. Its arguments: memory"):
+    with pytest.raises(
+        ValueError, match=r"unexpected keyword argument 'contract'. Its arguments: memory"
+    ):
         build_policy(model | {"contract": None}, contract, statistics)
     del model["memory"]
-    with pytest.raises(ValueError, match=r"Policy: missing a required .*argument: 'memory'. Its arguments: memory"):
+    with pytest.raises(
+        ValueError, match=r"Policy: missing a required .*argument: 'memory'. Its arguments: memory"
+    ):
         build_policy(model, contract, statistics)
 
 
@@ -83,7 +114,10 @@ def test_a_memory_says_what_it_lacks_when_it_is_chosen(
     memory = model["memory"]
     assert isinstance(memory, dict)
     del memory["encoding"]
-    with pytest.raises(ValueError, match=r"ObservationMemory: missing a required .*argument: 'encoding'. Its arguments: cam"):
+    with pytest.raises(
+        ValueError,
+        match=r"ObservationMemory: missing a required .*argument: 'encoding'. Its arguments: cam",
+    ):
         build_policy(model, contract, statistics)
 
 
@@ -101,7 +135,14 @@ def test_settings_are_the_same_by_hand(
         depth=2,
         joint_dropout=0.5,
     )
-    settings = DiffusionSettings(memory=partial(ObservationEncoder, looks), chunk=8, dim=32, depth=1, draws=2, sampling_steps=3)
+    settings = DiffusionSettings(
+        memory=partial(ObservationEncoder, looks),
+        chunk=8,
+        dim=32,
+        depth=1,
+        draws=2,
+        sampling_steps=3,
+    )
     by_hand = DiffusionPolicy(settings, contract, statistics)
     with torch.no_grad():
         for parameter in by_hand.parameters():

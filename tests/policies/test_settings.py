@@ -18,7 +18,10 @@ from stringline.encoders.coordinates.canonical import CylindricalPlaces, Spheric
 from stringline.encoders.coordinates.coordinates import GridPlaces, MetricPlaces, PatchDepthPlaces
 from stringline.encoders.positions import presets
 from stringline.encoders.positions.absolute import LearnedEncoding, SinusoidalEncoding
-from stringline.encoders.positions.block_frequencies import CirculantFrequencies, LinearlyDependentFrequencies
+from stringline.encoders.positions.block_frequencies import (
+    CirculantFrequencies,
+    LinearlyDependentFrequencies,
+)
 from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
 from stringline.encoders.positions.frequencies import AxialFrequencies, MixedFrequencies
 from stringline.encoders.positions.initialisation import Start
@@ -33,7 +36,11 @@ from stringline.policies.execution.execution import Execution
 from stringline.policies.execution.temporal_ensemble import TemporalEnsemble
 from stringline.policies.networks.unet import UnetSettings
 from stringline.policies.observation.history import ObservationHistory
-from stringline.policies.observation.normaliser import MeanStdNormaliser, MinMaxNormaliser, QuantileNormaliser
+from stringline.policies.observation.normaliser import (
+    MeanStdNormaliser,
+    MinMaxNormaliser,
+    QuantileNormaliser,
+)
 from stringline.policies.observation.observation_settings import MemorySettings
 
 ONE = (float, float | None, float | str, float | Sequence[float])
@@ -58,7 +65,10 @@ def settings() -> list[Callable[..., object]]:
     found = {*kinds(PolicySettings), *kinds(MemorySettings), *kinds(UnetSettings)}
     given = {"memory": None, "encoding": None, "coordinates": None}
     by_name = sorted(found, key=lambda kind: kind.__name__)
-    return [partial(kind, **{k: v for k, v in given.items() if k in inspect.signature(kind).parameters}) for kind in by_name]
+    return [
+        partial(kind, **{k: v for k, v in given.items() if k in inspect.signature(kind).parameters})
+        for kind in by_name
+    ]
 
 
 ENCODINGS = (
@@ -81,7 +91,12 @@ OTHERS = (
     partial(LearnedEncoding, **SPACE, cells=4, low=-1.0, high=1.0),
     *(
         partial(frequencies, **PLANES, theta=10.0)
-        for frequencies in (AxialFrequencies, MixedFrequencies, CirculantFrequencies, LinearlyDependentFrequencies)
+        for frequencies in (
+            AxialFrequencies,
+            MixedFrequencies,
+            CirculantFrequencies,
+            LinearlyDependentFrequencies,
+        )
     ),
     *PLACES,
     Start,
@@ -91,7 +106,10 @@ OTHERS = (
     partial(ObservationHistory, ages_s=[0.5]),
     partial(Execution, "temporal_ensembling"),
     partial(TemporalEnsemble, Scripted(8).session(0), CONTRACT),
-    *(partial(normaliser, STATISTICS) for normaliser in (MinMaxNormaliser, MeanStdNormaliser, QuantileNormaliser)),
+    *(
+        partial(normaliser, STATISTICS)
+        for normaliser in (MinMaxNormaliser, MeanStdNormaliser, QuantileNormaliser)
+    ),
     partial(GripperPoses, contract=CONTRACT),
 )
 
@@ -105,7 +123,11 @@ def spoiled(annotation: object, bad: float) -> object:
     """Returns what a number, or several, of that type would be if it were bad; None: it is no number."""
     if annotation in ONE:
         return bad
-    return ((bad, bad, bad) if annotation == Sequence[float] else (bad, bad)) if annotation in SEVERAL else None
+    return (
+        ((bad, bad, bad) if annotation == Sequence[float] else (bad, bad))
+        if annotation in SEVERAL
+        else None
+    )
 
 
 def refuses(maker: Callable[..., object], name: str, value: object) -> None:
@@ -138,13 +160,30 @@ def test_counts_are_whole_numbers(maker: Callable[..., object]) -> None:
 def test_all_kinds_are_looked_at() -> None:
     """Those that the configurations choose, at least, with the numbers that once got through."""
     looked_at = {name_of(maker): inspect.signature(maker).parameters for maker in settings()}
-    assert {"ActSettings", "DiffusionSettings", "EnergySettings", "FlowSettings", "ObservationSettings"} <= set(looked_at)
+    assert {
+        "ActSettings",
+        "DiffusionSettings",
+        "EnergySettings",
+        "FlowSettings",
+        "ObservationSettings",
+    } <= set(looked_at)
     assert {"FeatureMapSettings", "KeypointSettings", "PlainVisionSettings"} <= set(looked_at)
     energy = looked_at["EnergySettings"]
-    assert all(spoiled(energy[name].annotation, math.nan) for name in ("temperature", "refining_scale", "ranking_weight"))
+    assert all(
+        spoiled(energy[name].annotation, math.nan)
+        for name in ("temperature", "refining_scale", "ranking_weight")
+    )
 
 
 def test_pairs_of_a_trainer() -> None:
-    with pytest.raises(ValueError, match=r"trainer\.betas is \[0\.9, 1\.0\]; allowed: two numbers, each 0 to below 1"):
+    with pytest.raises(
+        ValueError,
+        match=r"trainer\.betas is \[0\.9, 1\.0\]; allowed: two numbers, each 0 to below 1",
+    ):
         TrainerSettings(steps=1, batch_size=1, betas=(0.9, 1.0))
-    assert TrainerSettings(steps=1, batch_size=1, learning_rate=0, ema_decay=1, warmup_steps=0).learning_rate == 0
+    assert (
+        TrainerSettings(
+            steps=1, batch_size=1, learning_rate=0, ema_decay=1, warmup_steps=0
+        ).learning_rate
+        == 0
+    )

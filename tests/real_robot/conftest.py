@@ -45,7 +45,11 @@ class Rig(DeviceRig):
         answer_timeout_s: float = 0.2,
     ) -> None:
         self._folder = folder
-        self.driver = AlohaDriver(ports or emulator.ports, bus_watchdog_s=bus_watchdog_s, answer_timeout_s=answer_timeout_s)
+        self.driver = AlohaDriver(
+            ports or emulator.ports,
+            bus_watchdog_s=bus_watchdog_s,
+            answer_timeout_s=answer_timeout_s,
+        )
         super().__init__(emulator, self.driver, ALOHA, limits)
 
     def moving(self, joint: int = 0, by: float = 0.5) -> None:
@@ -71,7 +75,10 @@ class Rig(DeviceRig):
         tick[6] *= 0.9  # The linkage opens by at most 0.9 per radian.
         limits = self.limits
         for index, path in enumerate(self.goals()):
-            joints, at_rest_before = slice(7 * index, 7 * index + 7), np.concatenate([path[:1], path])
+            joints, at_rest_before = (
+                slice(7 * index, 7 * index + 7),
+                np.concatenate([path[:1], path]),
+            )
             assert (path >= limits.lower[joints] - tick / 2 - 1e-9).all()
             assert (path <= limits.upper[joints] + tick / 2 + 1e-9).all()
             assert (np.abs(np.diff(path, axis=0)) <= limits.velocity[joints] * PERIOD + tick).all()
@@ -83,9 +90,15 @@ def goals_in(data: bytes) -> Vector:
     """Decodes the goals (T, 7) in what a driver sent."""
     written = []
     for packet in Parser().feed(data):
-        if packet.instruction == Instruction.SYNC_WRITE and packet.parameters[:4] == b"\x74\x00\x04\x00":
+        if (
+            packet.instruction == Instruction.SYNC_WRITE
+            and packet.parameters[:4] == b"\x74\x00\x04\x00"
+        ):
             entries = packet.parameters[4:]
-            ticks = [int.from_bytes(entries[at + 1 : at + 5], "little", signed=True) for at in range(0, 35, 5)]
+            ticks = [
+                int.from_bytes(entries[at + 1 : at + 5], "little", signed=True)
+                for at in range(0, 35, 5)
+            ]
             written.append([table.angle_of_ticks(tick) for tick in ticks])
     angles = np.array(written).reshape(-1, 7)
     angles[:, 6] = FOLLOWER.opening(angles[:, 6])
@@ -98,7 +111,14 @@ def make_rig(waiting_emulator: Emulator, tmp_path: Path) -> Iterator[Callable[..
     made: list[Rig] = []
 
     def make(limits: SafetyLimits | None = None, **more: object) -> Rig:
-        made.append(Rig(waiting_emulator, tmp_path, limits or SafetyLimits.of(ALOHA, soft_start_s=0.0), **more))  # type: ignore[arg-type]
+        made.append(
+            Rig(
+                waiting_emulator,
+                tmp_path,
+                limits or SafetyLimits.of(ALOHA, soft_start_s=0.0),
+                **more,
+            )
+        )  # type: ignore[arg-type]
         return made[-1]
 
     yield make

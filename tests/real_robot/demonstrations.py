@@ -15,7 +15,10 @@ CHUNK = 48
 
 
 class Replay:
-    """A session that knows what to do at which time. It keeps what it is asked, and does what it knows all the same."""
+    """A session that knows what to do at which time.
+
+    It keeps what it is asked, and does what it knows all the same.
+    """
 
     commits = True
 
@@ -33,7 +36,9 @@ class Replay:
         return ActionChunk(now + steps.astype(np.float64) / CONTROL_HZ, self.actions[due])
 
 
-def demonstrate(task: str, expert: Expert[TaskEnvironment], seed: int) -> tuple[NDArray[np.float32], list[NDArray[np.float64]]]:
+def demonstrate(
+    task: str, expert: Expert[TaskEnvironment], seed: int
+) -> tuple[NDArray[np.float32], list[NDArray[np.float64]]]:
     """Returns the actions (T, A) of an expert that succeeds, and the joints before each of them in the simulation."""
     world = make_environment(task, cameras=())
     world.begin(seed)

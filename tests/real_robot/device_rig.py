@@ -9,7 +9,12 @@ from numpy.typing import NDArray
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.device.device_loop import DeviceLoop
-from stringline.real_robot.device.device_state import DeviceState, chunk_layout, chunk_record, state_layout
+from stringline.real_robot.device.device_state import (
+    DeviceState,
+    chunk_layout,
+    chunk_record,
+    state_layout,
+)
 from stringline.real_robot.driver_interface.driver import ArmDriver
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.incidents.incident_log import IncidentLog
@@ -34,16 +39,35 @@ class DeviceRig:
     """
 
     def __init__(
-        self, emulator: Emulator, driver: ArmDriver, body: Embodiment, limits: SafetyLimits, log: IncidentLog | None = None
+        self,
+        emulator: Emulator,
+        driver: ArmDriver,
+        body: Embodiment,
+        limits: SafetyLimits,
+        log: IncidentLog | None = None,
     ) -> None:
         self.emulator, self.body, self.limits = emulator, body, limits
         self._driver, self._joints = driver, len(body.joints)
         context = multiprocessing.get_context("spawn")
-        layouts = chunk_layout(self._joints), state_layout(self._joints, len(driver.servos), len(driver.arms))
+        layouts = (
+            chunk_layout(self._joints),
+            state_layout(self._joints, len(driver.servos), len(driver.arms)),
+        )
         memories = [shared_memory(context, layout, 8) for layout in layouts]
-        self._chunks, self._states = (Mailbox(memory, layout) for memory, layout in zip(memories, layouts, strict=True))
+        self._chunks, self._states = (
+            Mailbox(memory, layout) for memory, layout in zip(memories, layouts, strict=True)
+        )
         ends = [Mailbox(memory, layout) for memory, layout in zip(memories, layouts, strict=True)]
-        self.loop = DeviceLoop(driver, body, limits, PERIOD, chunks=ends[0], states=ends[1], state_layout=layouts[1], log=log)
+        self.loop = DeviceLoop(
+            driver,
+            body,
+            limits,
+            PERIOD,
+            chunks=ends[0],
+            states=ends[1],
+            state_layout=layouts[1],
+            log=log,
+        )
         self.now, self.session = 0.0, 0
         driver.connect()
         driver.arm()
@@ -59,9 +83,15 @@ class DeviceRig:
         """Simulated seconds."""
         return self.now
 
-    def send(self, chunk: ActionChunk, *, session: int | None = None, picture_age_s: float = 0.0) -> None:
+    def send(
+        self, chunk: ActionChunk, *, session: int | None = None, image_age_s: float = 0.0
+    ) -> None:
         """Puts a chunk into the mailbox."""
-        self._chunks.put(chunk_record(chunk, self.session if session is None else session, self._joints, picture_age_s))
+        self._chunks.put(
+            chunk_record(
+                chunk, self.session if session is None else session, self._joints, image_age_s
+            )
+        )
 
     def want(self, target: Vector, count: int = 50) -> None:
         """Puts a plan into the mailbox that wants the same all the time."""
@@ -92,7 +122,9 @@ class DeviceRig:
         for cycle in range(1, cycles + 1):
             if wanted(self.cycle()):
                 return cycle
-        raise AssertionError(f"Not within {cycles} cycles: {self.state.mode!r} {self.state.reasons!r} {self.words()}")
+        raise AssertionError(
+            f"Not within {cycles} cycles: {self.state.mode!r} {self.state.reasons!r} {self.words()}"
+        )
 
     def words(self) -> str:
         """Says why the filter does what it does."""
@@ -116,4 +148,7 @@ class DeviceRig:
 
 def plan(target: Vector, start: float, count: int = 50) -> ActionChunk:
     """Returns a plan of 50 Hz that wants the same all the time."""
-    return ActionChunk(start + 0.02 * np.arange(count, dtype=np.float64), np.tile(target, (count, 1)).astype(np.float32))
+    return ActionChunk(
+        start + 0.02 * np.arange(count, dtype=np.float64),
+        np.tile(target, (count, 1)).astype(np.float32),
+    )

@@ -22,14 +22,23 @@ LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.0)
 def state(position: Vector = ALOHA.home, **changes: object) -> ArmState:
     """Returns a calm state, but for the changes."""
     calm = ArmState(
-        0.0, position, 0 * position, 0 * position, np.zeros(18, np.uint8), np.zeros(18, np.int32), np.zeros(2, np.bool_)
+        0.0,
+        position,
+        0 * position,
+        0 * position,
+        np.zeros(18, np.uint8),
+        np.zeros(18, np.int32),
+        np.zeros(2, np.bool_),
     )
     return dataclasses.replace(calm, **changes)
 
 
 def chunk(value: float = 0.0, start: float = 0.0, count: int = 50, joints: int = 14) -> ActionChunk:
     """Returns a chunk of 50 Hz that wants that of every joint."""
-    return ActionChunk(start + 0.02 * np.arange(count, dtype=np.float64), np.full((count, joints), value, np.float32))
+    return ActionChunk(
+        start + 0.02 * np.arange(count, dtype=np.float64),
+        np.full((count, joints), value, np.float32),
+    )
 
 
 class Run:

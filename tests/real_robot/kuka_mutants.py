@@ -40,7 +40,11 @@ _is_strayed = LcmArm.__dict__["_strayed"].fget
 
 FRI_GUARDS: dict[str, Guard] = {
     "period of the controller": (FriArm, "keeps_period", True),
-    "patience where the beat is missing": (FriDriver, "_patience", lambda self, _, now: now + self._timeout_s),
+    "patience where the beat is missing": (
+        FriDriver,
+        "_patience",
+        lambda self, _, now: now + self._timeout_s,
+    ),
 }
 LCM_GUARDS: dict[str, Guard] = {
     "period of the controller": (DrakeProgram, "_keeps_period", True),

@@ -10,7 +10,8 @@ from stringline.real_robot.incidents.incident_log import IncidentLog
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
 
-# Whatever is told was told before the emulator said that it went on, but a busy kernel may deliver it some milliseconds later.
+# Whatever is told was told before the emulator said that it went on, but a busy kernel may deliver
+# it some milliseconds later.
 ANSWER_TIMEOUT_S = 0.05
 
 
@@ -41,7 +42,9 @@ class KukaRig(DeviceRig):
 
     def writes(self) -> dict[str, int]:
         """Returns how many commands of this episode of the world the emulator has to have got."""
-        return dict(zip(self._driver.arms, (self._driver.writes - self._before).tolist(), strict=True))
+        return dict(
+            zip(self._driver.arms, (self._driver.writes - self._before).tolist(), strict=True)
+        )
 
     def rest(self) -> None:
         """Brings the arms to rest, as the device process does before an episode begins."""

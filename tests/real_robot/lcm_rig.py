@@ -19,7 +19,15 @@ Vector = NDArray[np.float64]
 
 def emulated(folder: Path, *arguments: str) -> LcmEmulator:
     """Returns an emulator in lock-step, not started, that has no gripper and comes up soon."""
-    settled = ["--lock-step", "--time-limit", "1e9", "--clock-samples", "20", "--gripper", "of_the_arms"]
+    settled = [
+        "--lock-step",
+        "--time-limit",
+        "1e9",
+        "--clock-samples",
+        "20",
+        "--gripper",
+        "of_the_arms",
+    ]
     return LcmEmulator([*settled, "--capture", str(folder), *arguments])
 
 
@@ -28,7 +36,9 @@ class LcmRig(KukaRig):
 
     emulator: LcmEmulator
 
-    def __init__(self, emulator: LcmEmulator, folder: Path, body: Embodiment, **settings: object) -> None:
+    def __init__(
+        self, emulator: LcmEmulator, folder: Path, body: Embodiment, **settings: object
+    ) -> None:
         self._folder = folder
         self.driver = LcmDriver(
             emulator.ports,
@@ -37,8 +47,11 @@ class LcmRig(KukaRig):
             answer_timeout_s=ANSWER_TIMEOUT_S,
             **settings,  # type: ignore[arg-type]
         )
-        # As in configs/robot: commands that are lost must not make the next one too large for the controller.
-        limits = SafetyLimits.of(body, soft_start_s=0.0, acceleration=30.0, margin_rad=0.02, speed_share=0.25)
+        # As in configs/robot: commands that are lost must not make the next one too large for the
+        # controller.
+        limits = SafetyLimits.of(
+            body, soft_start_s=0.0, acceleration=30.0, margin_rad=0.02, speed_share=0.25
+        )
         super().__init__(emulator, self.driver, body, limits)
         if any(file.stat().st_size for file in folder.glob("*.bin")):
             self.close()
@@ -48,15 +61,23 @@ class LcmRig(KukaRig):
         """Returns period, whether the program passes it on, and positions of all commands that arrived at a program."""
         data = (self._folder / f"{prefix}.bin").read_bytes()
         # Some are damaged by script.
-        return [(one.period, one.passed_on, np.array(row)) for one in commands_in(data) if (row := one.row())]
+        return [
+            (one.period, one.passed_on, np.array(row))
+            for one in commands_in(data)
+            if (row := one.row())
+        ]
 
     def assert_within_limits(self, prefix: str = USUAL) -> None:
         """Holds all commands that moved the first arm of a program against the limits: positions, steps, and their changes.
 
-        Where commands are missing only the position counts: the arm was let go, or they were lost on their way.
+        Where commands are missing only the position counts: the arm was let go, or they were lost
+        on their way.
         """
         hinges = np.arange(7)
-        lower, upper, velocity = (values[hinges] for values in (self.limits.lower, self.limits.upper, self.limits.velocity))
+        lower, upper, velocity = (
+            values[hinges]
+            for values in (self.limits.lower, self.limits.upper, self.limits.velocity)
+        )
         found = [one for one in self.sent(prefix) if one[1]]
         path = np.array([row[:7] for _, _, row in found])
         assert np.isfinite(path).all()

@@ -1,9 +1,10 @@
 """Takes each stage out of the safety filter, and each guard out of the drivers, and demands that a test notices.
 
-Rules of chunks, stages, spaces that arms keep off, and the bounds within the limiter are taken out one at a time, each in a
-process of its own that runs the filter's tests until the first one fails; so is what the drivers of servos, over FRI and over
-LCM, and of grippers, hold to below the filter, with their own tests. What nobody misses does nothing, or lacks a test. `make
-mutate` tries all; `python -m tests.real_robot.mutate WORD ...` those whose name has one of the words in it.
+Rules of chunks, stages, spaces that arms keep off, and the bounds within the limiter are taken out
+one at a time, each in a process of its own that runs the filter's tests until the first one fails;
+so is what the drivers of servos, over FRI and over LCM, and of grippers, hold to below the filter,
+with their own tests. What nobody misses does nothing, or lacks a test. `make mutate` tries all;
+`python -m tests.real_robot.mutate WORD ...` those whose name has one of the words in it.
 """
 
 import functools
@@ -44,7 +45,13 @@ from stringline.real_robot.safety.stage_cycle import Cycle, SettledStage
 ROOT = Path(__file__).parents[2]
 SERVOS, FRI, LCM, GRIPPER = "servos: ", "FRI ", "LCM ", "gripper: "
 SUITES = {
-    "": ("test_safety.py", "test_keep_clear.py", "test_effort.py", "test_limiter.py", "test_filter_properties.py"),
+    "": (
+        "test_safety.py",
+        "test_keep_clear.py",
+        "test_effort.py",
+        "test_limiter.py",
+        "test_filter_properties.py",
+    ),
     SERVOS: (
         "test_dynamixel_driver.py",
         "test_protocol.py",
@@ -86,13 +93,17 @@ def without_rule(index: int) -> None:
 
 def without_space(index: int) -> None:
     """Lets the arms go where they should keep off."""
-    surroundings.SPACES = tuple(space for at, space in enumerate(surroundings.SPACES) if at != index)
+    surroundings.SPACES = tuple(
+        space for at, space in enumerate(surroundings.SPACES) if at != index
+    )
 
 
 def without_room(self: MotionLimiter, scale: float) -> tuple[np.ndarray, np.ndarray]:
     """Returns bounds of the speed that know nothing of positions."""
     step, largest = scale * self._acceleration * self._period_s, scale * self._velocity
-    return np.clip(self.speed - step, -largest, largest), np.clip(self.speed + step, -largest, largest)
+    return np.clip(self.speed - step, -largest, largest), np.clip(
+        self.speed + step, -largest, largest
+    )
 
 
 def without_bound(name: str) -> None:
@@ -104,7 +115,10 @@ def without_bound(name: str) -> None:
     parts = ("lower", "upper", "velocity", "acceleration")
 
     def init(self: MotionLimiter, *limits: Any, **more: Any) -> None:
-        changed = [1e6 * limit if part == name else limit for part, limit in zip(parts, limits, strict=False)]
+        changed = [
+            1e6 * limit if part == name else limit
+            for part, limit in zip(parts, limits, strict=False)
+        ]
         build(self, *changed, *limits[len(parts) :], **more)
 
     MotionLimiter.__init__ = init  # type: ignore[assignment]
@@ -117,7 +131,11 @@ def ends_of(stopping: Callable[..., Vector]) -> Callable[..., Vector]:
 
 def each_as_fast_as_it_may(self: KeepClear, cycle: Cycle, place: int, braked: Vector) -> Vector:
     """Returns where an arm comes to rest whose hinges do not wait for each other."""
-    return np.where(self._own[place], cycle.limiter.stopping(cycle.speed, cycle.scale)[-1], cycle.limiter.position)
+    return np.where(
+        self._own[place],
+        cycle.limiter.stopping(cycle.speed, cycle.scale)[-1],
+        cycle.limiter.position,
+    )
 
 
 def without_waiting() -> None:
@@ -184,8 +202,12 @@ def fri_mutants() -> dict[str, Callable[[], None]]:
     }
     for name, (owner, attribute, value) in (instead | FRI_GUARDS).items():
         found[name] = functools.partial(without_method, owner, attribute, value)
-    found["entering is told"] = functools.partial(without_notice, lambda event: event is Bar.ENTERED)
-    found["stops that are over are told"] = functools.partial(without_notice, lambda event: event >= FIRST_STOP)
+    found["entering is told"] = functools.partial(
+        without_notice, lambda event: event is Bar.ENTERED
+    )
+    found["stops that are over are told"] = functools.partial(
+        without_notice, lambda event: event >= FIRST_STOP
+    )
     found["reading only"] = functools.partial(without_reading_only, FriArm)
     return {FRI + name: change for name, change in found.items()}
 
@@ -228,13 +250,24 @@ def mutants() -> dict[str, Callable[[], None]]:
     for name in ("velocity", "acceleration", "room to stop"):
         found[f"bound {name}"] = functools.partial(without_bound, name)
     ends = ends_of(MotionLimiter.stopping)
-    found["poses on the way to the rest"] = functools.partial(without_method, MotionLimiter, "stopping", ends)
-    along = functools.partial(without_method, KeepClear, "_along", lambda self, cycle, spare, least: (cycle.speed, spare))
+    found["poses on the way to the rest"] = functools.partial(
+        without_method, MotionLimiter, "stopping", ends
+    )
+    along = functools.partial(
+        without_method, KeepClear, "_along", lambda self, cycle, spare, least: (cycle.speed, spare)
+    )
     found["along what is in the way"] = along
-    found["hinges that go together"] = functools.partial(without_method, KeepClear, "_straight", each_as_fast_as_it_may)
+    found["hinges that go together"] = functools.partial(
+        without_method, KeepClear, "_straight", each_as_fast_as_it_may
+    )
     found["waiting"] = without_waiting
-    found["letting go"] = functools.partial(without_method, MotionLimiter, "settle", lambda self, _, scale: self.braking(scale))
-    grippers = {GRIPPER + name: functools.partial(without_method, *guard) for name, guard in GRIPPER_GUARDS.items()}
+    found["letting go"] = functools.partial(
+        without_method, MotionLimiter, "settle", lambda self, _, scale: self.braking(scale)
+    )
+    grippers = {
+        GRIPPER + name: functools.partial(without_method, *guard)
+        for name, guard in GRIPPER_GUARDS.items()
+    }
     servos = {SERVOS + name: change for name, change in servo_mutants().items()}
     return found | servos | fri_mutants() | lcm_mutants() | grippers
 
@@ -264,7 +297,17 @@ def run_without(name: str) -> int:
     seen = FirstFailure()
     files = [str(Path(__file__).parent / file) for file in SUITES[suite_of(name)]]
     # What a failed test leaves open would end pytest with a trace in place of an answer.
-    options = ["-q", "-x", "--no-header", "-p", "no:cacheprovider", "-p", "no:unraisableexception", "-k", "not wire"]
+    options = [
+        "-q",
+        "-x",
+        "--no-header",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:unraisableexception",
+        "-k",
+        "not wire",
+    ]
     code = pytest.main([*options, *files], plugins=[seen])
     sys.stdout.write("\n" + json.dumps({"code": int(code), "test": seen.test}) + "\n")
     return 0
@@ -284,13 +327,18 @@ def ask(name: str) -> tuple[int, str]:
     try:
         answer = json.loads(done.stdout.strip().rpartition("\n")[2])
     except ValueError:
-        raise SystemExit(f"The tests did not run without {name!r}:\n{done.stdout}{done.stderr}") from None
+        raise SystemExit(
+            f"The tests did not run without {name!r}:\n{done.stdout}{done.stderr}"
+        ) from None
     return int(answer["code"]), str(answer["test"])
 
 
 def main(words: list[str]) -> int:
     """Tries every mutant, or those whose name has one of the words in it; 1 if one of them is not noticed."""
-    missed, names = [], [name for name in mutants() if not words or any(word in name for word in words)]
+    missed, names = (
+        [],
+        [name for name in mutants() if not words or any(word in name for word in words)],
+    )
     for suite in sorted({suite_of(name) for name in names}):
         code, test = ask(suite)
         if code:

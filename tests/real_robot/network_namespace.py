@@ -19,7 +19,8 @@ _SETTINGS = ("link set lo up", "link set lo multicast on", "route add 224.0.0.0/
 def own_network() -> Iterator[None]:
     """Puts the calling thread, and the processes that it starts meanwhile, into a network that only they share.
 
-    Sockets stay in the network in which they were made. Other threads, and so their sockets, stay where they are.
+    Sockets stay in the network in which they were made. Other threads, and so their sockets, stay
+    where they are.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     before = os.open(Path("/proc/thread-self/ns/net"), os.O_RDONLY)
@@ -32,7 +33,9 @@ def own_network() -> Iterator[None]:
             yield
         finally:
             if libc.setns(before, _NEW_NETWORK):
-                raise OSError(ctypes.get_errno(), "The test cannot return to the network that it came from.")
+                raise OSError(
+                    ctypes.get_errno(), "The test cannot return to the network that it came from."
+                )
     finally:
         os.close(before)
 
@@ -40,5 +43,8 @@ def own_network() -> Iterator[None]:
 def _refuse() -> None:
     error = ctypes.get_errno()
     if error == errno.EPERM:
-        pytest.skip("Tests of multicast need a network namespace, and so the right to make one (CAP_SYS_ADMIN, as root has).")
+        pytest.skip(
+            "Tests of multicast need a network namespace, and so the right to make one "
+            "(CAP_SYS_ADMIN, as root has)."
+        )
     raise OSError(error, "No network namespace could be made.")

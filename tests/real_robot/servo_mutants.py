@@ -125,7 +125,9 @@ def with_echoes(self: Bus) -> list[Packet]:
         return []
 
 
-def answers_of_any_size(idents: Any, address: int, size: int, timeout_s: float) -> dict[Bus, dict[int, Packet]]:
+def answers_of_any_size(
+    idents: Any, address: int, size: int, timeout_s: float
+) -> dict[Bus, dict[int, Packet]]:
     """Reads registers and takes answers without them."""
     for line, asked in idents.items():
         line.send(protocol.sync_read(address, size, asked))
@@ -139,7 +141,13 @@ def servo_mutants() -> dict[str, Callable[[], None]]:
         "ports by arm": (aloha, "check_ports", lambda _: None),
         "one program per port": (fcntl, "flock", lambda *_: None),
         "claim": (bus, "claim", lambda _: None),
-        "lost ports": (Bus, "_lose", lambda self, reason: LinkLostError(errno.EIO, f"The port {self.port} is lost: {reason}")),
+        "lost ports": (
+            Bus,
+            "_lose",
+            lambda self, reason: LinkLostError(
+                errno.EIO, f"The port {self.port} is lost: {reason}"
+            ),
+        ),
         "late answers": (Bus, "_drop_late", lambda _: None),
         "answers of others": (bus, "_collect", from_anybody),
         "echoes": (Bus, "receive", with_echoes),
@@ -162,12 +170,17 @@ def servo_mutants() -> dict[str, Callable[[], None]]:
         "end of watchdogs": (AlohaDriver, "close", lambda self: self._pair.close()),
     }
     found: dict[str, Callable[[], None]] = {
-        name: functools.partial(setattr, owner, attribute, value) for name, (owner, attribute, value) in instead.items()
+        name: functools.partial(setattr, owner, attribute, value)
+        for name, (owner, attribute, value) in instead.items()
     }
     for register in SETTINGS:
         found[f"setting {register.name}"] = functools.partial(without_setting, register)
-    found["beginning of watchdogs"] = functools.partial(without_writes, table.BUS_WATCHDOG, lambda value: value > 0)
-    found["watchdogs cleared"] = functools.partial(without_writes, table.BUS_WATCHDOG, lambda value: value == 0)
+    found["beginning of watchdogs"] = functools.partial(
+        without_writes, table.BUS_WATCHDOG, lambda value: value > 0
+    )
+    found["watchdogs cleared"] = functools.partial(
+        without_writes, table.BUS_WATCHDOG, lambda value: value == 0
+    )
     found["shortest watchdog"] = with_watchdog_rounded_down
     found["reading only"] = without_reading_only
     found["silent servos"] = without_misses

@@ -25,7 +25,8 @@ LIGHT = [
     "bridge",
     "deploy",
 ]
-# Names whose use means that a device is opened: what opens files by descriptor, terminals, and foreign drivers.
+# Names whose use means that a device is opened: what opens files by descriptor, terminals, and
+# foreign drivers.
 OPENERS = {"termios", "serial", "dynamixel_sdk", "lcm", "pyrealsense2"}
 
 
@@ -35,8 +36,17 @@ def test_only_the_bus_opens_ports() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             imported += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            opens = isinstance(node, ast.Attribute) and node.attr == "open" and isinstance(node.value, ast.Name)
-            if opens and isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+            opens = (
+                isinstance(node, ast.Attribute)
+                and node.attr == "open"
+                and isinstance(node.value, ast.Name)
+            )
+            if (
+                opens
+                and isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id == "os"
+            ):
                 users.add(path.relative_to(ROOM).as_posix())
             if any(name.split(".")[0] in OPENERS for name in imported):
                 users.add(path.relative_to(ROOM).as_posix())
@@ -58,7 +68,10 @@ def test_only_the_device_process_connects_a_driver() -> None:
 
 def uses(folder: Path, wanted: Callable[[ast.AST], bool]) -> set[str]:
     """Returns the files of a folder in whose syntax tree something wanted is found."""
-    trees = {path.relative_to(folder).as_posix(): ast.parse(path.read_text()) for path in folder.rglob("*.py")}
+    trees = {
+        path.relative_to(folder).as_posix(): ast.parse(path.read_text())
+        for path in folder.rglob("*.py")
+    }
     return {name for name, tree in trees.items() if any(wanted(node) for node in ast.walk(tree))}
 
 
@@ -67,7 +80,9 @@ def imports(node: ast.AST, *modules: str) -> bool:
     names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
     if isinstance(node, ast.ImportFrom):
         names = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return any(name == module or name.startswith(module + ".") for name in names for module in modules)
+    return any(
+        name == module or name.startswith(module + ".") for name in names for module in modules
+    )
 
 
 def calls(node: ast.AST, *names: str) -> bool:
@@ -82,7 +97,9 @@ def test_no_other_folder_opens_devices(folder: str) -> None:
 
 def test_only_drivers_know_the_bus_and_the_replay_of_logs_into_emulators() -> None:
     users = uses(ROOM, lambda node: imports(node, "stringline.real_robot.drivers.dynamixel.bus"))
-    assert {name for name in users if not name.startswith("drivers/dynamixel/")} <= {"emulators/replay.py"}
+    assert {name for name in users if not name.startswith("drivers/dynamixel/")} <= {
+        "emulators/replay.py"
+    }
     assert not any(
         uses(ROOM.parent / folder, lambda node: imports(node, "stringline.real_robot"))
         for folder in ("datasets", "encoders", "policies", "sim")
@@ -90,8 +107,19 @@ def test_only_drivers_know_the_bus_and_the_replay_of_logs_into_emulators() -> No
 
 
 def test_only_the_bus_and_the_far_end_write_to_descriptors() -> None:
-    writers = ("os.write", "os.writev", "os.pwrite", "os.fdopen", "os.sendfile", "os.open", "os.openpty")
-    assert uses(ROOM, lambda node: calls(node, *writers)) == {"drivers/dynamixel/bus.py", "emulators/server.py"}
+    writers = (
+        "os.write",
+        "os.writev",
+        "os.pwrite",
+        "os.fdopen",
+        "os.sendfile",
+        "os.open",
+        "os.openpty",
+    )
+    assert uses(ROOM, lambda node: calls(node, *writers)) == {
+        "drivers/dynamixel/bus.py",
+        "emulators/server.py",
+    }
 
 
 def writes_a_file(node: ast.AST) -> bool:
@@ -101,8 +129,15 @@ def writes_a_file(node: ast.AST) -> bool:
     name = ast.unparse(node.func).rpartition(".")[2]
     if name != "open":
         return name in ("write_bytes", "write_text", "tofile", "memmap", "save")
-    modes = [value for value in (*node.args, *(more.value for more in node.keywords if more.arg == "mode"))]
-    words = [mode.value for mode in modes if isinstance(mode, ast.Constant) and isinstance(mode.value, str)]
+    modes = [
+        value
+        for value in (*node.args, *(more.value for more in node.keywords if more.arg == "mode"))
+    ]
+    words = [
+        mode.value
+        for mode in modes
+        if isinstance(mode, ast.Constant) and isinstance(mode.value, str)
+    ]
     return any(set(word) <= set("rwabx+t") and set(word) & set("wax+") for word in words)
 
 
@@ -131,13 +166,30 @@ def test_only_links_and_their_far_ends_speak_udp() -> None:
     users = uses(ROOM, lambda node: imports(node, "stringline.real_robot.drivers.fri.fri_link"))
     assert users == {"drivers/fri/arm.py", "drivers/fri/driver.py", "emulators/fri/replay.py"}
     users = uses(ROOM, lambda node: imports(node, "stringline.real_robot.drivers.lcm.lcm_link"))
-    assert all(name.startswith(("drivers/lcm/", "drivers/grippers/", "emulators/")) for name in users)
+    assert all(
+        name.startswith(("drivers/lcm/", "drivers/grippers/", "emulators/")) for name in users
+    )
 
 
 def test_a_device_process_knows_one_clock_that_nobody_sets() -> None:
     wall = ("time.time", "time.time_ns", "datetime.now", "datetime.datetime.now", "time.localtime")
-    users = uses(ROOM, lambda node: calls(node, *wall) or (imports(node, "time.time") and isinstance(node, ast.ImportFrom)))
-    inside = ("drivers/", "stages/", "device_", "safety", "sampler", "mailbox", "limiter", "incident_log", "incident_ring")
+    users = uses(
+        ROOM,
+        lambda node: (
+            calls(node, *wall) or (imports(node, "time.time") and isinstance(node, ast.ImportFrom))
+        ),
+    )
+    inside = (
+        "drivers/",
+        "stages/",
+        "device_",
+        "safety",
+        "sampler",
+        "mailbox",
+        "limiter",
+        "incident_log",
+        "incident_ring",
+    )
     assert {name for name in users if name.startswith(inside)} == set()
 
 
@@ -146,5 +198,7 @@ def test_it_imports_neither_torch_nor_mujoco(module: str) -> None:
     root = str(Path(stringline.__file__).parents[1])
     script = f"import sys; sys.path.insert(0, {root!r}); import stringline.real_robot.{module}; "
     script += "print([name for name in ('torch', 'mujoco', 'dm_control') if name in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "[]"

@@ -50,7 +50,9 @@ def chain(output: Path, *changes: str) -> DemoChain:
         return DemoChain(compose("demo", overrides=[f"output={output}", *SMALL, *changes]))
 
 
-def test_the_chain_is_stopped_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_chain_is_stopped_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     output = tmp_path / "demo"
     first = start(output)
     deadline = time.monotonic() + 120
@@ -66,7 +68,14 @@ def test_the_chain_is_stopped_and_goes_on(tmp_path: Path, capsys: pytest.Capture
     assert second.returncode == 0, errors
     assert "Traceback" not in errors
     summary = json.loads((output / "summary.json").read_text())
-    assert list(summary["seconds"]) == ["expert", "demonstrations", "training", "direct", "wire", "report"]
+    assert list(summary["seconds"]) == [
+        "expert",
+        "demonstrations",
+        "training",
+        "direct",
+        "wire",
+        "report",
+    ]
     assert summary["demonstrations"] == 2
     for acted in ("expert", "direct", "wire"):
         assert set(summary[acted]) == {"successes", "trials", "low", "high"}
@@ -79,7 +88,8 @@ def test_the_chain_is_stopped_and_goes_on(tmp_path: Path, capsys: pytest.Capture
     assert sorted(path.name for path in tmp_path.iterdir()) == ["demo"]
 
     kept = {
-        name: (output / name).read_bytes() for name in ("direct.jsonl", "wire.jsonl", "training/checkpoint/weights.safetensors")
+        name: (output / name).read_bytes()
+        for name in ("direct.jsonl", "wire.jsonl", "training/checkpoint/weights.safetensors")
     }
     # That the command does this was seen above; a process of its own would cost seconds to start.
     chain(output).run()
@@ -90,16 +100,23 @@ def test_the_chain_is_stopped_and_goes_on(tmp_path: Path, capsys: pytest.Capture
         summary[acted] for acted in ("expert", "direct", "wire")
     ]
 
-    with pytest.raises(ValueError, match=r"holds a run with other settings \(trainer\); choose another output"):
+    with pytest.raises(
+        ValueError, match=r"holds a run with other settings \(trainer\); choose another output"
+    ):
         chain(output, "trainer.steps=4").run()
-    with pytest.raises(ValueError, match=r"holds results of another evaluation \(execution: None there, "):
+    with pytest.raises(
+        ValueError, match=r"holds results of another evaluation \(execution: None there, "
+    ):
         chain(output, "execution=stop_and_go").run()
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("execution.delay_s=measured", "In lock-step the world waits for the policy, so there is no delay to measure"),
+        (
+            "execution.delay_s=measured",
+            "In lock-step the world waits for the policy, so there is no delay to measure",
+        ),
         ("robot.model=menagery", "There is no robot.model 'menagery'. Did you mean 'menagerie'"),
         ("workers=0", "workers is 0; allowed: whole numbers 1 and above"),
         ("wire_trials=2", "wire_trials is 2; allowed: whole numbers 1 to 1"),
@@ -107,7 +124,9 @@ def test_the_chain_is_stopped_and_goes_on(tmp_path: Path, capsys: pytest.Capture
         ("early_s=-1", "early_s is -1; allowed: 0 and above"),
     ],
 )
-def test_what_some_phase_would_refuse_is_refused_at_once(tmp_path: Path, change: str, message: str) -> None:
+def test_what_some_phase_would_refuse_is_refused_at_once(
+    tmp_path: Path, change: str, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         chain(tmp_path / "demo", change)
     assert not (tmp_path / "demo").exists()
@@ -117,7 +136,9 @@ def test_arms_with_meshes_are_recorded_and_named_in_commands(tmp_path: Path) -> 
     """The same model in the recipe of the demonstrations and in the commands that do it again."""
     plain, dressed = chain(tmp_path / "demo"), chain(tmp_path / "demo", "robot.model=menagerie")
     assert [one._recipe().robot_model for one in (plain, dressed)] == ["primitives", "menagerie"]
-    assert [all("robot.model=menagerie" in line for line in one._commands()) for one in (plain, dressed)] == [False, True]
+    assert [
+        all("robot.model=menagerie" in line for line in one._commands()) for one in (plain, dressed)
+    ] == [False, True]
 
 
 def test_seconds_add_up_over_interruptions(tmp_path: Path) -> None:

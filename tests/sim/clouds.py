@@ -10,7 +10,9 @@ def cloud(first_arm: str = "left") -> SceneCloud:
     """A red cube of 1000 points, with eight blue patches at its corners; each arm looks at one of them."""
     side = np.linspace(-0.2, 0.2, 10, dtype=np.float32)
     points = np.stack(np.meshgrid(side, side, side + 0.3), axis=-1).reshape(-1, 3)
-    corners = np.stack(np.meshgrid(side[[0, -1]], side[[0, -1]], side[[0, -1]] + 0.3), axis=-1).reshape(-1, 3)
+    corners = np.stack(
+        np.meshgrid(side[[0, -1]], side[[0, -1]], side[[0, -1]] + 0.3), axis=-1
+    ).reshape(-1, 3)
     red = np.tile(np.array([[220, 20, 20]], np.uint8), (1000, 1))
     blue = np.tile(np.array([[20, 20, 220]], np.uint8), (8, 1))
     weights = np.full((2, 8), 0.01, np.float32)

@@ -23,7 +23,10 @@ def stowed(task: GatheringTask) -> dict[str, Matrix]:
             "pear": pose((-0.045, -0.04, 0.032), rotation_about(Z, np.radians(180))),
         }
     assert isinstance(task, StorageBin)
-    return {box.name: pose((0.0, 0.09 * slot, 0.006 + box.half[2])) for slot, box in zip((-1, 0, 1), task.boxes, strict=True)}
+    return {
+        box.name: pose((0.0, 0.09 * slot, 0.006 + box.half[2]))
+        for slot, box in zip((-1, 0, 1), task.boxes, strict=True)
+    }
 
 
 def put(world: TaskEnvironment, task: GatheringTask, prop: Prop, T_container_prop: Matrix) -> None:
@@ -49,7 +52,9 @@ def stay(world: TaskEnvironment, targets: Vector = START_POSE, seconds: float = 
     return result
 
 
-def grasp_with_left(world: TaskEnvironment, task: GatheringTask, at: Vector, across: Vector, opening: float) -> Vector:
+def grasp_with_left(
+    world: TaskEnvironment, task: GatheringTask, at: Vector, across: Vector, opening: float
+) -> Vector:
     """Puts the left arm at once around a point (3,) of the base frame, from above, and returns its joints (14,)."""
     start = START_POSE.copy()
     start[:6] = (0.0, 0.3, -0.1, 0.0, 1.2, 0.0)

@@ -41,7 +41,9 @@ class HandOvers:
     def put(self, T_container_item: Matrix, seconds: float = 1.2) -> StepResult:
         """Puts the item somewhere relative to the container, sends the arms to rest and waits; success on the way counts."""
         world, task = self.world, self.task
-        task.place(world.physics, task.item, task.pose(world.physics, task.container) @ T_container_item)
+        task.place(
+            world.physics, task.item, task.pose(world.physics, task.container) @ T_container_item
+        )
         result = world.advance(self.rest)
         for _ in range(round(seconds * 50) - 1):
             if not result.success:
@@ -53,7 +55,9 @@ class HandOvers:
         physics = self.world.physics
         return self.task.pose(physics, self.task.item), self.task.pose(physics, self.task.container)
 
-    def assert_inside(self, T_base_container: Matrix, T_container_item: Matrix, inside: bool) -> None:
+    def assert_inside(
+        self, T_base_container: Matrix, T_container_item: Matrix, inside: bool
+    ) -> None:
         """Asserts that a pose counts as inside, or not, in an upright container, and in none that is tipped over."""
         assert self.task.inside(T_base_container @ T_container_item, T_base_container) is inside
         tipped = pose((0.0, 0.0, 0.1), rotation_about((1.0, 0.0, 0.0), np.radians(30)))
@@ -83,7 +87,9 @@ class HandOvers:
         assert (fallen.success, fallen.stage) == (False, 2)
         assert not self.put(inside).success
 
-    def assert_starts(self, lowest: ArrayLike, highest: ArrayLike, of: Callable[[Matrix, Matrix], list[float]]) -> None:
+    def assert_starts(
+        self, lowest: ArrayLike, highest: ArrayLike, of: Callable[[Matrix, Matrix], list[float]]
+    ) -> None:
         """Asserts that starts fill a range, and that everything rests there.
 
         Args:
@@ -105,7 +111,9 @@ class HandOvers:
 
     def assert_the_expert_succeeds(self, seed: int, slip_m: float, height: float) -> None:
         """Asserts that the expert goes through all stages, with a grasp that slips and a table of another height."""
-        recording = record_episode(self.world, self.expert(), seed, slip_m=slip_m, options={"table_height": height})
+        recording = record_episode(
+            self.world, self.expert(), seed, slip_m=slip_m, options={"table_height": height}
+        )
         assert recording.success, recording.trouble
         stages = recording.arrays["stage"].tolist()
         assert set(stages) >= {0, 1, 2, 3}

@@ -1,14 +1,21 @@
 """Worlds in the process of a test, for tests of what is done with outcomes: what processes are for has tests of its own.
 
-A process costs two seconds before its first step. Here a host is the same, and what it is told and says goes through pickle as
-through a pipe; and a world that was built stays for the next evaluation that asks for the same.
+A process costs two seconds before its first step. Here a host is the same, and what it is told and
+says goes through pickle as through a pipe; and a world that was built stays for the next evaluation
+that asks for the same.
 """
 
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from stringline.sim.rollout.messages import Command, Failed, MakeWorld, Message, RemoteTracebackError
+from stringline.sim.rollout.messages import (
+    Command,
+    Failed,
+    MakeWorld,
+    Message,
+    RemoteTracebackError,
+)
 from stringline.sim.rollout.world_host import WorldHost
 
 

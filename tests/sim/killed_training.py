@@ -2,8 +2,9 @@
 
     python killed_training.py STORE DIRECTORY STEPS KILL [KILL ...]
 
-STORE and DIRECTORY are folders. KILL is `step:N`, at the beginning of step N, or `sync:N`, in the middle of the Nth time that
-a file is written to the disk for good. The children are forked, so that PyTorch is loaded only once.
+STORE and DIRECTORY are folders. KILL is `step:N`, at the beginning of step N, or `sync:N`, in the
+middle of the Nth time that a file is written to the disk for good. The children are forked, so that
+PyTorch is loaded only once.
 """
 
 import os
@@ -59,7 +60,9 @@ def attempt(store: Path, directory: Path, steps: int, kill: str | None) -> int:
         torch.set_num_threads(1)
         if kill:
             killing(kill)
-        trainer = Trainer(steps=steps, batch_size=4, save_every=3, probe_every=5, precision="no", warmup_steps=2)
+        trainer = Trainer(
+            steps=steps, batch_size=4, save_every=3, probe_every=5, precision="no", warmup_steps=2
+        )
         chosen = TrainingSettings(augmentation=AUGMENTATION, early_s=0.2, early_factor=2.0)
         train_policy(MODEL, EpisodeStore.open(store), trainer, directory, chosen)
         code = 0

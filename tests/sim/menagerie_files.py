@@ -151,7 +151,9 @@ def write_aloha(folder: Path) -> None:
     arms = "".join(ALOHA_ARM.format(arm=arm, place=place) for arm, place in places.items())
     (folder / "aloha.xml").write_text(ALOHA.format(meshes=" ".join(meshes), arms=arms))
     drives = "".join(f'<position joint="{arm}/waist" kp="43"/>' for arm in places)
-    (folder / "joint_position_actuators.xml").write_text(f"<mujoco><actuator>{drives}</actuator></mujoco>")
+    (folder / "joint_position_actuators.xml").write_text(
+        f"<mujoco><actuator>{drives}</actuator></mujoco>"
+    )
 
 
 def write_kuka(folder: Path) -> None:
@@ -172,11 +174,16 @@ def box(low: Corner, high: Corner) -> tuple[list[Corner], list[tuple[int, int, i
 
 def write_stl(file: Path, low: Corner, high: Corner) -> None:
     corners, triangles = box(low, high)
-    rows = [struct.pack("<12fH", 0, 0, 0, *(value for place in three for value in corners[place]), 0) for three in triangles]
+    rows = [
+        struct.pack("<12fH", 0, 0, 0, *(value for place in three for value in corners[place]), 0)
+        for three in triangles
+    ]
     file.write_bytes(bytes(80) + struct.pack("<I", len(rows)) + b"".join(rows))
 
 
 def write_obj(file: Path, low: Corner, high: Corner) -> None:
     corners, triangles = box(low, high)
-    lines = [f"v {x} {y} {z}" for x, y, z in corners] + [f"f {a + 1} {b + 1} {c + 1}" for a, b, c in triangles]
+    lines = [f"v {x} {y} {z}" for x, y, z in corners] + [
+        f"f {a + 1} {b + 1} {c + 1}" for a, b, c in triangles
+    ]
     file.write_text("\n".join(lines) + "\n")

@@ -1,4 +1,4 @@
-"""A small world to learn: the brightness of a thing in the picture says where a hinge must go."""
+"""A small world to learn: the brightness of a thing in the image says where a hinge must go."""
 
 from typing import Any
 
@@ -53,15 +53,15 @@ def fill(store: EpisodeStore, seeds: range) -> None:
     steps = 5
     for seed in seeds:
         brightness = int(np.random.default_rng(seed).integers(0, 256))
-        picture = np.zeros((steps, 32, 32, 3), np.uint8)
-        picture[:, 8:24, 8:24] = brightness
+        image = np.zeros((steps, 32, 32, 3), np.uint8)
+        image[:, 8:24, 8:24] = brightness
         eye = np.tile(np.eye(4, dtype=np.float32), (steps, 1, 1))
         arrays = {
             "time": np.arange(steps) / 10.0,
             "joints/position": np.zeros((steps, 1), np.float32),
             "T_base_gripper/post": eye,
             "action": np.full((steps, 1), brightness / 128 - 1, np.float32),
-            "rgb/overhead": picture,
+            "rgb/overhead": image,
             "depth/overhead": np.full((steps, 32, 32), 500, np.uint16),
             "time/overhead": np.arange(steps) / 10.0,
             "frame/overhead": np.arange(steps, dtype=np.int32),

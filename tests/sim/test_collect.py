@@ -24,7 +24,9 @@ from stringline.sim.rollout.rollout import Simulation
 from stringline.sim.rollout.workers import Workers
 from stringline.sim.worlds.world_registry import make_any_expert
 
-SMALL = Recipe(varied=False, cameras=("overhead", "wrist_left"), image_size=16, frame_hz=5.0, noise_rad=0.02)
+SMALL = Recipe(
+    varied=False, cameras=("overhead", "wrist_left"), image_size=16, frame_hz=5.0, noise_rad=0.02
+)
 BRIEF = replace(SMALL, time_limit_s=2.0, keep_failures=True)
 HOPELESS = replace(SMALL, time_limit_s=0.1)
 
@@ -49,18 +51,24 @@ def test_workers_import_no_torch() -> None:
                 return
 
 
-def test_a_store_holds_what_a_single_process_records_however_it_was_collected(tmp_path: Path) -> None:
+def test_a_store_holds_what_a_single_process_records_however_it_was_collected(
+    tmp_path: Path,
+) -> None:
     with closing(InProcess()) as here:
         collect(BRIEF, tmp_path, 1, cluster=here)
     before = EpisodeStore.open(tmp_path).names()
-    (tmp_path / COLLECTION_FILE).unlink()  # As after a crash between storing the episode and writing it down.
+    (
+        tmp_path / COLLECTION_FILE
+    ).unlink()  # As after a crash between storing the episode and writing it down.
     collection = collect(BRIEF, tmp_path, 3, workers=2)
     store = EpisodeStore.open(tmp_path)
     assert store.names()[:1] == before
     assert [outcome.seed for outcome in collection.outcomes] == [0, 1, 2]
     world, expert = open_recipe_world(BRIEF), make_any_expert(BRIEF.task, varied=False)
     for episode in reversed(store.episodes()):
-        arrays = record_episode(world, expert, episode.attributes.seed, noise_rad=BRIEF.noise_rad).arrays
+        arrays = record_episode(
+            world, expert, episode.attributes.seed, noise_rad=BRIEF.noise_rad
+        ).arrays
         assert set(episode.arrays) == set(arrays)
         for key, value in arrays.items():
             np.testing.assert_array_equal(episode.arrays[key], value, err_msg=key)
@@ -75,10 +83,18 @@ def test_failures_are_counted_and_kept_only_on_demand(tmp_path: Path) -> None:
     assert [(outcome.success, outcome.stage) for outcome in kept.outcomes] == [(False, 0)] * 3
     episodes = EpisodeStore.open(tmp_path / "kept").episodes()
     assert [episode.attributes.success for episode in episodes] == [False] * 3
-    with closing(InProcess()) as here, pytest.raises(ValueError, match=r"succeeded in 0 of \d+ attempts"):
+    with (
+        closing(InProcess()) as here,
+        pytest.raises(ValueError, match=r"succeeded in 0 of \d+ attempts"),
+    ):
         collect(HOPELESS, tmp_path / "none", 1, cluster=here)
     assert len(EpisodeStore.open(tmp_path / "none")) == 0
-    assert json.loads((tmp_path / "none" / COLLECTION_FILE).read_text())["hand_over_banana"]["outcomes"][0]["seed"] == 0
+    assert (
+        json.loads((tmp_path / "none" / COLLECTION_FILE).read_text())["hand_over_banana"][
+            "outcomes"
+        ][0]["seed"]
+        == 0
+    )
 
 
 def test_attempts_are_those_up_to_the_last_one_needed(tmp_path: Path) -> None:
@@ -92,7 +108,12 @@ def test_attempts_are_those_up_to_the_last_one_needed(tmp_path: Path) -> None:
                 collection.add(Outcome(seed, success=seed % 3 > 0, stage=0, steps=1))
         return [outcome.seed for outcome in Collection(store, SMALL, 10).outcomes]
 
-    assert attempts(tmp_path / "a", 1) == attempts(tmp_path / "b", 2) == attempts(tmp_path / "c", 99) == list(range(10, 18))
+    assert (
+        attempts(tmp_path / "a", 1)
+        == attempts(tmp_path / "b", 2)
+        == attempts(tmp_path / "c", 99)
+        == list(range(10, 18))
+    )
 
 
 def test_a_recording_is_an_episode_with_what_the_expert_wanted() -> None:
@@ -108,10 +129,15 @@ def test_a_recording_is_an_episode_with_what_the_expert_wanted() -> None:
     assert (np.diff(plain.arrays["frame/overhead"]) >= 0).all()
     assert plain.arrays["T_base_camera/overhead"].shape == (4, 4)
     assert len(plain.arrays["T_base_camera/wrist_left"]) == len(plain.arrays["rgb/wrist_left"])
-    np.testing.assert_allclose(plain.arrays["time/overhead"], np.arange(len(plain.arrays["rgb/overhead"])) * 0.2)
+    np.testing.assert_allclose(
+        plain.arrays["time/overhead"], np.arange(len(plain.arrays["rgb/overhead"])) * 0.2
+    )
     np.testing.assert_array_equal(disturbed.arrays["action"], again.arrays["action"])
-    # The first targets do not depend on the measured joints, so the disturbance must not show in them, but in the joints.
-    np.testing.assert_allclose(disturbed.arrays["action"][:40], plain.arrays["action"][:40], atol=1e-6)
+    # The first targets do not depend on the measured joints, so the disturbance must not show in
+    # them, but in the joints.
+    np.testing.assert_allclose(
+        disturbed.arrays["action"][:40], plain.arrays["action"][:40], atol=1e-6
+    )
     difference = disturbed.arrays["joints/position"][:40] - plain.arrays["joints/position"][:40]
     assert np.abs(difference).max() > 0.005
 
@@ -137,14 +163,20 @@ def test_the_disturbance_has_its_deviation_and_correlation_and_spares_grippers()
         (replace(SMALL, options={"table_height": 3.0}), 1, "table_height is 3.0 m"),
         (replace(SMALL, time_limit_s=-1.0), 1, "time_limit_s is -1.0; allowed: above 0"),
         (replace(SMALL, control_hz=0.0), 1, "control_hz is 0.0; allowed: above 0"),
-        (replace(SMALL, control_hz=60.0), 1, "control_hz is 60.0; it must divide 500, the physics' steps per second"),
+        (
+            replace(SMALL, control_hz=60.0),
+            1,
+            "control_hz is 60.0; it must divide 500, the physics' steps per second",
+        ),
         (replace(SMALL, frame_hz=0.0), 1, "frame_hz is 0.0; allowed: above 0"),
         (replace(SMALL, image_size=0), 1, "image_size is 0; allowed: whole numbers 1 and above"),
         (replace(SMALL, noise_rad=-1.0), 1, "noise_rad is -1.0; allowed: 0 to 0.2"),
         (SMALL, 0, "episodes is 0; allowed: whole numbers 1 and above"),
     ],
 )
-def test_mistakes_are_answered_before_anything_is_written(tmp_path: Path, recipe: Recipe, episodes: int, message: str) -> None:
+def test_mistakes_are_answered_before_anything_is_written(
+    tmp_path: Path, recipe: Recipe, episodes: int, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         collect(recipe, tmp_path / "store", episodes)
     assert not (tmp_path / "store").exists()

@@ -36,13 +36,20 @@ from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation
 from stringline.sim.rollout.cluster import LocalCluster
 
 ROOT = Path(__file__).parents[2]
-SMALL = ["policy.dim=32", "policy.depth=1", "policy.memory.dim=32", "policy.memory.depth=1", "policy.chunk=8", "policy.draws=1"]
+SMALL = [
+    "policy.dim=32",
+    "policy.depth=1",
+    "policy.memory.dim=32",
+    "policy.memory.depth=1",
+    "policy.chunk=8",
+    "policy.draws=1",
+]
 QUICK = ["seeds=2", "task.time_limit_s=0.4", "execute_steps=8", "workers=1"]
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An untrained policy that looks at small pictures."""
+    """An untrained policy that looks at small images."""
     with initialize_config_module("stringline.configs", version_base="1.3"):
         chosen = ["+policy=diffusion", "+encoder=cayley", "+coordinates=metric", "+depth=colours"]
         chosen += ["policy.memory.cameras=[overhead]"]
@@ -51,13 +58,17 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     contract = ALOHA.contract([Camera("overhead", 32, 32, "simulated")], 50.0)
     near_home = np.stack([ALOHA.home - 0.1, ALOHA.home + 0.1])
-    statistics = Statistics({key: statistics_of(lambda: iter([near_home])) for key in ("action", "joints/position")})
+    statistics = Statistics(
+        {key: statistics_of(lambda: iter([near_home])) for key in ("action", "joints/position")}
+    )
     plain = {str(key): value for key, value in model.items()}
     path = tmp_path_factory.mktemp("run") / "checkpoint"
     policy = build_policy(plain, contract, statistics)
     with torch.no_grad():
         for weight in policy.parameters():
-            weight.add_(0.05 * torch.randn_like(weight))  # A new policy says the same to everything.
+            weight.add_(
+                0.05 * torch.randn_like(weight)
+            )  # A new policy says the same to everything.
     save_policy(path, policy, plain, {"steps": 0})
     return path
 
@@ -76,7 +87,7 @@ def here(worlds: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def settings(checkpoint: Path, task: dict[str, object], output: Path) -> dict[str, Any]:
     """The settings of a quick evaluation."""
-    quick = {"execute_steps": 8, "workers": 1, "seeds": 1, "first_seed": 5, "films": False}
+    quick = {"execute_steps": 8, "workers": 1, "seeds": 1, "first_seed": 5, "videos": False}
     return {"checkpoint": str(checkpoint), "task": task, "output": str(output), **quick}
 
 
@@ -85,14 +96,22 @@ def command(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]"
     code = "from stringline.sim.evaluate import main; main()"
     environment = os.environ | {"PYTHONPATH": str(ROOT / ".src")}
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
 def test_from_the_command_line(
-    checkpoint: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Path,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It measures, films, reports, says the rate with its interval, and does nothing twice; arms can wear others' meshes."""
+    """It measures, videos, reports, says the rate with its interval, and does nothing twice; arms can wear others' meshes."""
     menagerie = tmp_path_factory.mktemp("menagerie")
     write_aloha(menagerie / "aloha")
     monkeypatch.setenv("MENAGERIE_ROOT", str(menagerie))
@@ -101,26 +120,50 @@ def test_from_the_command_line(
     assert first.returncode == 0, first.stderr
     assert "Success 0/2 = 0 % [0, 66]" in first.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
-    names = ["films", "report.html", "results.jsonl", "summary.json"]
+    names = ["videos", "report.html", "results.jsonl", "summary.json"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
-    assert len(list((tmp_path / "out" / "films").glob("*.mp4"))) == 2
+    assert len(list((tmp_path / "out" / "videos").glob("*.mp4"))) == 2
     lines = (tmp_path / "out" / "results.jsonl").read_text()
-    assert [json.loads(line).get("seed") for line in lines.splitlines()] == [None, 1_000_000, 1_000_001]
-    assert json.loads((tmp_path / "out" / "summary.json").read_text())["summary"]["rate"]["trials"] == 2
+    assert [json.loads(line).get("seed") for line in lines.splitlines()] == [
+        None,
+        1_000_000,
+        1_000_001,
+    ]
+    assert (
+        json.loads((tmp_path / "out" / "summary.json").read_text())["summary"]["rate"]["trials"]
+        == 2
+    )
     report = (tmp_path / "out" / "report.html").read_text()
-    assert f"<pre>stringline-eval checkpoint={checkpoint} task=hand_over_banana task.time_limit_s=0.4" in report
-    assert "execute_steps=8 robot.model=menagerie seeds=2 first_seed=1000000 output=out</pre>" in report
-    task: dict[str, object] = {"name": "hand_over_banana", "time_limit_s": 0.4, "frame_hz": 12.5, "options": {}}
+    assert (
+        f"<pre>stringline-eval checkpoint={checkpoint} task=hand_over_banana task.time_limit_s=0.4"
+        in report
+    )
+    assert (
+        "execute_steps=8 robot.model=menagerie seeds=2 first_seed=1000000 output=out</pre>"
+        in report
+    )
+    task: dict[str, object] = {
+        "name": "hand_over_banana",
+        "time_limit_s": 0.4,
+        "frame_hz": 12.5,
+        "options": {},
+    }
     chosen = {"seeds": 2, "first_seed": 1_000_000, "robot": {"model": "menagerie"}}
     again = evaluate_checkpoint(settings(checkpoint, task, tmp_path / "out") | chosen)
-    assert [json.loads(line) for line in lines.splitlines()[1:]] == [asdict(result) for result in again]
+    assert [json.loads(line) for line in lines.splitlines()[1:]] == [
+        asdict(result) for result in again
+    ]
     assert (tmp_path / "out" / "results.jsonl").read_text() == lines
     assert json.loads(lines.splitlines()[0])["about"]["robot_model"] == "menagerie"
-    with pytest.raises(ValueError, match=r"another evaluation \(robot_model: 'menagerie' there, None here\)"):
+    with pytest.raises(
+        ValueError, match=r"another evaluation \(robot_model: 'menagerie' there, None here\)"
+    ):
         evaluate_checkpoint(settings(checkpoint, task, tmp_path / "out"))
 
 
-def test_other_arms_than_it_was_trained_on_are_told(checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_other_arms_than_it_was_trained_on_are_told(
+    checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     trained = shutil.copytree(checkpoint, tmp_path / "trained")
     description = yaml.safe_load((trained / "checkpoint.yaml").read_text())
     description["training"]["robot_models"] = ["menagerie"]
@@ -129,22 +172,42 @@ def test_other_arms_than_it_was_trained_on_are_told(checkpoint: Path, tmp_path: 
     CheckpointEvaluation(checkpoint, execute_steps=8, robot_model="menagerie")  # It does not say.
     assert not caplog.records
     CheckpointEvaluation(trained, execute_steps=8)
-    assert f"{trained} was trained on pictures with robot.model=menagerie; it is measured with primitives." in caplog.text
-    with pytest.raises(ValueError, match=r"There is no robot.model 'menagery'. Did you mean 'menagerie'"):
-        evaluate_checkpoint(settings(checkpoint, {}, tmp_path / "wrong") | {"robot": {"model": "menagery"}})
-    with pytest.raises(ValueError, match=r"There is no robot.model 3. Allowed: menagerie, primitives"):
+    assert (
+        f"{trained} was trained on images with robot.model=menagerie; it is measured with "
+        f"primitives."
+    ) in caplog.text
+    with pytest.raises(
+        ValueError, match=r"There is no robot.model 'menagery'. Did you mean 'menagerie'"
+    ):
+        evaluate_checkpoint(
+            settings(checkpoint, {}, tmp_path / "wrong") | {"robot": {"model": "menagery"}}
+        )
+    with pytest.raises(
+        ValueError, match=r"There is no robot.model 3. Allowed: menagerie, primitives"
+    ):
         evaluate_checkpoint(settings(checkpoint, {}, tmp_path / "wrong") | {"robot": {"model": 3}})
 
 
 def test_options_change_the_world(checkpoint: Path, tmp_path: Path) -> None:
     """A raised table is seen by the policy, so it acts otherwise; options that the task does not know are refused."""
-    task: dict[str, object] = {"name": "hand_over_banana", "time_limit_s": 0.4, "frame_hz": 12.5, "options": {}}
+    task: dict[str, object] = {
+        "name": "hand_over_banana",
+        "time_limit_s": 0.4,
+        "frame_hz": 12.5,
+        "options": {},
+    }
     plain = evaluate_checkpoint(settings(checkpoint, task, tmp_path / "plain"))
-    raised = evaluate_checkpoint(settings(checkpoint, task | {"options": {"table_height": 0.05}}, tmp_path / "raised"))
+    raised = evaluate_checkpoint(
+        settings(checkpoint, task | {"options": {"table_height": 0.05}}, tmp_path / "raised")
+    )
     assert plain[0].seed == raised[0].seed == 5
     assert plain[0].acceleration != raised[0].acceleration
-    with pytest.raises(ValueError, match=r"There is no task option 'table_hight'\. Did you mean 'table_height'"):
-        evaluate_checkpoint(settings(checkpoint, task | {"options": {"table_hight": 0.05}}, tmp_path / "wrong"))
+    with pytest.raises(
+        ValueError, match=r"There is no task option 'table_hight'\. Did you mean 'table_height'"
+    ):
+        evaluate_checkpoint(
+            settings(checkpoint, task | {"options": {"table_hight": 0.05}}, tmp_path / "wrong")
+        )
     with pytest.raises(ValueError, match="nowhere"):
         evaluate_checkpoint(settings(Path("nowhere"), task, tmp_path / "wrong"))
 
@@ -160,7 +223,9 @@ Attempt = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Attempt:
+def attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Attempt:
     """Runs a command within this process; returns its exit code, its output and what it wrote to standard error."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(SUITE)
@@ -178,9 +243,18 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     return attempt
 
 
-def test_a_suite(checkpoint: Path, tmp_path: Path, attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite(
+    checkpoint: Path, tmp_path: Path, attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A disk that fills loses nothing; what fails is named and stops nothing else; a finished suite is not run again."""
-    arguments = ["suite=mine.yaml", f"checkpoint={checkpoint}", "output=out", "execute_steps=8", "workers=1", "films=false"]
+    arguments = [
+        "suite=mine.yaml",
+        f"checkpoint={checkpoint}",
+        "output=out",
+        "execute_steps=8",
+        "workers=1",
+        "videos=false",
+    ]
     written: list[int] = []
 
     def write_once(descriptor: int, data: memoryview) -> None:
@@ -204,9 +278,15 @@ def test_a_suite(checkpoint: Path, tmp_path: Path, attempt: Attempt, monkeypatch
     assert "1 of 3 entries could not be evaluated: no_such_task" in errors
     assert plain.read_text().splitlines()[:2] == first
     raised = tmp_path / "out" / "hand_over_banana.raised" / "results.jsonl"
-    assert json.loads(raised.read_text().splitlines()[0])["about"]["options"] == {"table_height": 0.05}
+    assert json.loads(raised.read_text().splitlines()[0])["about"]["options"] == {
+        "table_height": 0.05
+    }
     cells = json.loads((tmp_path / "out" / "summary.json").read_text())["cells"]
-    assert [cell["name"] for cell in cells] == ["hand_over_banana", "no_such_task", "hand_over_banana.raised"]
+    assert [cell["name"] for cell in cells] == [
+        "hand_over_banana",
+        "no_such_task",
+        "hand_over_banana.raised",
+    ]
     assert ["failure" in cell for cell in cells] == [False, True, False]
     report = (tmp_path / "out" / "report.html").read_text()
     assert "no such task</td><td" in report
@@ -214,7 +294,9 @@ def test_a_suite(checkpoint: Path, tmp_path: Path, attempt: Attempt, monkeypatch
 
     before = {path: path.read_bytes() for path in (plain, raised)}
     with monkeypatch.context() as patch:
-        patch.setattr("stringline.sim.rollout.cluster.LocalCluster.open", None)  # No world is wanted.
+        patch.setattr(
+            "stringline.sim.rollout.cluster.LocalCluster.open", None
+        )  # No world is wanted.
         assert attempt(evaluate.main, *arguments)[1] == table
     assert {path: path.read_bytes() for path in before} == before
     code, _, errors = attempt(evaluate.main, *[*arguments[:3], "execute_steps=4"])
@@ -224,27 +306,49 @@ def test_a_suite(checkpoint: Path, tmp_path: Path, attempt: Attempt, monkeypatch
 
 def test_one_episode_again(checkpoint: Path, tmp_path: Path, attempt: Attempt) -> None:
     """The command beside an episode of a suite gives the same outcome, to the last digit; what is known is in the report."""
-    (checkpoint.parent / "history.jsonl").write_text('{"step": 0, "loss": 1.5}\n{"step": 1, "loss": 0.5}\n')
-    (tmp_path / "one.yaml").write_text("\n".join(line for line in SUITE.splitlines() if "seeds: 2" not in line))
-    chosen = ["suite=one.yaml", f"checkpoint={checkpoint}", "output=out", "execute_steps=4", "workers=1"]
+    (checkpoint.parent / "history.jsonl").write_text(
+        '{"step": 0, "loss": 1.5}\n{"step": 1, "loss": 0.5}\n'
+    )
+    (tmp_path / "one.yaml").write_text(
+        "\n".join(line for line in SUITE.splitlines() if "seeds: 2" not in line)
+    )
+    chosen = [
+        "suite=one.yaml",
+        f"checkpoint={checkpoint}",
+        "output=out",
+        "execute_steps=4",
+        "workers=1",
+    ]
     assert attempt(evaluate.main, *chosen)[0] == 0
     report = (tmp_path / "out" / "report.html").read_text()
-    for known in ("attention of the left arm", '<section id="training">', checkpoint_digest(checkpoint), "stages,<br>grippers"):
+    for known in (
+        "attention of the left arm",
+        '<section id="training">',
+        checkpoint_digest(checkpoint),
+        "stages,<br>grippers",
+    ):
         assert known in report
     commands = re.findall(r"<pre>(stringline-eval .*first_seed=7 .*)</pre>", report)
     assert len(commands) == 2
     assert len(set(commands)) == 1
-    whole = f"<pre>stringline-eval suite=one.yaml checkpoint={checkpoint} execute_steps=4 output=out</pre>"
+    whole = (
+        f"<pre>stringline-eval suite=one.yaml checkpoint={checkpoint} execute_steps=4 "
+        f"output=out</pre>"
+    )
     assert whole in report
     assert attempt(evaluate.main, *shlex.split(html.unescape(commands[0]))[1:])[0] == 0
     first = tmp_path / "out" / "hand_over_banana.raised"
     timed = {"inference_ms": 0, "inference_p95_ms": 0}
     files = [folder / "results.jsonl" for folder in (first, first / "replays" / "7")]
-    outcomes = [[json.loads(line) | timed for line in file.read_text().splitlines()] for file in files]
+    outcomes = [
+        [json.loads(line) | timed for line in file.read_text().splitlines()] for file in files
+    ]
     assert outcomes[0] == outcomes[1]
 
 
-def test_what_is_wrong_with_a_suite_is_said_at_once(checkpoint: Path, tmp_path: Path, attempt: Attempt) -> None:
+def test_what_is_wrong_with_a_suite_is_said_at_once(
+    checkpoint: Path, tmp_path: Path, attempt: Attempt
+) -> None:
     """Before anything is loaded or written."""
     for arguments, answer in (
         (["suite=aloah12"], "There is no suite 'aloah12'. Did you mean 'aloha12'"),
@@ -253,9 +357,18 @@ def test_what_is_wrong_with_a_suite_is_said_at_once(checkpoint: Path, tmp_path: 
         (["suite=mine.yaml", "seeds=2"], "hand_over_banana.raised has a list of 1 seeds"),
         (["seeds=0"], "seeds is 0; allowed: whole numbers 1 and above"),
         (["first_seed=0.5"], "first_seed is 0.5; allowed: whole numbers 0 and above"),
-        (["task.cameras=[table]"], "task.cameras=[table] has no meaning here: a checkpoint is measured with the cameras"),
-        (["+task.option.table_height=0.02"], "There is no setting of a task 'option'. Did you mean 'options'"),
-        (["task.options=high"], "task.options is 'high'; allowed: a mapping, such as {table_height: 0.02}"),
+        (
+            ["task.cameras=[table]"],
+            "task.cameras=[table] has no meaning here: a checkpoint is measured with the cameras",
+        ),
+        (
+            ["+task.option.table_height=0.02"],
+            "There is no setting of a task 'option'. Did you mean 'options'",
+        ),
+        (
+            ["task.options=high"],
+            "task.options is 'high'; allowed: a mapping, such as {table_height: 0.02}",
+        ),
         (["checkpoint=hand_over_bananna"], "Did you mean 'hand_over_banana'?"),
     ):
         code, _, errors = attempt(evaluate.main, f"checkpoint={checkpoint}", *arguments)
@@ -263,18 +376,26 @@ def test_what_is_wrong_with_a_suite_is_said_at_once(checkpoint: Path, tmp_path: 
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
 
 
-def test_compares_an_evaluation_and_a_checkpoint(checkpoint: Path, tmp_path: Path, attempt: Attempt) -> None:
+def test_compares_an_evaluation_and_a_checkpoint(
+    checkpoint: Path, tmp_path: Path, attempt: Attempt
+) -> None:
     """A checkpoint is measured on the way, the same one twice never differs, and what is written can be read."""
-    quick = ["task.time_limit_s=0.4", "execute_steps=8", "workers=1", "films=false", "seeds=2"]
+    quick = ["task.time_limit_s=0.4", "execute_steps=8", "workers=1", "videos=false", "seeds=2"]
     assert attempt(evaluate.main, f"checkpoint={checkpoint}", "output=a", *quick)[0] == 0
-    code, _, errors = attempt(evaluate.main, "suite=mine.yaml", f"checkpoint={checkpoint}", "output=a", *quick[1:-1])
+    code, _, errors = attempt(
+        evaluate.main, "suite=mine.yaml", f"checkpoint={checkpoint}", "output=a", *quick[1:-1]
+    )
     assert (code, "a holds the evaluation of a single task" in errors) == (MISTAKE, True)
-    code, table, errors = attempt(compare.main, "a", f"{checkpoint}", "names=[before,after]", *quick)
+    code, table, errors = attempt(
+        compare.main, "a", f"{checkpoint}", "names=[before,after]", *quick
+    )
     assert code == 0, errors
     assert "first: before, second: after" in table
     assert "they never differ" in table
     rows = json.loads((tmp_path / "runs" / "compare" / "compare.json").read_text())["rows"]
-    assert [(row["seeds"], row["both"], row["neither"], row["p"]) for row in rows] == [(2, 0, 2, 1.0)]
+    assert [(row["seeds"], row["both"], row["neither"], row["p"]) for row in rows] == [
+        (2, 0, 2, 1.0)
+    ]
     assert "they never differ" in (tmp_path / "runs" / "compare" / "compare.html").read_text()
     (tmp_path / "empty").mkdir()
     for arguments, answer in (
@@ -295,27 +416,49 @@ def test_names_of_what_is_compared() -> None:
     assert compare.short_names(["runs/a", "runs/a/again"]) == ["a", "a/again"]
     assert compare.short_names(["hand_over_banana", "runs/x"]) == ["hand_over_banana", "runs/x"]
     arguments = ["stringline-compare", "it's", "--cfg", "job", "b", "seeds=2"]
-    assert compare.with_compared(arguments) == ["stringline-compare", r"runs=['it\'s','b']", "--cfg", "job", "seeds=2"]
-    assert compare.with_compared(["stringline-compare", "--help"]) == ["stringline-compare", "--help"]
+    assert compare.with_compared(arguments) == [
+        "stringline-compare",
+        r"runs=['it\'s','b']",
+        "--cfg",
+        "job",
+        "seeds=2",
+    ]
+    assert compare.with_compared(["stringline-compare", "--help"]) == [
+        "stringline-compare",
+        "--help",
+    ]
 
 
-def test_a_policy_on_a_server_does_as_the_checkpoint_does(checkpoint: Path, tmp_path: Path, attempt: Attempt) -> None:
+def test_a_policy_on_a_server_does_as_the_checkpoint_does(
+    checkpoint: Path, tmp_path: Path, attempt: Attempt
+) -> None:
     code = "from stringline.policies.serve import main; main()"
     serve = [sys.executable, "-c", code, f"checkpoint={checkpoint}", "port=0"]
     server = subprocess.Popen(serve, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
     try:
-        address = next(found.group() for line in server.stderr if (found := re.search(r"ws://127\.0\.0\.1:\d+", line)))
+        address = next(
+            found.group()
+            for line in server.stderr
+            if (found := re.search(r"ws://127\.0\.0\.1:\d+", line))
+        )
         kept = ("seed", "stage", "plans", "time_s", "acceleration")
         outcomes = []
         for name, asked in (("remote", address), ("direct", str(checkpoint))):
-            code, _, errors = attempt(evaluate.main, f"checkpoint={asked}", f"output={name}", "films=false", *QUICK)
+            code, _, errors = attempt(
+                evaluate.main, f"checkpoint={asked}", f"output={name}", "videos=false", *QUICK
+            )
             assert code == 0, errors
-            rows = [json.loads(line) for line in (tmp_path / name / "results.jsonl").read_text().splitlines()]
+            rows = [
+                json.loads(line)
+                for line in (tmp_path / name / "results.jsonl").read_text().splitlines()
+            ]
             outcomes.append([{key: row[key] for key in kept} for row in rows[1:]])
         assert outcomes[0] == outcomes[1]
         assert len(outcomes[0]) == 2
-        assert outcomes[0][0]["acceleration"] != outcomes[0][1]["acceleration"]  # The policy does look.
+        assert (
+            outcomes[0][0]["acceleration"] != outcomes[0][1]["acceleration"]
+        )  # The policy does look.
     finally:
         server.send_signal(2)
         server.wait(20)

@@ -51,7 +51,7 @@ def stringline(
 
 @pytest.fixture(scope="module")
 def act_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two episodes of different lengths as ACT's recorder writes them: pictures of three cameras, no depth, no poses."""
+    """Two episodes of different lengths as ACT's recorder writes them: images of three cameras, no depth, no poses."""
     folder = tmp_path_factory.mktemp("act")
     for episode, steps in enumerate((60, 75)):
         rng = np.random.default_rng(episode)
@@ -62,7 +62,9 @@ def act_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             file["action"] = joints
             file["observations/qpos"], file["observations/qvel"] = joints, np.zeros_like(joints)
             for camera in ("overhead", "wrist_left", "wrist_right"):
-                file[f"observations/images/{camera}"] = rng.integers(0, 256, (steps, 128, 128, 3)).astype(np.uint8)
+                file[f"observations/images/{camera}"] = rng.integers(
+                    0, 256, (steps, 128, 128, 3)
+                ).astype(np.uint8)
     return folder
 
 
@@ -70,22 +72,43 @@ def test_an_act_set_and_a_lerobot_set_are_trained_on_and_evaluated(
     act_data: Path, tmp_path: Path, stringline: Callable[..., str]
 ) -> None:
     grippers = ("body.state_gripper=opening", "body.action_gripper=opening")
-    stringline(data.main, "import", "format=act_hdf5", f"path={act_data}", f"store={tmp_path / 'act'}", *grippers)
-    stringline(data.main, "export", f"store={tmp_path / 'act'}", f"path={tmp_path / 'lerobot_v3'}", "target.pictures=image")
+    stringline(
+        data.main,
+        "import",
+        "format=act_hdf5",
+        f"path={act_data}",
+        f"store={tmp_path / 'act'}",
+        *grippers,
+    )
+    stringline(
+        data.main,
+        "export",
+        f"store={tmp_path / 'act'}",
+        f"path={tmp_path / 'lerobot_v3'}",
+        "target.images=image",
+    )
     information = json.loads((tmp_path / "lerobot_v3/meta/info.json").read_text())
     assert information["codebase_version"] == "v3.0"
     assert information["total_episodes"] == 2
     source = f"path={tmp_path / 'lerobot_v3'}"
-    stringline(data.main, "import", "format=lerobot", source, f"store={tmp_path / 'lerobot'}", *grippers)
+    stringline(
+        data.main, "import", "format=lerobot", source, f"store={tmp_path / 'lerobot'}", *grippers
+    )
     for name in ("act", "lerobot"):
-        stringline(train.main, f"dataset.path={tmp_path / name}", "coordinates=grid", *SMALL, f"output={tmp_path / name}_run")
+        stringline(
+            train.main,
+            f"dataset.path={tmp_path / name}",
+            "coordinates=grid",
+            *SMALL,
+            f"output={tmp_path / name}_run",
+        )
         said = stringline(
             evaluate.main,
             f"checkpoint={tmp_path / name}_run/checkpoint",
             f"output={tmp_path / name}_evaluation",
             "seeds=1",
             "workers=1",
-            "films=false",
+            "videos=false",
             "task.time_limit_s=2",
         )
         assert "/1 = " in said, said

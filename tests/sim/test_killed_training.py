@@ -21,15 +21,22 @@ SCRIPT = Path(__file__).parent / "killed_training.py"
 def compare(folder: Path, steps: int, kills: Sequence[str]) -> None:
     """Trains both, and compares weights, moving average, optimiser, windows, random numbers, and what is kept.
 
-    What was drawn and which windows were seen is in each step's loss; all else is in files, which are compared byte by byte.
+    What was drawn and which windows were seen is in each step's loss; all else is in files, which
+    are compared byte by byte.
     """
     fill(EpisodeStore.create(folder / "store"), range(15))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT / ".src"), str(ROOT)))}
     command = [sys.executable, str(SCRIPT), str(folder / "store"), str(folder), str(steps), *kills]
-    done = subprocess.run(command, env=environment, timeout=600, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, timeout=600, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     whole, killed = folder / "whole", folder / "killed"
-    for name in (f"state/step_{steps:08d}/{FILE}", "checkpoint/weights.safetensors", "latest/weights.safetensors"):
+    for name in (
+        f"state/step_{steps:08d}/{FILE}",
+        "checkpoint/weights.safetensors",
+        "latest/weights.safetensors",
+    ):
         assert (whole / name).read_bytes() == (killed / name).read_bytes(), name
     for name in ("best/weights.safetensors", "best/checkpoint.yaml"):
         assert (whole / name).read_bytes() == (killed / name).read_bytes(), name

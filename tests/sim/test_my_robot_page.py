@@ -24,8 +24,13 @@ MODULES = {
 }
 SMALLER: Mapping[str, list[str]] = {
     "stringline-collect": ["episodes=1", "workers=1", "task.image_size=32", "task.frame_hz=5"],
-    "stringline-train": ["trainer.steps=2", "trainer.batch_size=4", "trainer.compile=false", "validation_windows=0"],
-    "stringline-eval": ["seeds=1", "workers=1", "films=false", "task.time_limit_s=0.6"],
+    "stringline-train": [
+        "trainer.steps=2",
+        "trainer.batch_size=4",
+        "trainer.compile=false",
+        "validation_windows=0",
+    ],
+    "stringline-eval": ["seeds=1", "workers=1", "videos=false", "task.time_limit_s=0.6"],
 }
 
 
@@ -58,7 +63,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def test_files_and_commands_of_the_page_lead_to_an_evaluated_policy(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_and_commands_of_the_page_lead_to_an_evaluated_policy(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name, text in blocks():
         if name == "sh":
             for line in text.splitlines():
@@ -73,7 +80,10 @@ def test_files_and_commands_of_the_page_lead_to_an_evaluated_policy(folder: Path
     assert (folder / "runs/eval/report.html").exists()
 
 
-TASK = "from stringline.sim.tasks.hand_over_tasks import HandOverBanana\nclass Mine(HandOverBanana):\n    "
+TASK = (
+    "from stringline.sim.tasks.hand_over_tasks import HandOverBanana\nclass "
+    "Mine(HandOverBanana):\n    "
+)
 
 
 @pytest.mark.parametrize(
@@ -83,10 +93,16 @@ TASK = "from stringline.sim.tasks.hand_over_tasks import HandOverBanana\nclass M
         ("", "no_package.of_mine:Task", "There is no module 'no_package.of_mine' on Python's path"),
         ("", "my words:Task", "'my words:Task' names no task; allowed: .* module:Class"),
         (f"{TASK}pass\n", "mine:Mien", "There is no task in mine 'Mien'. Did you mean 'Mine'"),
-        (f"{TASK}pass\n", "mine:Mine", "mine:Mine calls itself 'hand_over_banana'; .* name = 'mine:Mine'"),
+        (
+            f"{TASK}pass\n",
+            "mine:Mine",
+            "mine:Mine calls itself 'hand_over_banana'; .* name = 'mine:Mine'",
+        ),
     ],
 )
-def test_a_task_that_cannot_be_imported_is_answered(folder: Path, text: str, name: str, message: str) -> None:
+def test_a_task_that_cannot_be_imported_is_answered(
+    folder: Path, text: str, name: str, message: str
+) -> None:
     (folder / "mine.py").write_text(text)
     try:
         with pytest.raises(ValueError, match=message):
@@ -98,7 +114,10 @@ def test_a_task_that_cannot_be_imported_is_answered(folder: Path, text: str, nam
 def test_a_task_without_an_expert_says_how_to_give_it_one(folder: Path) -> None:
     (folder / "mine.py").write_text(f"{TASK}name = 'mine:Mine'\n")
     try:
-        with pytest.raises(ValueError, match=r"mine:Mine has no expert. .* make_expert\(\), or record by stringline-teleop"):
+        with pytest.raises(
+            ValueError,
+            match=r"mine:Mine has no expert. .* make_expert\(\), or record by stringline-teleop",
+        ):
             make_expert("mine:Mine")
     finally:
         sys.modules.pop("mine", None)

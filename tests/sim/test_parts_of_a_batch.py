@@ -22,15 +22,27 @@ from stringline.sim.train import actions_within
 from stringline.sim.training.training_data import tensors
 
 MEMORY = MODEL["memory"] | {"joint_dropout": 0.3}
-DENOISING = {key: MODEL[key] for key in ("chunk", "dim", "depth", "heads", "sampling_steps")} | {"memory": MEMORY}
-SIZES = {"chunk": 4, "dim": 32, "heads": 2, "feed_forward": 32, "encoder_layers": 1, "latent": 4, "memory": MEMORY}
+DENOISING = {key: MODEL[key] for key in ("chunk", "dim", "depth", "heads", "sampling_steps")} | {
+    "memory": MEMORY
+}
+SIZES = {
+    "chunk": 4,
+    "dim": 32,
+    "heads": 2,
+    "feed_forward": 32,
+    "encoder_layers": 1,
+    "latent": 4,
+    "memory": MEMORY,
+}
 KINDS: dict[str, dict[str, Any]] = {
     "diffusion.DiffusionPolicy": DENOISING,
     "flow.FlowPolicy": DENOISING,
     "energy.EnergyPolicy": DENOISING | {"ranking_weight": 1.0, "negatives": 2},
-    "act.ActPolicy": SIZES | {"dropout": 0.0},  # Dropout draws inside of attention, where no test reaches.
+    "act.ActPolicy": SIZES
+    | {"dropout": 0.0},  # Dropout draws inside of attention, where no test reaches.
 }
-# Steps within episodes of five: these windows of four actions have 4, 4, 3 | 2, 1 | 1, 1 within them.
+# Steps within episodes of five: these windows of four actions have 4, 4, 3 | 2, 1 | 1, 1 within
+# them.
 STEPS, PARTS = (0, 1, 2, 3, 4, 4, 4), 3
 
 Drawing = Callable[..., Tensor]
@@ -42,11 +54,18 @@ class DrawnByExample(TorchFunctionMode):
     def __init__(self, batch: Batch) -> None:
         super().__init__()
         rows = zip(*(value.numpy() for value in batch.values()), strict=True)
-        self.seeds = [zlib.crc32(b"".join(np.ascontiguousarray(entry).tobytes() for entry in row)) for row in rows]
+        self.seeds = [
+            zlib.crc32(b"".join(np.ascontiguousarray(entry).tobytes() for entry in row))
+            for row in rows
+        ]
         self.draws = 0
 
     def __torch_function__(
-        self, function: Any, types: Any, arguments: tuple[Any, ...] = (), named: dict[str, Any] | None = None
+        self,
+        function: Any,
+        types: Any,
+        arguments: tuple[Any, ...] = (),
+        named: dict[str, Any] | None = None,
     ) -> Any:
         if function not in (torch.rand, torch.randn, torch.randn_like, torch.randint):
             return function(*arguments, **(named or {}))
@@ -58,7 +77,9 @@ class DrawnByExample(TorchFunctionMode):
             self._fill(function, row, arguments, torch.Generator().manual_seed(seed + self.draws))
         return drawn
 
-    def _fill(self, function: Drawing, row: Tensor, arguments: tuple[Any, ...], generator: torch.Generator) -> None:
+    def _fill(
+        self, function: Drawing, row: Tensor, arguments: tuple[Any, ...], generator: torch.Generator
+    ) -> None:
         if function is torch.randint:
             row.random_(0, arguments[0], generator=generator)
         elif function is torch.rand:
@@ -93,15 +114,22 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
 @pytest.fixture(scope="module")
 def batch(store: EpisodeStore) -> Batch:
     windows = Windows(store, chunk=4, cameras=["overhead"])
-    chosen = [np.flatnonzero((windows.episode == episode) & (windows.step == step))[0] for episode, step in enumerate(STEPS)]
+    chosen = [
+        np.flatnonzero((windows.episode == episode) & (windows.step == step))[0]
+        for episode, step in enumerate(STEPS)
+    ]
     return tensors(windows, np.array(chosen))
 
 
 def learned(policy: nn.Module, parts: list[Batch], weigh: Weigh | None) -> tuple[float, Tensor]:
     """Returns the loss of a batch in parts, and its gradients."""
     policy.zero_grad()
-    loss = accumulate(Accelerator(cpu=True), LossModule(ByExample(policy)), parts, bf16=False, weigh=weigh)
-    gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in policy.parameters()]
+    loss = accumulate(
+        Accelerator(cpu=True), LossModule(ByExample(policy)), parts, bf16=False, weigh=weigh
+    )
+    gradients = [
+        torch.zeros_like(each) if each.grad is None else each.grad for each in policy.parameters()
+    ]
     return loss, torch.cat([gradient.flatten() for gradient in gradients])
 
 
@@ -109,9 +137,17 @@ def learned(policy: nn.Module, parts: list[Batch], weigh: Weigh | None) -> tuple
 def test_unequal_parts_equal_the_whole(store: EpisodeStore, batch: Batch, kind: str) -> None:
     """Loss and gradients; and with parts that count for as many examples as they have they would not."""
     parts = split(batch, PARTS)
-    assert [(examples(part), int(actions_within(part))) for part in parts] == [(3, 11), (2, 3), (2, 2)]
+    assert [(examples(part), int(actions_within(part))) for part in parts] == [
+        (3, 11),
+        (2, 3),
+        (2, 2),
+    ]
     torch.manual_seed(0)
-    policy = build_policy({"_target_": f"stringline.policies.{kind}", **KINDS[kind]}, CONTRACT, Statistics.of_store(store))
+    policy = build_policy(
+        {"_target_": f"stringline.policies.{kind}", **KINDS[kind]},
+        CONTRACT,
+        Statistics.of_store(store),
+    )
     with torch.no_grad():  # The last layers start at zero, and would let no gradient through.
         for parameter in policy.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))

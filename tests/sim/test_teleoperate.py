@@ -32,7 +32,9 @@ from stringline.sim.train import train_policy
 
 SMALL = ("task.cameras=[overhead,wrist_left]", "task.image_size=32", "page_hz=5")
 HOME = ALOHA.forward_kinematics(ALOHA.home)
-PATIENCE_S = 60  # A browser that draws by software on a busy machine takes its time; it waits no longer than it must.
+# A browser that draws by software on a busy machine takes its time; it waits no longer than it
+# must.
+PATIENCE_S = 60
 
 
 @pytest.fixture
@@ -55,7 +57,10 @@ def browser(command: subprocess.Popen[str]) -> Iterator[webdriver.Chrome]:
     """Chromium without a screen, which has opened the page; it draws 3D by software."""
     programs = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
     missing = [name for name, path in programs.items() if path is None]
-    assert not missing, f"{' and '.join(missing)} not found. Debian and Ubuntu: apt install chromium chromium-driver"
+    assert not missing, (
+        f"{' and '.join(missing)} not found. Debian and Ubuntu: apt install chromium "
+        f"chromium-driver"
+    )
     options = webdriver.ChromeOptions()
     options.binary_location = str(programs["chromium"])
     drawing = ["--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
@@ -64,9 +69,13 @@ def browser(command: subprocess.Popen[str]) -> Iterator[webdriver.Chrome]:
     for argument in [*arguments, *(["--no-sandbox"] if os.geteuid() == 0 else [])]:
         options.add_argument(argument)
     assert command.stdout is not None
-    with webdriver.Chrome(options=options, service=webdriver.ChromeService(programs["chromedriver"])) as driver:
+    with webdriver.Chrome(
+        options=options, service=webdriver.ChromeService(programs["chromedriver"])
+    ) as driver:
         said = command.stdout.readline()
-        address = re.fullmatch(r"Open (http://127\.0\.0\.1:\d+) in a browser\. Ctrl-C ends it; the store is .*\n", said)
+        address = re.fullmatch(
+            r"Open (http://127\.0\.0\.1:\d+) in a browser\. Ctrl-C ends it; the store is .*\n", said
+        )
         assert address, said
         driver.get(address[1])
         yield driver
@@ -75,13 +84,16 @@ def browser(command: subprocess.Popen[str]) -> Iterator[webdriver.Chrome]:
 def wait_for(browser: webdriver.Chrome, text: str) -> None:
     """Waits until the page says something, in words or as a pattern."""
     WebDriverWait(browser, PATIENCE_S, 0.1).until(
-        lambda _: re.search(text, browser.find_element(By.TAG_NAME, "body").text), f"the page never said {text!r}"
+        lambda _: re.search(text, browser.find_element(By.TAG_NAME, "body").text),
+        f"the page never said {text!r}",
     )
 
 
 def press(browser: webdriver.Chrome, button: str) -> None:
     path = f"//button[normalize-space()='{button}' and not(@disabled)]"
-    WebDriverWait(browser, PATIENCE_S, 0.1).until(lambda _: browser.find_elements(By.XPATH, path))[0].click()
+    WebDriverWait(browser, PATIENCE_S, 0.1).until(lambda _: browser.find_elements(By.XPATH, path))[
+        0
+    ].click()
 
 
 def field(browser: webdriver.Chrome, label: str, place: int) -> WebElement:
@@ -118,7 +130,8 @@ def test_a_person_opens_the_page_moves_a_gripper_records_and_keeps(
     press(browser, "Record")
     wait_for(browser, r"recording, \d")
     drag_down(browser)
-    # The right arm by numbers, to a place that it cannot reach, which is said; and its gripper open.
+    # The right arm by numbers, to a place that it cannot reach, which is said; and its gripper
+    # open.
     place = field(browser, "x, y, z (m)", 1)
     place.send_keys(Keys.CONTROL, "a")
     place.send_keys("-0.9 far", Keys.TAB)
@@ -129,8 +142,17 @@ def test_a_person_opens_the_page_moves_a_gripper_records_and_keeps(
     wait_for(browser, r"right: out of reach, held \d+\.\d cm and \d+° short")
     height = float((field(browser, "x, y, z (m)", 0).get_attribute("value") or "").split(", ")[2])
     press(browser, "Keep")
-    wait_for(browser, r"not recording; seed 1; 1 kept(.|\n)*Kept hand_over_banana\.0{10}\.\w{12}: \d+\.\d s, no success\.")
-    fetched = browser.execute_script("return performance.getEntriesByType('resource').map(entry => new URL(entry.name).host)")
+    wait_for(
+        browser,
+        (
+            r"not recording; seed 1; 1 kept(.|\n)*Kept hand_over_banana\.0{10}\.\w{12}: \d+\.\d "
+            r"s, no "
+            r"success\."
+        ),
+    )
+    fetched = browser.execute_script(
+        "return performance.getEntriesByType('resource').map(entry => new URL(entry.name).host)"
+    )
     assert set(fetched) <= {browser.execute_script("return location.host")}
     press(browser, "Record")
     wait_for(browser, r"recording, \d")
@@ -139,7 +161,9 @@ def test_a_person_opens_the_page_moves_a_gripper_records_and_keeps(
     assert command.returncode == 130
     store = EpisodeStore.open(tmp_path / "store")
     (name,) = store.names()
-    assert said == f"Kept 1 episode in {store.path}. The take that was open is lost.\n  {name}\n\nStopped.\n"
+    assert said == (
+        f"Kept 1 episode in {store.path}. The take that was open is lost.\n  {name}\n\nStopped.\n"
+    )
     assert store.leftovers() == []
     check(store.episode(name), height)
     trainer = Trainer(steps=1, batch_size=2, probe_every=100, precision="no", warmup_steps=1)
@@ -162,24 +186,39 @@ def check(episode: StoredEpisode, height: float) -> None:
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
-        (["task=hand_over_bananna"], r"There is no task 'hand_over_bananna'. Did you mean 'hand_over_banana'"),
-        (["gamepad.device={tmp}/js0"], r"No gamepad at {tmp}/js0 \(No such file or directory\). Found: none."),
+        (
+            ["task=hand_over_bananna"],
+            r"There is no task 'hand_over_bananna'. Did you mean 'hand_over_banana'",
+        ),
+        (
+            ["gamepad.device={tmp}/js0"],
+            r"No gamepad at {tmp}/js0 \(No such file or directory\). Found: none.",
+        ),
         (["seed=-1"], r"seed is -1; allowed: whole numbers 0 and above"),
         (["speeds.linear=0"], r"Got the speeds linear=0, .*allowed: above 0"),
         (["gamepad.layout.takes=3"], r"There is no option 'gamepad.layout.takes'.*take"),
         (["port={port}"], r"Port {port} of 127.0.0.1 cannot be had, .*take another"),
-        (["port=0", "store={tmp}/file/store"], r"The store {tmp}/file/store cannot be written \(Not a directory\)"),
+        (
+            ["port=0", "store={tmp}/file/store"],
+            r"The store {tmp}/file/store cannot be written \(Not a directory\)",
+        ),
     ],
 )
 def test_mistakes_are_answered_in_one_line(
-    arguments: list[str], answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    answer: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "file").touch()
     with socket.socket() as busy:
         busy.bind(("127.0.0.1", 0))
         busy.listen()
         names = {"tmp": str(tmp_path), "port": str(busy.getsockname()[1])}
-        filled = [argument.format(**names) for argument in (f"store={tmp_path}/store", *SMALL, *arguments)]
+        filled = [
+            argument.format(**names) for argument in (f"store={tmp_path}/store", *SMALL, *arguments)
+        ]
         monkeypatch.setattr(sys, "argv", ["stringline-teleop", *filled])
         with pytest.raises(SystemExit, match="2"):
             teleoperate.main()

@@ -26,7 +26,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
 
 def test_it_learns_to_look(store: EpisodeStore, tmp_path: Path) -> None:
     trainer = Trainer(
-        steps=120, batch_size=16, learning_rate=3e-3, probe_every=120, ema_decay=0.9, save_every=120, precision="no"
+        steps=120,
+        batch_size=16,
+        learning_rate=3e-3,
+        probe_every=120,
+        ema_decay=0.9,
+        save_every=120,
+        precision="no",
     )
     history = train_policy(MODEL, store, trainer, tmp_path)
     assert dict(history.probes())[119]["localisation"] > 0.8
@@ -38,7 +44,9 @@ def test_other_settings_are_refused_in_the_same_place(store: EpisodeStore, tmp_p
     train_policy(MODEL, store, Trainer(**settings), tmp_path)
     train_policy(MODEL, store, Trainer(**settings), tmp_path)
     other: dict[str, Any] = settings | {"learning_rate": 0.1}
-    with pytest.raises(ValueError, match=r"holds a run with other settings \(trainer\); choose another output"):
+    with pytest.raises(
+        ValueError, match=r"holds a run with other settings \(trainer\); choose another output"
+    ):
         train_policy(MODEL, store, Trainer(**other), tmp_path)
 
 
@@ -48,7 +56,9 @@ def test_a_run_does_not_go_on_in_another_arithmetic(store: EpisodeStore, tmp_pat
     with pytest.raises(ValueError, match=r"other settings \(trainer\)"):
         train_policy(MODEL, store, Trainer(**settings, precision="bf16"), tmp_path)
     file = tmp_path / "run.yaml"
-    file.write_text(file.read_text().replace("precision: 'no'", "precision: auto"))  # As older versions wrote it.
+    file.write_text(
+        file.read_text().replace("precision: 'no'", "precision: auto")
+    )  # As older versions wrote it.
     assert "auto" in file.read_text().split("precision:")[1].splitlines()[0]
     train_policy(MODEL, store, Trainer(**settings, precision="no"), tmp_path)
 
@@ -82,7 +92,9 @@ def test_augmentation_is_a_choice_of_the_run(store: EpisodeStore, tmp_path: Path
         trainer = Trainer(steps=3, batch_size=4, probe_every=100, precision="no", warmup_steps=1)
         return [
             loss
-            for _, loss in train_policy(MODEL, store, trainer, tmp_path / name, TrainingSettings(augmentation=chosen)).losses()
+            for _, loss in train_policy(
+                MODEL, store, trainer, tmp_path / name, TrainingSettings(augmentation=chosen)
+            ).losses()
         ]
 
     plain = losses("plain", None)
@@ -96,23 +108,36 @@ def test_augmentation_is_a_choice_of_the_run(store: EpisodeStore, tmp_path: Path
         losses("no", {"_target_": "stringline.ColourOnly"})
 
 
-def test_a_mixture_of_stores_with_different_cameras_trains_and_continues(store: EpisodeStore, tmp_path: Path) -> None:
+def test_a_mixture_of_stores_with_different_cameras_trains_and_continues(
+    store: EpisodeStore, tmp_path: Path
+) -> None:
     """The slot that only one store fills is the policy's as well; shares and cameras are part of the run."""
     other = EpisodeStore.create(tmp_path / "other")
     renamed = CONTRACT.with_cameras(replace(CAMERA, name="top"), replace(CAMERA, name="side"))
     for name in store.names():
         arrays = dict(store.episode(name).arrays)
-        both = {key.replace("/overhead", f"/{new}"): value for new in ("top", "side") for key, value in arrays.items()}
+        both = {
+            key.replace("/overhead", f"/{new}"): value
+            for new in ("top", "side")
+            for key, value in arrays.items()
+        }
         other.write(both, EpisodeAttributes(renamed, "point", 0, success=True))
     sources = sources_of(
-        [{"path": str(store.path)}, {"path": other.path, "weight": 3, "cameras": {"overhead": "top", "side": "side"}}]
+        [
+            {"path": str(store.path)},
+            {"path": other.path, "weight": 3, "cameras": {"overhead": "top", "side": "side"}},
+        ]
     )
     trainer = Trainer(steps=3, batch_size=6, save_every=1, probe_every=3, precision="no")
     history = train_policy(MODEL, sources, trainer, tmp_path / "run")
     assert "localisation" in dict(history.probes())[2]
-    assert [camera.name for camera in load_policy(tmp_path / "run" / "checkpoint").contract.cameras] == ["overhead", "side"]
+    assert [
+        camera.name for camera in load_policy(tmp_path / "run" / "checkpoint").contract.cameras
+    ] == ["overhead", "side"]
     assert train_policy(MODEL, sources, trainer, tmp_path / "run").losses() == history.losses()
     with pytest.raises(ValueError, match=r"other settings \(store\)"):
-        train_policy(MODEL, [sources[0], replace(sources[1], weight=1.0)], trainer, tmp_path / "run")
+        train_policy(
+            MODEL, [sources[0], replace(sources[1], weight=1.0)], trainer, tmp_path / "run"
+        )
     with pytest.raises(ValueError, match="needs at least one store"):
         train_policy(MODEL, [], trainer, tmp_path / "none")

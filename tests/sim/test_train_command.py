@@ -36,11 +36,21 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
     return store
 
 
-def test_a_job_that_is_ended_keeps_its_state_and_says_how_to_go_on(store: EpisodeStore, tmp_path: Path) -> None:
+def test_a_job_that_is_ended_keeps_its_state_and_says_how_to_go_on(
+    store: EpisodeStore, tmp_path: Path
+) -> None:
     """SIGTERM is what a cluster sends before it takes a machine away."""
     output = tmp_path / "run"
-    arguments = [f"dataset.path={store.path}", f"output={output}", *SMALL, "trainer.steps=100000", "trainer.probe_every=10"]
-    with subprocess.Popen([*COMMAND, *arguments], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
+    arguments = [
+        f"dataset.path={store.path}",
+        f"output={output}",
+        *SMALL,
+        "trainer.steps=100000",
+        "trainer.probe_every=10",
+    ]
+    with subprocess.Popen(
+        [*COMMAND, *arguments], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+    ) as process:
         end = time.monotonic() + 60
         while not (output / "best").exists() and process.poll() is None and time.monotonic() < end:
             time.sleep(0.05)
@@ -49,9 +59,15 @@ def test_a_job_that_is_ended_keeps_its_state_and_says_how_to_go_on(store: Episod
     assert process.returncode == 143, said
     rows = [json.loads(line) for line in (output / "history.jsonl").read_text().splitlines()]
     done = 1 + max(row["step"] for row in rows)
-    assert f"Stopped by SIGTERM after step {done}; all is kept in {output}. Run the same command to continue." in said
+    assert (
+        f"Stopped by SIGTERM after step {done}; all is kept in {output}. Run the same command to "
+        f"continue."
+    ) in said
     assert [path.name for path in (output / "state").iterdir()] == [f"step_{done:08d}"]
-    assert yaml.safe_load((output / "latest" / "checkpoint.yaml").read_text())["training"]["steps"] == done
+    assert (
+        yaml.safe_load((output / "latest" / "checkpoint.yaml").read_text())["training"]["steps"]
+        == done
+    )
     assert not (output / "checkpoint").exists()
     assert len(list((output / "tensorboard").iterdir())) == 1
     assert "samples/s" in said
@@ -60,11 +76,35 @@ def test_a_job_that_is_ended_keeps_its_state_and_says_how_to_go_on(store: Episod
 
 @pytest.mark.stress
 def test_two_processes_train_a_policy_together(store: EpisodeStore, tmp_path: Path) -> None:
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    arguments = [f"dataset.path={store.path}", f"output={tmp_path / 'run'}", *SMALL, "trainer.steps=6", "trainer.accumulate=2"]
-    subprocess.run([*launch, *COMMAND, *arguments], env=ENVIRONMENT, check=True, timeout=300, capture_output=True)
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "--no-python",
+    ]
+    arguments = [
+        f"dataset.path={store.path}",
+        f"output={tmp_path / 'run'}",
+        *SMALL,
+        "trainer.steps=6",
+        "trainer.accumulate=2",
+    ]
+    subprocess.run(
+        [*launch, *COMMAND, *arguments],
+        env=ENVIRONMENT,
+        check=True,
+        timeout=300,
+        capture_output=True,
+    )
     own = [
-        [json.loads(line)["loss"] for line in (tmp_path / "run" / name).read_text().splitlines() if "loss" in line]
+        [
+            json.loads(line)["loss"]
+            for line in (tmp_path / "run" / name).read_text().splitlines()
+            if "loss" in line
+        ]
         for name in ("history.jsonl", "history_1.jsonl")
     ]
     assert len(own[0]) == len(own[1]) == 6

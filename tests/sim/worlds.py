@@ -32,7 +32,9 @@ def mortal_world(deaths: Deaths) -> MortalWorld:
 
 def world_after_meeting(folder: Path, count: int) -> TaskEnvironment:
     """Waits for others that are being built, so that all of them have work to do."""
-    world = make_environment("hand_over_banana", cameras=("overhead",), image_size=32, time_limit_s=0.6)
+    world = make_environment(
+        "hand_over_banana", cameras=("overhead",), image_size=32, time_limit_s=0.6
+    )
     (folder / f"met-{os.getpid()}").touch()
     end = time.monotonic() + 60
     while len(list(folder.glob("met-*"))) < count and time.monotonic() < end:

@@ -28,9 +28,11 @@ class AlohaDriver:
         ports: Serial port by arm.
         baud_rate: Of both lines.
         gripper: How the gripper's servo angle and its opening belong together.
-        bus_watchdog_s: After how long a silence the servos stop by themselves; 0 leaves them without.
+        bus_watchdog_s: After how long a silence the servos stop by themselves; 0 leaves them
+            without.
         answer_timeout_s: Longest wait for the answers of one cycle.
-        read_only: Whether torque stays as it is and commands are thrown away. The ports then refuse whatever is no question.
+        read_only: Whether torque stays as it is and commands are thrown away. The ports then refuse
+            whatever is no question.
     """
 
     paced = False
@@ -47,11 +49,17 @@ class AlohaDriver:
     ) -> None:
         check_ports(ports)
         if not 0 <= bus_watchdog_s <= 127 * table.WATCHDOG_UNIT_S:
-            raise ValueError(f"bus_watchdog_s is {bus_watchdog_s}; allowed: 0 to {127 * table.WATCHDOG_UNIT_S} s.")
+            raise ValueError(
+                f"bus_watchdog_s is {bus_watchdog_s}; allowed: 0 to {127 * table.WATCHDOG_UNIT_S} "
+                f"s."
+            )
         line = ReadOnlyBus if read_only else Bus
         self._arms = [_arm(arm, line(ports[arm], baud_rate), gripper) for arm in ALOHA.arms]
-        self._pair, self._read_only = ArmPair(self._arms, answer_timeout_s), read_only
-        self._watchdog = math.ceil(bus_watchdog_s / table.WATCHDOG_UNIT_S - 1e-9)  # 0 would be none at all.
+        self._pair = ArmPair(self._arms, answer_timeout_s)
+        self._read_only = read_only
+        self._watchdog = math.ceil(
+            bus_watchdog_s / table.WATCHDOG_UNIT_S - 1e-9
+        )  # 0 would be none at all.
         self._torque = False
         self._writes: NDArray[np.int64] = np.zeros(len(self._arms), dtype=np.int64)
 
@@ -99,7 +107,13 @@ class AlohaDriver:
             self._write_all(table.BUS_WATCHDOG, 0)
             for arm in self._arms:
                 arm.bus.send(arm.present_as_goal())
-            self._refuse([problem for arm in self._arms for problem in arm.stale_goals(self._pair.patience_s)])
+            self._refuse(
+                [
+                    problem
+                    for arm in self._arms
+                    for problem in arm.stale_goals(self._pair.patience_s)
+                ]
+            )
             self._write_all(table.TORQUE_ENABLE, 1)
             self._pair.refresh(torque_expected=True)
             self._refuse(self._pair.faults())
@@ -130,7 +144,9 @@ class AlohaDriver:
         position = checked(command).position
         if self._read_only:
             return
-        for index, (arm, target) in enumerate(zip(self._arms, np.split(position, len(self._arms)), strict=True)):
+        for index, (arm, target) in enumerate(
+            zip(self._arms, np.split(position, len(self._arms)), strict=True)
+        ):
             if arm.bus.lost:
                 continue
             try:
@@ -154,7 +170,10 @@ class AlohaDriver:
         self._torque = False
 
     def close(self) -> None:
-        """Closes both ports. Arms with torque stay at their last target, hence their watchdogs are called off first."""
+        """Closes both ports.
+
+        Arms with torque stay at their last target, hence their watchdogs are called off first.
+        """
         if self._torque:
             for arm in self._arms:
                 with contextlib.suppress(ValueError, LinkLostError):
@@ -175,7 +194,8 @@ class AlohaDriver:
 
 def _arm(name: str, bus: Bus, gripper: GripperServo) -> DynamixelArm:
     joints = [index for index, joint in enumerate(ALOHA.joints) if joint.arm == name]
-    force, current = ALOHA.joints[joints[-1]].effort, (VIPERX[-1].current_limit or 1) * table.CURRENT_UNIT_A
+    force = ALOHA.joints[joints[-1]].effort
+    current = (VIPERX[-1].current_limit or 1) * table.CURRENT_UNIT_A
     return DynamixelArm(
         name,
         bus,

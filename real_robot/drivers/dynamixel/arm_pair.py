@@ -37,7 +37,8 @@ class ArmPair:
     """
 
     def __init__(self, arms: Sequence[DynamixelArm], timeout_s: float) -> None:
-        self.arms, self._timeout_s = tuple(arms), timeout_s
+        self.arms = tuple(arms)
+        self._timeout_s = timeout_s
         self._answered = [-np.inf] * len(self.arms)
 
     @property
@@ -54,7 +55,8 @@ class ArmPair:
         """Opens the ports, asks every servo who it is, and compares its settings with what the arm needs.
 
         Raises:
-            RobotNotReadyError: With everything that is wrong on any arm; the ports are closed again.
+            RobotNotReadyError: With everything that is wrong on any arm; the ports are closed
+                again.
         """
         problems: list[str] = []
         for arm in self.arms:
@@ -87,8 +89,9 @@ class ArmPair:
         """Asks all arms at once and returns what is known after the answers, or the deadline.
 
         Args:
-            clock: Stamps the end of the read, in seconds. An arm of which no servo answers keeps its earlier stamp, and the
-                state has the earliest one: so what is known of it grows old.
+            clock: Stamps the end of the read, in seconds. An arm of which no servo answers keeps
+                its earlier stamp, and the state has the earliest one: so what is known of it grows
+                old.
             torque_expected: Whether an arm without torque is in error.
         """
         self._cycle(self._timeout_s, torque_expected=torque_expected)
@@ -96,9 +99,12 @@ class ArmPair:
         for index, arm in enumerate(self.arms):
             # Before the first answer to this clock there is what was read while connecting.
             heard = not arm.misses.all() or self._answered[index] == -np.inf
-            self._answered[index] = now if heard else min(self._answered[index], now)  # Simulated clocks begin anew.
+            self._answered[index] = (
+                now if heard else min(self._answered[index], now)
+            )  # Simulated clocks begin anew.
         position, velocity, effort = (
-            np.concatenate(parts) for parts in zip(*(arm.measured() for arm in self.arms), strict=True)
+            np.concatenate(parts)
+            for parts in zip(*(arm.measured() for arm in self.arms), strict=True)
         )
         return ArmState(
             time=min(self._answered),
@@ -133,7 +139,10 @@ class ArmPair:
             for servo, error in zip(arm.servos, arm.errors, strict=True):
                 if error:
                     what = describe_servo_error(int(error))
-                    found.append(f"{arm.label(servo)} on {arm.bus.port} reports {what}. Find the cause, then reboot it.")
+                    found.append(
+                        f"{arm.label(servo)} on {arm.bus.port} reports {what}. Find the cause, "
+                        f"then reboot it."
+                    )
         return found
 
     def close(self) -> None:

@@ -14,15 +14,28 @@ from collections.abc import Collection, Mapping, Sequence
 from stringline.real_robot.driver_interface.driver import Tap
 from stringline.real_robot.drivers.dynamixel import protocol
 from stringline.real_robot.drivers.dynamixel.control_table import Register
-from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, Parser, StatusError
+from stringline.real_robot.drivers.dynamixel.protocol import (
+    Instruction,
+    Packet,
+    Parser,
+    StatusError,
+)
 
 log = logging.getLogger(__name__)
 
-BAUD_RATES = {rate: getattr(termios, f"B{rate}") for rate in (57600, 115200, 1_000_000, 2_000_000, 3_000_000, 4_000_000)}
-PATIENCE_S = 0.25  # With a servo while nothing moves: long enough for a busy computer. The loop's deadlines are its own.
+BAUD_RATES = {
+    rate: getattr(termios, f"B{rate}")
+    for rate in (57600, 115200, 1_000_000, 2_000_000, 3_000_000, 4_000_000)
+}
+# With a servo while nothing moves: long enough for a busy computer. The loop's deadlines are its
+# own.
+PATIENCE_S = 0.25
 _READ_SIZE = 4096
-_ASYNC_LOW_LATENCY = 1 << 13  # Of serial_struct.flags, linux/serial.h; asks USB adapters not to wait for 16 ms.
-_TIOCGSERIAL, _TIOCSSERIAL = 0x541E, 0x541F
+_ASYNC_LOW_LATENCY = (
+    1 << 13
+)  # Of serial_struct.flags, linux/serial.h; asks USB adapters not to wait for 16 ms.
+_TIOCGSERIAL = 0x541E
+_TIOCSSERIAL = 0x541F
 _PSEUDO_TERMINALS = "/dev/pts/"
 
 
@@ -45,7 +58,10 @@ class Bus:
 
     def __init__(self, port: str, baud_rate: int = 1_000_000) -> None:
         if baud_rate not in BAUD_RATES:
-            raise ValueError(f"A baud rate of {baud_rate} is not supported; allowed: {', '.join(map(str, BAUD_RATES))}.")
+            raise ValueError(
+                f"A baud rate of {baud_rate} is not supported; allowed: "
+                f"{', '.join(map(str, BAUD_RATES))}."
+            )
         self.port = port
         self.lost = False
         self.tap: Tap | None = None
@@ -65,8 +81,8 @@ class Bus:
     def open(self) -> None:
         """Opens the port for this process alone: others that open it later get an error, unless they run as root.
 
-        Pseudo-terminals are only locked against programs that ask for the lock: whoever is behind one keeps it open, so the
-        claim would outlive this process.
+        Pseudo-terminals are only locked against programs that ask for the lock: whoever is behind
+        one keeps it open, so the claim would outlive this process.
 
         Raises:
             ValueError: It does not exist, may not be used, or another program has it.
@@ -74,7 +90,9 @@ class Bus:
         try:
             fd = os.open(self.port, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
         except OSError as error:
-            raise ValueError(f"The port {self.port} cannot be opened: {error.strerror}.{_advice(error)}") from error
+            raise ValueError(
+                f"The port {self.port} cannot be opened: {error.strerror}.{_advice(error)}"
+            ) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _set_raw(fd, BAUD_RATES[self._baud_rate])
@@ -86,7 +104,8 @@ class Bus:
         except termios.error as error:
             os.close(fd)
             raise ValueError(f"{self.port} is no serial port: {error}.") from error
-        self._fd, self.lost = fd, False
+        self._fd = fd
+        self.lost = False
         self._parser.reset()
 
     def close(self) -> None:
@@ -131,7 +150,9 @@ class Bus:
             data = self._read()
         except BlockingIOError:
             return []
-        return [packet for packet in self._parser.feed(data) if packet.instruction == Instruction.STATUS]
+        return [
+            packet for packet in self._parser.feed(data) if packet.instruction == Instruction.STATUS
+        ]
 
     def _read(self) -> bytes:
         try:
@@ -162,7 +183,9 @@ class Bus:
             raise LinkLostError(errno.EIO, f"The port {self.port} is lost")
         return answers.get(ident)
 
-    def everything(self, packet: bytes, timeout_s: float = PATIENCE_S, quiet_s: float = 0.005) -> tuple[list[Packet], bool]:
+    def everything(
+        self, packet: bytes, timeout_s: float = PATIENCE_S, quiet_s: float = 0.005
+    ) -> tuple[list[Packet], bool]:
         """Sends one packet and waits until the line is quiet again, so that also the second of two answers is seen.
 
         Args:
@@ -178,36 +201,56 @@ class Bus:
         """
         self.send(packet)
         answers: list[Packet] = []
-        received, deadline = 0, time.monotonic() + timeout_s
-        while (left := deadline - time.monotonic()) > 0 and select.select([self._fd], [], [], left)[0]:
+        received = 0
+        deadline = time.monotonic() + timeout_s
+        while (left := deadline - time.monotonic()) > 0 and select.select([self._fd], [], [], left)[
+            0
+        ]:
             data = self._read()
             received += len(data)
-            answers += [answer for answer in self._parser.feed(data) if answer.instruction == Instruction.STATUS]
+            answers += [
+                answer
+                for answer in self._parser.feed(data)
+                if answer.instruction == Instruction.STATUS
+            ]
             deadline = min(deadline, time.monotonic() + quiet_s)
         return answers, bool(received and not answers)
 
-    def read_register(self, ident: int, register: Register, timeout_s: float = PATIENCE_S) -> int | None:
+    def read_register(
+        self, ident: int, register: Register, timeout_s: float = PATIENCE_S
+    ) -> int | None:
         """Returns a register's value, or None when the servo keeps silent or refuses."""
         answer = self.ask(ident, protocol.read(ident, register.address, register.size), timeout_s)
         if answer is None or len(answer.data) != register.size:
             return None
         return register.unpack(answer.data)
 
-    def write_register(self, ident: int, register: Register, value: int, timeout_s: float = PATIENCE_S) -> None:
+    def write_register(
+        self, ident: int, register: Register, value: int, timeout_s: float = PATIENCE_S
+    ) -> None:
         """Writes a register and waits for the servo's word that it did.
 
         Raises:
             ValueError: The servo keeps silent or refuses; says why.
             LinkLostError: The port is gone.
         """
-        answer = self.ask(ident, protocol.write(ident, register.address, register.pack(value)), timeout_s)
+        answer = self.ask(
+            ident, protocol.write(ident, register.address, register.pack(value)), timeout_s
+        )
         if answer is None:
-            raise ValueError(f"Servo {ident} on {self.port} does not answer a write of {register.name}.")
+            raise ValueError(
+                f"Servo {ident} on {self.port} does not answer a write of {register.name}."
+            )
         if reason := answer.error & ~protocol.ALERT:
-            raise ValueError(f"Servo {ident} on {self.port} refuses {register.name} = {value}: {_error_name(reason)}.")
+            raise ValueError(
+                f"Servo {ident} on {self.port} refuses {register.name} = {value}: "
+                f"{_error_name(reason)}."
+            )
 
 
-def gather(expected: Mapping[Bus, Collection[int]], timeout_s: float) -> dict[Bus, dict[int, Packet]]:
+def gather(
+    expected: Mapping[Bus, Collection[int]], timeout_s: float
+) -> dict[Bus, dict[int, Packet]]:
     """Waits for answers on several buses at once.
 
     Args:
@@ -244,7 +287,9 @@ def _collect(bus: Bus, idents: Collection[int], answers: dict[int, Packet]) -> N
         log.error("%s.", error.strerror)
 
 
-def sync_read(idents: Mapping[Bus, Sequence[int]], address: int, size: int, timeout_s: float) -> dict[Bus, dict[int, Packet]]:
+def sync_read(
+    idents: Mapping[Bus, Sequence[int]], address: int, size: int, timeout_s: float
+) -> dict[Bus, dict[int, Packet]]:
     """Reads the same registers of several servos on several buses; all requests are out before the first answer is read.
 
     Returns:
@@ -255,12 +300,17 @@ def sync_read(idents: Mapping[Bus, Sequence[int]], address: int, size: int, time
             if not bus.lost:
                 bus.send(protocol.sync_read(address, size, asked))
     answers = gather(idents, timeout_s)
-    return {bus: {ident: packet for ident, packet in got.items() if len(packet.data) == size} for bus, got in answers.items()}
+    return {
+        bus: {ident: packet for ident, packet in got.items() if len(packet.data) == size}
+        for bus, got in answers.items()
+    }
 
 
 def _advice(error: OSError) -> str:
     if error.errno == errno.EACCES:
-        return " Add the user to the group that owns it (`dialout` on most systems) and log in again."
+        return (
+            " Add the user to the group that owns it (`dialout` on most systems) and log in again."
+        )
     if error.errno == errno.ENOENT:
         return " Is the adapter plugged in, and do the udev rules name it so?"
     return ""
@@ -282,8 +332,10 @@ def _set_raw(fd: int, baud: int) -> None:
     """Sets eight data bits, no parity, no flow control, no translation of anything."""
     control = termios.CS8 | termios.CREAD | termios.CLOCAL
     characters = termios.tcgetattr(fd)[6]
-    # With a minimum of 0, as other programs leave it behind, an idle port would read like one that was closed.
-    characters[termios.VMIN], characters[termios.VTIME] = 1, 0
+    # With a minimum of 0, as other programs leave it behind, an idle port would read like one that
+    # was closed.
+    characters[termios.VMIN] = 1
+    characters[termios.VTIME] = 0
     termios.tcsetattr(fd, termios.TCSANOW, [0, 0, control, 0, baud, baud, characters])
     termios.tcflush(fd, termios.TCIOFLUSH)
     try:
@@ -292,4 +344,8 @@ def _set_raw(fd: int, baud: int) -> None:
         struct.pack_into("i", settings, 16, flags | _ASYNC_LOW_LATENCY)
         fcntl.ioctl(fd, _TIOCSSERIAL, bytes(settings))
     except OSError as error:
-        log.debug("%s: low latency cannot be asked for (%s); an FTDI adapter may add up to 16 ms.", fd, error.strerror)
+        log.debug(
+            "%s: low latency cannot be asked for (%s); an FTDI adapter may add up to 16 ms.",
+            fd,
+            error.strerror,
+        )

@@ -1,6 +1,7 @@
 """Registers and units of the servos in ALOHA arms: XM430-W350, XM540-W270 and, in stock leaders, XL430-W250.
 
-The addresses are the same on all three (ROBOTIS e-manual; facts that this project relies on are pinned by tests).
+The addresses are the same on all three (ROBOTIS e-manual; facts that this project relies on are
+pinned by tests).
 """
 
 import math
@@ -16,7 +17,9 @@ EEPROM_END = 64  # Registers below are locked while torque is on.
 NO_SECONDARY_ID = 255
 ANSWERS_ALL = 2  # Of `STATUS_RETURN_LEVEL`: reads, writes and pings.
 FACTORY_SHUTDOWN = 52  # Torque goes off at overload, electrical shock and overheating.
-LONGEST_RETURN_DELAY = 10  # Of 2 us; the factory's 250 are half a millisecond for each of nine servos.
+LONGEST_RETURN_DELAY = (
+    10  # Of 2 us; the factory's 250 are half a millisecond for each of nine servos.
+)
 FIRST_WITH_WATCHDOG = 38  # Firmware.
 
 

@@ -13,7 +13,9 @@ from stringline.real_robot.drivers.dynamixel.widowx import WIDOWX
 
 
 class AlohaLeaders:
-    """Reads all eighteen servos of the leaders. Hinge angles mean the same as on the followers, grippers count as openings.
+    """Reads all eighteen servos of the leaders.
+
+    Hinge angles mean the same as on the followers, grippers count as openings.
 
     Args:
         ports: Serial port by arm.
@@ -84,7 +86,8 @@ def _stiff(arm: DynamixelArm) -> list[str]:
     """Says which servos no hand can move."""
     try:
         return [
-            f"{arm.label(servo)} on {arm.bus.port} has torque, so no hand can lead it. Hold the arm, then switch its power off "
+            f"{arm.label(servo)} on {arm.bus.port} has torque, so no hand can lead it. Hold the "
+            f"arm, then switch its power off "
             "and on."
             for servo in arm.servos
             if arm.bus.read_register(servo.ident, table.TORQUE_ENABLE)

@@ -1,7 +1,8 @@
 """Dynamixel protocol 2.0: packets to bytes, and bytes of a noisy line back to packets.
 
-Packet: FF FF FD 00 | ID | LEN (2 bytes) | INST | parameters | CRC (2 bytes), little-endian. From INST to the last parameter
-each FF FF FD is stuffed to FF FF FD FD; LEN and CRC count the stuffed bytes (ROBOTIS e-manual, "Protocol 2.0").
+Packet: FF FF FD 00 | ID | LEN (2 bytes) | INST | parameters | CRC (2 bytes), little-endian. From
+INST to the last parameter each FF FF FD is stuffed to FF FF FD FD; LEN and CRC count the stuffed
+bytes (ROBOTIS e-manual, "Protocol 2.0").
 """
 
 from collections.abc import Mapping, Sequence
@@ -99,7 +100,9 @@ def encode(ident: int, instruction: int, parameters: bytes = b"") -> bytes:
         ValueError: No servo can have that identity.
     """
     if not (0 <= ident <= LARGEST_ID or ident == BROADCAST):
-        raise ValueError(f"A servo's id is {ident}; allowed: 0 to {LARGEST_ID}, or {BROADCAST} for all.")
+        raise ValueError(
+            f"A servo's id is {ident}; allowed: 0 to {LARGEST_ID}, or {BROADCAST} for all."
+        )
     body = (bytes([instruction]) + parameters).replace(b"\xff\xff\xfd", b"\xff\xff\xfd\xfd")
     packet = HEADER + bytes([ident]) + (len(body) + 2).to_bytes(2, "little") + body
     return packet + crc16(packet).to_bytes(2, "little")
@@ -122,7 +125,9 @@ def reboot(ident: int) -> bytes:
 
 def read(ident: int, address: int, size: int) -> bytes:
     """Asks for `size` bytes from `address` on."""
-    return encode(ident, Instruction.READ, address.to_bytes(2, "little") + size.to_bytes(2, "little"))
+    return encode(
+        ident, Instruction.READ, address.to_bytes(2, "little") + size.to_bytes(2, "little")
+    )
 
 
 def write(ident: int, address: int, data: bytes) -> bytes:
@@ -145,7 +150,11 @@ def sync_write(address: int, values: Mapping[int, bytes]) -> bytes:
     """
     size = len(next(iter(values.values())))
     head = address.to_bytes(2, "little") + size.to_bytes(2, "little")
-    return encode(BROADCAST, Instruction.SYNC_WRITE, head + b"".join(bytes([ident]) + data for ident, data in values.items()))
+    return encode(
+        BROADCAST,
+        Instruction.SYNC_WRITE,
+        head + b"".join(bytes([ident]) + data for ident, data in values.items()),
+    )
 
 
 class Parser:
@@ -188,8 +197,8 @@ class Parser:
         """Returns where the packet at the front ends, or 0 when it cannot be one."""
         length = int.from_bytes(self._buffer[5:7], "little")
         end = _BEFORE_LEN_ENDS + length
-        # Stuffing keeps headers out of packets, so a second header means that this packet was cut short. The checksum is not
-        # stuffed: behind FF FF it may look like the end of a header.
+        # Stuffing keeps headers out of packets, so a second header means that this packet was cut
+        # short. The checksum is not stuffed: behind FF FF it may look like the end of a header.
         following = self._buffer.find(HEADER, len(HEADER), end - 2)
         if 3 <= length <= LONGEST_LEN and following < 0:
             return end

@@ -27,7 +27,10 @@ class ReadOnlyBus(Bus):
         """
         packets = Parser().feed(packet)
         if len(packets) != 1 or not _changes_nothing(packets[0]):
-            found = ", ".join(f"instruction {one.instruction:#04x} to {one.ident}" for one in packets) or "no packet"
+            found = (
+                ", ".join(f"instruction {one.instruction:#04x} to {one.ident}" for one in packets)
+                or "no packet"
+            )
             raise ReadOnlyError(f"{self.port} is only read; refused: {found}. Nothing was sent.")
         super().send(packet, timeout_s)
 
@@ -35,6 +38,7 @@ class ReadOnlyBus(Bus):
 def _changes_nothing(packet: Packet) -> bool:
     if packet.instruction in _QUESTIONS:
         return True
-    address, end = int.from_bytes(packet.parameters[:2], "little"), len(packet.parameters) - 2
+    address = int.from_bytes(packet.parameters[:2], "little")
+    end = len(packet.parameters) - 2
     lists = table.INDIRECT_ADDRESS.address <= address and address + end <= _LIST_END
     return packet.instruction == Instruction.WRITE and lists

@@ -25,10 +25,14 @@ _WATCHED = (
     table.TEMPERATURE,
 )
 _BLOCK = struct.Struct("<BBbhiiB")
-_CURRENT, _VELOCITY, _POSITION, _TEMPERATURE = 3, 4, 5, 6
+_CURRENT = 3
+_VELOCITY = 4
+_POSITION = 5
+_TEMPERATURE = 6
 _EXPIRED = -1
 _MEASURED_SIZE = 21  # From the current to the temperature.
-# A servo's range may be narrower than the joint's by this much, because limits are whole ticks and the filter keeps a margin.
+# A servo's range may be narrower than the joint's by this much, because limits are whole ticks and
+# the filter keeps a margin.
 _LIMIT_TOLERANCE_RAD = 0.005
 # Two servos on one joint that differ by more than play and rounding would work against each other.
 _SHADOW_TOLERANCE_RAD = 0.1
@@ -61,15 +65,24 @@ class DynamixelArm:
         passive: bool = False,
     ) -> None:
         self._passive = passive
-        self.name, self.bus, self.servos = name, bus, tuple(servos)
+        self.name = name
+        self.bus = bus
+        self.servos = tuple(servos)
         self.masters = tuple(servo for servo in self.servos if servo.master is None)
         self._gripper = gripper
-        self._limits = dict(zip((servo.joint for servo in self.masters), zip(lower, upper, strict=True), strict=True))
+        self._limits = dict(
+            zip(
+                (servo.joint for servo in self.masters), zip(lower, upper, strict=True), strict=True
+            )
+        )
         constants = [
-            gripper_newton_per_ampere if servo.joint == "gripper" else servo.model.torque_constant for servo in self.servos
+            gripper_newton_per_ampere if servo.joint == "gripper" else servo.model.torque_constant
+            for servo in self.servos
         ]
         self._effort_per_count = np.array(constants) * table.CURRENT_UNIT_A
-        self._joint_of_servo = np.array([[servo.joint for servo in self.masters].index(servo.joint) for servo in self.servos])
+        self._joint_of_servo = np.array(
+            [[servo.joint for servo in self.masters].index(servo.joint) for servo in self.servos]
+        )
         self._ticks = np.full(len(self.servos), table.CENTRE_TICK, dtype=np.int64)
         self._rates = np.zeros(len(self.servos))
         self._efforts = np.zeros(len(self.servos))
@@ -91,7 +104,10 @@ class DynamixelArm:
         """Asks every servo who it is and how it is set; returns one sentence for each thing that is wrong."""
         found = []
         for servo in self.servos:
-            found += [f"{self.label(servo)} on {self.bus.port}: {problem}" for problem in self._problems_of(servo)]
+            found += [
+                f"{self.label(servo)} on {self.bus.port}: {problem}"
+                for problem in self._problems_of(servo)
+            ]
         return found
 
     def _problems_of(self, servo: Servo) -> list[str]:
@@ -100,9 +116,17 @@ class DynamixelArm:
         for question in (protocol.ping(servo.ident), told):
             answers, garbled = self.bus.everything(question)
             if len(answers) > 1:
-                return [f"{len(answers)} servos answer to this id. Plug in each alone and give it the id that it should have."]
+                return [
+                    (
+                        f"{len(answers)} servos answer to this id. Plug in each alone and give it "
+                        f"the "
+                        f"id that it should have."
+                    )
+                ]
             if garbled:
-                return ["its answer is garbled. Either two servos have this id, or the line is noisy."]
+                return [
+                    "its answer is garbled. Either two servos have this id, or the line is noisy."
+                ]
             if not answers:
                 return ["it does not answer. Check its cable and its power."]
         return self._problems_of_one(servo)
@@ -113,12 +137,20 @@ class DynamixelArm:
         expected = {table.DRIVE_MODE: servo.drive_mode, table.SECONDARY_ID: servo.secondary_id}
         expected[table.STATUS_RETURN_LEVEL] = table.ANSWERS_ALL
         if not self._passive:
-            # Profiles that another program has left behind would make the joint follow something else than the filter's path.
-            expected |= {table.OPERATING_MODE: servo.operating_mode, table.SHUTDOWN: table.FACTORY_SHUTDOWN}
+            # Profiles that another program has left behind would make the joint follow something
+            # else than the filter's path.
+            expected |= {
+                table.OPERATING_MODE: servo.operating_mode,
+                table.SHUTDOWN: table.FACTORY_SHUTDOWN,
+            }
             expected |= {table.PROFILE_VELOCITY: 0, table.PROFILE_ACCELERATION: 0}
         if servo.current_limit is not None:
             expected[table.CURRENT_LIMIT] = servo.current_limit
-        found = [problem for register, value in expected.items() if (problem := self._compare(servo, register, value))]
+        found = [
+            problem
+            for register, value in expected.items()
+            if (problem := self._compare(servo, register, value))
+        ]
         return found + self._pace_problems(servo) + self._limit_problems(servo)
 
     def _wrong_model(self, servo: Servo) -> str:
@@ -133,12 +165,19 @@ class DynamixelArm:
 
     def _pace_problems(self, servo: Servo) -> list[str]:
         """Finds a servo that would answer too late for a cycle in which nine do, or has no watchdog."""
-        found, delay = [], self.bus.read_register(servo.ident, table.RETURN_DELAY)
+        found = []
+        delay = self.bus.read_register(servo.ident, table.RETURN_DELAY)
         if delay is None or delay > table.LONGEST_RETURN_DELAY:
-            found.append(f"{table.RETURN_DELAY.name} is {delay}; allowed: 0 to {table.LONGEST_RETURN_DELAY}, of 2 us each.")
+            found.append(
+                f"{table.RETURN_DELAY.name} is {delay}; allowed: 0 to "
+                f"{table.LONGEST_RETURN_DELAY}, of 2 us each."
+            )
         firmware = self.bus.read_register(servo.ident, table.FIRMWARE)
         if not self._passive and (firmware is None or firmware < table.FIRST_WITH_WATCHDOG):
-            found.append(f"its firmware is {firmware}; the bus watchdog needs {table.FIRST_WITH_WATCHDOG} or later.")
+            found.append(
+                f"its firmware is {firmware}; the bus watchdog needs {table.FIRST_WITH_WATCHDOG} "
+                f"or later."
+            )
         return found
 
     def _compare(self, servo: Servo, register: Register, expected: int) -> str:
@@ -152,13 +191,20 @@ class DynamixelArm:
         if self._passive or servo.operating_mode != table.OperatingMode.POSITION:
             return []
         lower, upper = self._limits[servo.joint]
-        low, high = (self.bus.read_register(servo.ident, register) for register in (table.MIN_POSITION, table.MAX_POSITION))
+        low, high = (
+            self.bus.read_register(servo.ident, register)
+            for register in (table.MIN_POSITION, table.MAX_POSITION)
+        )
         if low is None or high is None:
             return ["its position limits cannot be read."]
-        low_rad, high_rad = table.angle_of_ticks(low), table.angle_of_ticks(high)
+        low_rad = table.angle_of_ticks(low)
+        high_rad = table.angle_of_ticks(high)
         if low_rad > lower + _LIMIT_TOLERANCE_RAD or high_rad < upper - _LIMIT_TOLERANCE_RAD:
             return [
-                f"its position limits are {low_rad:.3f} to {high_rad:.3f} rad; the joint's are {lower:.3f} to {upper:.3f} rad."
+                (
+                    f"its position limits are {low_rad:.3f} to {high_rad:.3f} rad; the joint's are "
+                    f"{lower:.3f} to {upper:.3f} rad."
+                )
             ]
         return []
 
@@ -168,12 +214,18 @@ class DynamixelArm:
         Raises:
             ValueError: A servo refuses.
         """
-        addresses = [register.address + offset for register in _WATCHED for offset in range(register.size)]
+        addresses = [
+            register.address + offset for register in _WATCHED for offset in range(register.size)
+        ]
         data = b"".join(address.to_bytes(2, "little") for address in addresses)
         for servo in self.masters:
-            answer = self.bus.ask(servo.ident, protocol.write(servo.ident, table.INDIRECT_ADDRESS.address, data))
+            answer = self.bus.ask(
+                servo.ident, protocol.write(servo.ident, table.INDIRECT_ADDRESS.address, data)
+            )
             if answer is None or answer.error & ~protocol.ALERT:
-                raise ValueError(f"{self.label(servo)} does not take the list of registers to watch.")
+                raise ValueError(
+                    f"{self.label(servo)} does not take the list of registers to watch."
+                )
 
     def take(self, answers: dict[int, protocol.Packet], *, torque_expected: bool) -> None:
         """Keeps what a cyclic read brought."""
@@ -184,8 +236,11 @@ class DynamixelArm:
             block = _BLOCK.unpack(answers[servo.ident].data)
             torque, error, watchdog = block[:3]
             if torque_expected:
-                error |= (0 if torque else TORQUE_LOST) | (WATCHDOG_EXPIRED if watchdog == _EXPIRED else 0)
-            self.errors[index], self.misses[index] = error, 0
+                error |= (0 if torque else TORQUE_LOST) | (
+                    WATCHDOG_EXPIRED if watchdog == _EXPIRED else 0
+                )
+            self.errors[index] = error
+            self.misses[index] = 0
             self.temperatures[index] = block[_TEMPERATURE]
             self._ticks[index] = block[_POSITION]
             self._rates[index] = block[_VELOCITY] * table.VELOCITY_UNIT_RAD_S
@@ -194,24 +249,31 @@ class DynamixelArm:
     def measured(self) -> tuple[Vector, Vector, Vector]:
         """Returns positions, velocities and efforts (K,) of the joints, in the units of the contract."""
         masters = [index for index, servo in enumerate(self.servos) if servo.master is None]
-        position = np.asarray((self._ticks[masters] - table.CENTRE_TICK) * table.TICK_RAD, dtype=np.float64)
+        position = np.asarray(
+            (self._ticks[masters] - table.CENTRE_TICK) * table.TICK_RAD, dtype=np.float64
+        )
         velocity = self._rates[masters].copy()
         angle = position[-1]
         position[-1] = self._gripper.opening(angle)
-        velocity[-1] *= (self._gripper.opening(angle + 1e-4) - self._gripper.opening(angle - 1e-4)) / 2e-4
+        velocity[-1] *= (
+            self._gripper.opening(angle + 1e-4) - self._gripper.opening(angle - 1e-4)
+        ) / 2e-4
         effort = np.zeros(len(self.masters))
         np.add.at(effort, self._joint_of_servo, self._efforts)
         return position, velocity, effort
 
     def diverging_shadows(self) -> list[str]:
         """Returns a sentence for each shadow that was last seen elsewhere than its master, which it would then work against."""
-        ticks, found = dict(zip(self.idents, self._ticks.tolist(), strict=True)), []
+        ticks = dict(zip(self.idents, self._ticks.tolist(), strict=True))
+        found = []
         for servo in self.servos:
             gap = 0 if servo.master is None else ticks[servo.master] - ticks[servo.ident]
             if abs(gap) * table.TICK_RAD > _SHADOW_TOLERANCE_RAD:
                 found.append(
-                    f"{self.label(servo)} on {self.bus.port} reads {-gap * table.TICK_RAD:+.3f} rad beside its master (id "
-                    f"{servo.master}), and they would work against each other. Its {table.HOMING_OFFSET.name} must grow by "
+                    f"{self.label(servo)} on {self.bus.port} reads {-gap * table.TICK_RAD:+.3f} "
+                    f"rad beside its master (id "
+                    f"{servo.master}), and they would work against each other. Its "
+                    f"{table.HOMING_OFFSET.name} must grow by "
                     f"{gap}."
                 )
         return found
@@ -224,16 +286,26 @@ class DynamixelArm:
 
     def present_as_goal(self) -> bytes:
         """Returns the sync write that makes every servo want to stay where it was last seen."""
-        return self._goals([int(self._ticks[index]) for index, servo in enumerate(self.servos) if servo.master is None])
+        return self._goals(
+            [
+                int(self._ticks[index])
+                for index, servo in enumerate(self.servos)
+                if servo.master is None
+            ]
+        )
 
     def _goals(self, ticks: Sequence[int]) -> bytes:
         register = table.GOAL_POSITION
-        values = {servo.ident: register.pack(tick) for servo, tick in zip(self.masters, ticks, strict=True)}
+        values = {
+            servo.ident: register.pack(tick)
+            for servo, tick in zip(self.masters, ticks, strict=True)
+        }
         return protocol.sync_write(register.address, values)
 
     def stale_goals(self, timeout_s: float) -> list[str]:
         """Returns a sentence for each servo whose goal is not where it stands."""
-        register, found = table.GOAL_POSITION, []
+        register = table.GOAL_POSITION
+        found = []
         asked = {self.bus: [servo.ident for servo in self.masters]}
         answers = sync_read(asked, register.address, register.size, timeout_s)[self.bus]
         for index, servo in enumerate(self.servos):
@@ -243,7 +315,8 @@ class DynamixelArm:
             if goal != self._ticks[index]:
                 where = table.angle_of_ticks(float(self._ticks[index]))
                 found.append(
-                    f"{self.label(servo)} at {where:.3f} rad does not take that as its goal; move it within its range."
+                    f"{self.label(servo)} at {where:.3f} rad does not take that as its goal; move "
+                    f"it within its range."
                 )
         return found
 

@@ -2,7 +2,13 @@
 
 from dataclasses import dataclass
 
-from stringline.real_robot.drivers.dynamixel.control_table import NO_SECONDARY_ID, XM430, XM540, OperatingMode, ServoModel
+from stringline.real_robot.drivers.dynamixel.control_table import (
+    NO_SECONDARY_ID,
+    XM430,
+    XM540,
+    OperatingMode,
+    ServoModel,
+)
 
 REVERSED = 1  # Drive mode bit 0.
 
@@ -50,5 +56,12 @@ VIPERX = (
     Servo(6, "forearm_roll", XM540, 0),
     Servo(7, "wrist_angle", XM540, REVERSED, 830, 3504),
     Servo(8, "wrist_rotate", XM430, 0),
-    Servo(9, "gripper", XM430, 0, operating_mode=OperatingMode.CURRENT_BASED_POSITION, current_limit=300),
+    Servo(
+        9,
+        "gripper",
+        XM430,
+        0,
+        operating_mode=OperatingMode.CURRENT_BASED_POSITION,
+        current_limit=300,
+    ),
 )

@@ -1,7 +1,7 @@
 """Which answers a controller has taken, by its own word: each of its messages names the last one that reached it.
 
-An arm whose controller has no answer stands where it is. So commands do not go on along the path that was meant for the time
-in between: they begin anew, at rest, at the last one that was taken.
+An arm whose controller has no answer stands where it is. So commands do not go on along the path
+that was meant for the time in between: they begin anew, at rest, at the last one that was taken.
 """
 
 import math
@@ -31,7 +31,8 @@ class Answers:
     def __init__(self) -> None:
         self._sent: deque[_Answer] = deque(maxlen=_KEPT)
         self._taken = _Answer(-1, 0, np.zeros(0))
-        self._answered, self._usual = 0, math.inf
+        self._answered = 0
+        self._usual = math.inf
 
     def begin(self, sequence: int, position: Vector) -> None:
         """Forgets what was sent before.
@@ -41,7 +42,8 @@ class Answers:
             position: Where the controller holds its arm.
         """
         self._sent.clear()
-        self._taken, self._answered = _Answer(-1, sequence, position), sequence
+        self._taken = _Answer(-1, sequence, position)
+        self._answered = sequence
 
     def note(self, number: int, sequence: int, position: Vector) -> None:
         """Takes down an answer.
@@ -57,9 +59,12 @@ class Answers:
     def missed(self, message: Monitoring) -> Vector | None:
         """Returns where the arm was last commanded to be if the controller lacks an answer, None if it does not.
 
-        Some controller may name an answer one message later than another, always; what is usual is no sign of a loss.
+        Some controller may name an answer one message later than another, always; what is usual is
+        no sign of a loss.
         """
-        places = [place for place, answer in enumerate(self._sent) if answer.number == message.reflected]
+        places = [
+            place for place, answer in enumerate(self._sent) if answer.number == message.reflected
+        ]
         if places:
             for _ in range(places[0] + 1):
                 self._taken = self._sent.popleft()

@@ -9,7 +9,9 @@ class SessionState(IntEnum):
     IDLE = 0
     MONITORING_WAIT = 1  # The connection is not good enough for commands.
     MONITORING_READY = 2  # It is; the application has not begun a motion with an overlay.
-    COMMANDING_WAIT = 3  # It has; the client repeats the position that the controller commands itself.
+    COMMANDING_WAIT = (
+        3  # It has; the client repeats the position that the controller commands itself.
+    )
     COMMANDING_ACTIVE = 4  # The client's commands move the arm.
 
 

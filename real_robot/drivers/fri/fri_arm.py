@@ -1,8 +1,9 @@
 """One arm over FRI: what its controller told last, where commands have to begin, and what it is answered.
 
-After every change into a commanding state the first commands repeat the position that the controller commands itself. From
-there on a command must be near the one before; one that is not is never sent, whoever made it. When messages or answers were
-lost, commands begin anew at the last one that the controller took: what was lost is never caught up with.
+After every change into a commanding state the first commands repeat the position that the
+controller commands itself. From there on a command must be near the one before; one that is not is
+never sent, whoever made it. When messages or answers were lost, commands begin anew at the last one
+that the controller took: what was lost is never caught up with.
 """
 
 import math
@@ -67,17 +68,22 @@ class FriArm:
         read_only: bool = False,
         own_beat: bool = False,
     ) -> None:
-        self.name, self.link, self.inbox = name, link, Inbox(version)
-        self._version, self._period_s = version, period_s
+        self.name = name
+        self.link = link
+        self.inbox = Inbox(version)
+        self._version = version
+        self._period_s = period_s
         self._modes = frozenset(operation_modes)
         self.gripper: Gripper = NoGripper() if gripper is None else gripper
-        self._read_only, self._own_beat = read_only, own_beat
+        self._read_only = read_only
+        self._own_beat = own_beat
         self.message: Monitoring | None = None
         self.pending = self.fresh = False
         self.misses = self.sent = self._unanswered = 0
         self.velocity = np.zeros(JOINTS)
         self._last: Vector = np.zeros(JOINTS)
-        self._playback, self._answers = Playback(self._last), Answers()
+        self._playback = Playback(self._last)
+        self._answers = Answers()
         self._event = Bar.NONE
 
     def collect(self, now: float) -> None:
@@ -92,7 +98,8 @@ class FriArm:
                 self._take(message)
 
     def _take(self, message: Monitoring) -> None:
-        last, self.message = self.message, message
+        last = self.message
+        self.message = message
         measured = np.array(message.measured)
         if last is not None:
             periods = max(1, min(message.sequence - last.sequence, 100))
@@ -101,14 +108,17 @@ class FriArm:
             if message.operation is not last.operation:
                 self._notice(Bar.OPERATION_MODE)
             if _active(last) and (bar := bar_of(message, self._modes)) >= FIRST_STOP:
-                self._notice(bar)  # The motion has ended; another may have begun before anybody asks.
+                self._notice(
+                    bar
+                )  # The motion has ended; another may have begun before anybody asks.
         self._place(message, last)
         if self._strayed:
             self._notice(Bar.STRAYED)
         if isinstance(self.gripper, OutputGripper):
             self.gripper.hear(message.inputs)
         self._unanswered += 1
-        self.fresh, self.pending = True, self._unanswered >= message.receive_multiplier
+        self.fresh = True
+        self.pending = self._unanswered >= message.receive_multiplier
 
     def _place(self, message: Monitoring, last: Monitoring | None) -> None:
         """Finds out where commands have to go on from."""
@@ -125,7 +135,9 @@ class FriArm:
 
     @property
     def _strayed(self) -> bool:
-        return self.message is not None and bool(np.abs(np.array(self.message.measured) - self._last).max() > STRAYED_RAD)
+        return self.message is not None and bool(
+            np.abs(np.array(self.message.measured) - self._last).max() > STRAYED_RAD
+        )
 
     @property
     def keeps_period(self) -> bool:
@@ -135,27 +147,40 @@ class FriArm:
 
     def problem(self) -> str:
         """Says what is not as expected about the controller's first message."""
-        about, message, version = f"{self.name} on {self.link.port}:", self.message, self._version
+        about = f"{self.name} on {self.link.port}:"
+        message = self.message
+        version = self._version
         if message is None and self.inbox.broken:
-            return f"{about} what comes in is not FRI {version.name} of an LBR. {self.inbox.complaint}"
+            return (
+                f"{about} what comes in is not FRI {version.name} of an LBR. {self.inbox.complaint}"
+            )
         if message is None:
             return (
-                f"{about} no controller speaks. Does its application run, is this address its remote host, and does a firewall "
+                f"{about} no controller speaks. Does its application run, is this address its "
+                f"remote host, and does a firewall "
                 "let UDP in?"
             )
         if not self.keeps_period:
             return (
-                f"{about} the controller wants an answer every {1e3 * message.answer_period_s:g} ms; this driver's period is "
+                f"{about} the controller wants an answer every {1e3 * message.answer_period_s:g} "
+                f"ms; this driver's period is "
                 f"{1e3 * self._period_s:g} ms. Change one of them."
             )
         if version.echoes and not message.commanded:
-            return f"{about} it does not tell what it was commanded, as FRI {version.name} does. Is it 2.x? Set version."
+            return (
+                f"{about} it does not tell what it was commanded, as FRI {version.name} does. Is "
+                f"it 2.x? Set version."
+            )
         if message.commanded and not version.echoes:
-            return f"{about} it tells what it was commanded, which FRI {version.name} does not. Is it 1.x? Set version."
+            return (
+                f"{about} it tells what it was commanded, which FRI {version.name} does not. Is "
+                f"it 1.x? Set version."
+            )
         return ""
 
     def _begin_at(self, position: Vector) -> None:
-        self._last, self._playback = position, Playback(position)
+        self._last = position
+        self._playback = Playback(position)
 
     def _notice(self, event: Bar) -> None:
         self._event = max(self._event, event)
@@ -174,7 +199,8 @@ class FriArm:
         """Returns what keeps commands from the arm; what has only happened since the last time is told once."""
         if self.message is None:
             return Bar.IDLE
-        event, self._event = self._event, Bar.NONE
+        event = self._event
+        self._event = Bar.NONE
         return Bar.NONE if self._read_only else max(self.refusal, event)
 
     @property
@@ -183,7 +209,11 @@ class FriArm:
         if self.message is None:
             return Bar.IDLE
         lasting = {Bar.STRAYED: self._strayed, Bar.PERIOD: not self.keeps_period}
-        return max(bar_of(self.message, self._modes), Bar.NONE, *(bar for bar, lasts in lasting.items() if lasts))
+        return max(
+            bar_of(self.message, self._modes),
+            Bar.NONE,
+            *(bar for bar, lasts in lasting.items() if lasts),
+        )
 
     @property
     def note(self) -> str:
@@ -191,7 +221,10 @@ class FriArm:
         told = self.message
         if told is None or told.control in (None, ControlMode.POSITION, ControlMode.NONE):
             return ""
-        return f"{self.name} is in {told.control.name} (tracking performance {told.tracking:.2f}): it gives way when pushed."
+        return (
+            f"{self.name} is in {told.control.name} (tracking performance {told.tracking:.2f}): "
+            f"it gives way when pushed."
+        )
 
     def offer(self, position: Vector, opening: float) -> None:
         """Takes the filter's command of this cycle; one that is far from the last is refused.
@@ -203,8 +236,13 @@ class FriArm:
         if self._read_only or not _active(self.message):
             return
         if not self.asked:
-            return  # Nobody asks: what cannot be sent is no command, and the next one has to be near the last that was.
-        if not np.abs(position - self._last).max() <= _FASTEST_RAD_S * self._period_s + _ROUNDING_RAD:
+            # Nobody asks: what cannot be sent is no command, and the next one has to be near the
+            # last that was.
+            return
+        if (
+            not np.abs(position - self._last).max()
+            <= _FASTEST_RAD_S * self._period_s + _ROUNDING_RAD
+        ):
             self._notice(Bar.FAR)
             return
         self._last = position.copy()
@@ -216,7 +254,8 @@ class FriArm:
         """Answers the newest message, if that is due."""
         if not self.pending or self.message is None:
             return
-        self.pending, self._unanswered = False, 0
+        self.pending = False
+        self._unanswered = 0
         if self.message.session is SessionState.IDLE:
             return
         active = _active(self.message)
@@ -224,7 +263,9 @@ class FriArm:
         if active:
             position = tuple((self._play() if self._own_beat else self._last).tolist())
         may_write = active and not self._read_only and self._version.has_io
-        outputs = self.gripper.outputs() if may_write and isinstance(self.gripper, OutputGripper) else ()
+        outputs = (
+            self.gripper.outputs() if may_write and isinstance(self.gripper, OutputGripper) else ()
+        )
         command = Command(self.sent, self.message.sequence, position, outputs)
         if self.link.send(command.to_bytes(self._version)):
             if position:

@@ -37,11 +37,19 @@ class Command:
         if len(data) > LONGEST_MESSAGE:
             raise FriDecodeError(f"A message of {len(data)} bytes; allowed: {LONGEST_MESSAGE}.")
         found = version.command.decode(data)
-        header, content = found["header"], found.get("commandData") or {}
+        header = found["header"]
+        content = found.get("commandData") or {}
         if header["messageIdentifier"] != COMMAND_ID:
-            raise FriDecodeError(f"Message {header['messageIdentifier']:#x} is no command ({COMMAND_ID:#x}).")
+            raise FriDecodeError(
+                f"Message {header['messageIdentifier']:#x} is no command ({COMMAND_ID:#x})."
+            )
         outputs = tuple(IoValue.of(value) for value in content.get("writeIORequest", ()))
-        return cls(header["sequenceCounter"], header["reflectedSequenceCounter"], content.get("jointPosition", ()), outputs)
+        return cls(
+            header["sequenceCounter"],
+            header["reflectedSequenceCounter"],
+            content.get("jointPosition", ()),
+            outputs,
+        )
 
     def to_bytes(self, version: FriVersion) -> bytes:
         """Returns the datagram, as a client of that version sends it."""
@@ -52,4 +60,6 @@ class Command:
         }
         content: dict[str, object] = {"jointPosition": self.position or None}
         content["writeIORequest"] = [value.to_values() for value in self.outputs]
-        return version.command.encode({"header": header, "commandData": content if any(content.values()) else None})
+        return version.command.encode(
+            {"header": header, "commandData": content if any(content.values()) else None}
+        )

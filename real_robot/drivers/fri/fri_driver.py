@@ -1,7 +1,8 @@
 """LBR arms over FRI, one controller and one UDP port each: the face that the device process uses.
 
-The first arm gives the beat: a read waits for its message, and its answer leaves as soon as the filter has looked at it. The
-others answer in the beat of their own controllers, at once, and go along the path of the filter's commands a little behind it.
+The first arm gives the beat: a read waits for its message, and its answer leaves as soon as the
+filter has looked at it. The others answer in the beat of their own controllers, at once, and go
+along the path of the filter's commands a little behind it.
 """
 
 import select
@@ -14,7 +15,12 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError, Tap
 from stringline.real_robot.driver_interface.gripper import Gripper, GripperSettings
-from stringline.real_robot.driver_interface.interlocks import GLANCE_S, Bar, describe_bar, would_be_refused
+from stringline.real_robot.driver_interface.interlocks import (
+    GLANCE_S,
+    Bar,
+    describe_bar,
+    would_be_refused,
+)
 from stringline.real_robot.driver_interface.safe_command import SafeCommand, checked
 from stringline.real_robot.drivers.fri.enums import OperationMode
 from stringline.real_robot.drivers.fri.fri_arm import FriArm
@@ -24,7 +30,8 @@ from stringline.real_robot.drivers.fri.output_gripper import IoGripper, OutputGr
 from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION, version_of
 
 _PATIENCE_PERIODS = 1.5
-# A controller that has been silent for that many periods is gone: its session has ended by then, whatever was the cause.
+# A controller that has been silent for that many periods is gone: its session has ended by then,
+# whatever was the cause.
 _LOST_AFTER = 10
 
 
@@ -34,7 +41,8 @@ class FriDriver:
     Args:
         ports: `address:number` of this computer by arm, in the order of the body's arms.
         version: Of FRI.
-        period_s: Between two answers; must be the controllers' send period times their receive multiplier.
+        period_s: Between two answers; must be the controllers' send period times their receive
+            multiplier.
         controllers: Their addresses by arm; without one, whoever speaks first.
         operation_modes: Names of those in which the arms may be moved.
         grippers: Beside the arms, by arm.
@@ -63,26 +71,42 @@ class FriDriver:
         read_only: bool = False,
     ) -> None:
         if not ports or not 1e-3 <= period_s <= 0.1:
-            raise ValueError(f"FRI needs at least one port and a period from 1 to 100 ms; got {len(ports)} and {period_s} s.")
+            raise ValueError(
+                f"FRI needs at least one port and a period from 1 to 100 ms; got {len(ports)} and "
+                f"{period_s} s."
+            )
         known = version_of(version)
         beside = dict(grippers or {})
         if not known.has_io and any(isinstance(one, IoGripper) for one in beside.values()):
-            raise ValueError(f"FRI {version} has no inputs and outputs for a gripper; allowed: 1.14 and later.")
+            raise ValueError(
+                f"FRI {version} has no inputs and outputs for a gripper; allowed: 1.14 and later."
+            )
         for names in (controllers or {}, beside):
             for name in names:
                 if name not in ports:
                     raise unknown_name("arm", name, ports)
         modes = frozenset(_mode(name) for name in operation_modes)
-        self._ports, self._version, self._period_s = dict(ports), version, period_s
-        self._controllers, self._modes = dict(controllers or {}), modes
+        self._ports = dict(ports)
+        self._version = version
+        self._period_s = period_s
+        self._controllers = dict(controllers or {})
+        self._modes = modes
         self._grippers: dict[str, Gripper] = {
-            name: beside[name].gripper(name, period_s=period_s, read_only=read_only) for name in ports if name in beside
+            name: beside[name].gripper(name, period_s=period_s, read_only=read_only)
+            for name in ports
+            if name in beside
         }
-        self._timeout_s = _PATIENCE_PERIODS * period_s if answer_timeout_s is None else answer_timeout_s
-        self._connect_timeout_s, self._arm_timeout_s = connect_timeout_s, arm_timeout_s
-        self._together, self._read_only = together, read_only
+        self._timeout_s = (
+            _PATIENCE_PERIODS * period_s if answer_timeout_s is None else answer_timeout_s
+        )
+        self._connect_timeout_s = connect_timeout_s
+        self._arm_timeout_s = arm_timeout_s
+        self._together = together
+        self._read_only = read_only
         self._taps: Sequence[Tap] = ()
-        self._links = [FriLink(port, self._controllers.get(name)) for name, port in self._ports.items()]
+        self._links = [
+            FriLink(port, self._controllers.get(name)) for name, port in self._ports.items()
+        ]
         self._arms: list[FriArm] = []
         self._time = self._deadline = 0.0
 
@@ -125,7 +149,8 @@ class FriDriver:
                 problems.append(str(error))
         if not problems:
             self._arms = [
-                self._make(name, link, place) for place, (name, link) in enumerate(zip(self._ports, self._links, strict=True))
+                self._make(name, link, place)
+                for place, (name, link) in enumerate(zip(self._ports, self._links, strict=True))
             ]
             deadline = time.monotonic() + self._connect_timeout_s
             while any(arm.message is None for arm in self._arms) and self._wait(deadline):
@@ -157,7 +182,8 @@ class FriDriver:
     def arm(self) -> None:
         """Answers until every controller takes commands, repeating what it says itself: nothing moves.
 
-        Who only reads goes on without that, after a few seconds; `notes` then says what is in the way.
+        Who only reads goes on without that, after a few seconds; `notes` then says what is in the
+        way.
 
         Raises:
             RobotNotReadyError: One does not, in time; says why.
@@ -169,7 +195,12 @@ class FriDriver:
             if not self._wait(deadline):
                 if self._read_only:
                     return
-                raise RobotNotReadyError([f"{name} takes no commands: {describe_bar(bar)}." for name, bar in bars.items()])
+                raise RobotNotReadyError(
+                    [
+                        f"{name} takes no commands: {describe_bar(bar)}."
+                        for name, bar in bars.items()
+                    ]
+                )
             for arm in self._arms:
                 arm.answer()
 
@@ -180,7 +211,11 @@ class FriDriver:
     @property
     def notes(self) -> list[str]:
         """What keeps commands from arms that are only read, and which arms give way, a sentence each."""
-        refused = [would_be_refused(name, bar) for name, bar in self._bars().items()] if self._read_only else []
+        refused = (
+            [would_be_refused(name, bar) for name, bar in self._bars().items()]
+            if self._read_only
+            else []
+        )
         return [*refused, *(note for arm in self._arms if (note := arm.note))]
 
     def read(self, clock: Callable[[], float]) -> ArmState:
@@ -210,12 +245,19 @@ class FriDriver:
         return min(next_s, now + self._timeout_s)
 
     def _state(self) -> ArmState:
-        rows, efforts, anchors = [], [], []
+        rows = []
+        efforts = []
+        anchors = []
         for arm in self._arms:
-            told, gripper = arm.message, arm.gripper.state
+            told = arm.message
+            gripper = arm.gripper.state
             measured = told.measured if told else np.zeros(JOINTS)
-            rows.append((np.append(measured, gripper.opening), np.append(arm.velocity, gripper.speed)))
-            efforts.append(np.append((told.external_torque if told else ()) or np.zeros(JOINTS), gripper.force))
+            rows.append(
+                (np.append(measured, gripper.opening), np.append(arm.velocity, gripper.speed))
+            )
+            efforts.append(
+                np.append((told.external_torque if told else ()) or np.zeros(JOINTS), gripper.force)
+            )
             anchors.append(np.append(arm.anchor, arm.gripper.wanted))
         telling = [gripper.state for gripper in self._telling]
         position, velocity = (np.concatenate(parts) for parts in zip(*rows, strict=True))
@@ -224,8 +266,12 @@ class FriDriver:
             position=position,
             velocity=velocity,
             effort=np.concatenate(efforts),
-            servo_error=np.array([0] * len(self._arms) + [one.error for one in telling], dtype=np.uint16),
-            servo_misses=np.array([arm.misses for arm in self._arms] + [one.misses for one in telling], dtype=np.int32),
+            servo_error=np.array(
+                [0] * len(self._arms) + [one.error for one in telling], dtype=np.uint16
+            ),
+            servo_misses=np.array(
+                [arm.misses for arm in self._arms] + [one.misses for one in telling], dtype=np.int32
+            ),
             lost=np.array([arm.link.lost or arm.misses >= _LOST_AFTER for arm in self._arms]),
             barred=np.array([arm.take_bar() for arm in self._arms], dtype=np.uint8),
             commanded=np.concatenate(anchors),
@@ -238,7 +284,9 @@ class FriDriver:
         Raises:
             TypeError: It is not a command that the safety filter made.
         """
-        for arm, target in zip(self._arms, np.split(checked(command).position, len(self._arms)), strict=True):
+        for arm, target in zip(
+            self._arms, np.split(checked(command).position, len(self._arms)), strict=True
+        ):
             arm.offer(target[:JOINTS], float(target[JOINTS]))
         for arm in self._arms if self._together else self._arms[:1]:
             arm.answer()

@@ -10,7 +10,8 @@ from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.drivers.fri.wire import FriDecodeError
 
 _COMMANDING = (SessionState.COMMANDING_WAIT, SessionState.COMMANDING_ACTIVE)
-# After such a silence whatever comes is new: the controller may have begun to count from the start, by another clock.
+# After such a silence whatever comes is new: the controller may have begun to count from the start,
+# by another clock.
 _FORGET_S = 0.5
 
 
@@ -44,12 +45,18 @@ class Inbox:
             message = Monitoring.of(self._version, data)
             _check(message)
         except FriDecodeError as error:
-            self.broken, self.complaint = self.broken + 1, str(error)
+            self.broken = self.broken + 1
+            self.complaint = str(error)
             return None
-        if self._last is not None and now - self._last_at < _FORGET_S and not _newer(message, self._last):
+        if (
+            self._last is not None
+            and now - self._last_at < _FORGET_S
+            and not _newer(message, self._last)
+        ):
             self.stale += 1
             return None
-        self._last, self._last_at = message, now
+        self._last = message
+        self._last_at = now
         return message
 
 
@@ -62,7 +69,11 @@ def _newer(message: Monitoring, last: Monitoring) -> bool:
 
 def seven_joints(message: Monitoring) -> str:
     """The arm is an LBR."""
-    return "" if message.joints == JOINTS else f"The arm has {message.joints} joints; expected are {JOINTS}."
+    return (
+        ""
+        if message.joints == JOINTS
+        else f"The arm has {message.joints} joints; expected are {JOINTS}."
+    )
 
 
 def finite_numbers(message: Monitoring) -> str:
@@ -70,7 +81,11 @@ def finite_numbers(message: Monitoring) -> str:
     rows = {"measured position": message.measured, "external torque": message.external_torque}
     if message.session in _COMMANDING:
         rows["position of the interpolator"] = message.ipo
-    wrong = (f"The {name} is {row}; expected are {JOINTS} finite numbers." for name, row in rows.items() if not usable(row))
+    wrong = (
+        f"The {name} is {row}; expected are {JOINTS} finite numbers."
+        for name, row in rows.items()
+        if not usable(row)
+    )
     return next(wrong, "")
 
 

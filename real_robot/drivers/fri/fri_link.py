@@ -20,7 +20,9 @@ def address_of(port: str) -> tuple[str, int]:
     """
     address, _, number = port.rpartition(":")
     if not address or not number.isdigit() or not 0 < int(number) < 1 << 16:
-        raise ValueError(f"The port {port!r} is none; allowed: address:number, such as 192.170.10.1:30200.")
+        raise ValueError(
+            f"The port {port!r} is none; allowed: address:number, such as 192.170.10.1:30200."
+        )
     return address, int(number)
 
 
@@ -39,11 +41,15 @@ class FriLink:
     """
 
     def __init__(self, port: str, controller: str | None = None) -> None:
-        self._address, self.port, self._controller = address_of(port), port, controller
-        self.lost, self.strangers = False, 0
+        self._address = address_of(port)
+        self.port = port
+        self._controller = controller
+        self.lost = False
+        self.strangers = 0
         self.tap: Tap | None = None
         self._socket: socket.socket | None = None
-        self._known, self._source = controller, ("", 0)
+        self._known = controller
+        self._source = ("", 0)
 
     def fileno(self) -> int:
         """Descriptor to wait on."""
@@ -61,8 +67,12 @@ class FriLink:
             opened.bind(self._address)
         except OSError as error:
             opened.close()
-            raise ValueError(f"The UDP port {self.port} cannot be opened: {error.strerror}.") from error
-        self._socket, self.lost, self._known = opened, False, self._controller
+            raise ValueError(
+                f"The UDP port {self.port} cannot be opened: {error.strerror}."
+            ) from error
+        self._socket = opened
+        self.lost = False
+        self._known = self._controller
 
     def close(self) -> None:
         """Closes the port; a controller that gets no answers stops its arm by itself."""
@@ -86,7 +96,8 @@ class FriLink:
                 if not self._is_controller(source[0]):
                     self.strangers += 1
                     continue
-                self._source, self.lost = source, False
+                self._source = source
+                self.lost = False
                 if self.tap is not None:
                     self.tap.received(data)
                 found.append(data)

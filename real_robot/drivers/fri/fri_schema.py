@@ -1,7 +1,8 @@
 """From wire to values and back, by tables of fields: what a message is made of, and how values are read and written.
 
-A message is a dict by field name; repeated fields are lists. Unknown fields are skipped, as everywhere in protobuf. What no
-controller would send is refused: a missing required field, one value twice, numbers and enumerators out of range.
+A message is a dict by field name; repeated fields are lists. Unknown fields are skipped, as
+everywhere in protobuf. What no controller would send is refused: a missing required field, one
+value twice, numbers and enumerators out of range.
 """
 
 import struct
@@ -72,7 +73,8 @@ class Message:
     """
 
     def __init__(self, name: str, *fields: Field) -> None:
-        self.name, self.fields = name, fields
+        self.name = name
+        self.fields = fields
         self._by_number = {field.number: field for field in fields}
         self._required = tuple(field.name for field in fields if field.required)
 
@@ -93,10 +95,13 @@ class Message:
         return found
 
     def _take(self, found: Values, field: Field, wire_type: int, raw: Raw) -> None:
-        kind, name = field.kind, field.name
+        kind = field.kind
+        name = field.name
         packed = field.most > 1 and wire_type == BYTES != kind.wire_type
         if wire_type != kind.wire_type and not packed:
-            raise FriDecodeError(f"{self.name}.{name} has wire type {wire_type}; expected is {kind.wire_type}.")
+            raise FriDecodeError(
+                f"{self.name}.{name} has wire type {wire_type}; expected is {kind.wire_type}."
+            )
         if field.most == 1:
             if name in found:
                 raise FriDecodeError(f"{self.name} has {name} twice.")
@@ -110,7 +115,11 @@ class Message:
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
         """Returns the bytes of a message; what is not in `values`, or None, is left out."""
-        return b"".join(_written(field, value) for field in self.fields if (value := values.get(field.name)) is not None)
+        return b"".join(
+            _written(field, value)
+            for field in self.fields
+            if (value := values.get(field.name)) is not None
+        )
 
 
 def _written(field: Field, value: Any) -> bytes:
@@ -133,7 +142,8 @@ def _unpacked(kind: Kind, data: bytes) -> list[Any]:
         if len(data) % 8:
             raise FriDecodeError(f"{len(data)} bytes are no row of doubles.")
         return [kind.read(data[at : at + 8]) for at in range(0, len(data), 8)]
-    found, at = [], 0
+    found = []
+    at = 0
     while at < len(data):
         value, at = read_varint(data, at)
         found.append(kind.read(value))

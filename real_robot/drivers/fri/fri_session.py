@@ -58,7 +58,14 @@ def quality(message: Monitoring, modes: Modes) -> Bar:
 
 
 # The gravest first.
-RULES: tuple[Callable[[Monitoring, Modes], Bar], ...] = (safety, operation_mode, session, drives, command_mode, quality)
+RULES: tuple[Callable[[Monitoring, Modes], Bar], ...] = (
+    safety,
+    operation_mode,
+    session,
+    drives,
+    command_mode,
+    quality,
+)
 
 
 def bar_of(message: Monitoring, operation_modes: Modes) -> Bar:

@@ -1,4 +1,7 @@
-"""Seven joints as FRI writes them: a message of doubles, each under a tag of its own. Most of what is sent are these."""
+"""Seven joints as FRI writes them: a message of doubles, each under a tag of its own.
+
+Most of what is sent are these.
+"""
 
 import struct
 from collections.abc import Sequence
@@ -15,7 +18,8 @@ _ANY = Message("JointValues", Field(1, "value", DOUBLE, JOINTS))
 
 
 def _read(raw: bytes) -> tuple[float, ...]:
-    # The usual form is taken apart at once; anything else, such as doubles under one tag, field by field.
+    # The usual form is taken apart at once; anything else, such as doubles under one tag, field by
+    # field.
     if len(raw) == _ROW.size and raw[:: _ROW.size // JOINTS] == _TAGS:
         return _ROW.unpack(raw)[1::2]
     return tuple(_ANY.decode(raw).get("value", ()))

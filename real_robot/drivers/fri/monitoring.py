@@ -1,4 +1,7 @@
-"""What a controller tells in every period. Sections that are missing are read so that nothing may be commanded."""
+"""What a controller tells in every period.
+
+Sections that are missing are read so that nothing may be commanded.
+"""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -26,7 +29,9 @@ Joints = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Monitoring:
-    """One monitoring message. Joints are seven, or none where the controller says nothing; rad and Nm.
+    """One monitoring message.
+
+    Joints are seven, or none where the controller says nothing; rad and Nm.
 
     Attributes:
         sequence: Counts the messages of a session.
@@ -44,10 +49,12 @@ class Monitoring:
         torque: Measured.
         commanded: The joint positions that are being followed; until 1.16.
         commanded_torque: Of the client's torque overlay.
-        external_torque: What is left of the torques when the arm's own weight and motion are taken off.
+        external_torque: What is left of the torques when the arm's own weight and motion are taken
+            off.
         inputs: Of the controller, from 1.14 on.
         time: Seconds and nanoseconds since 1970, by the controller's clock.
-        ipo: Joint positions that the controller commands itself, to which an overlay is added; none while monitoring.
+        ipo: Joint positions that the controller commands itself, to which an overlay is added; none
+            while monitoring.
         command_mode: What may be commanded.
         overlay: What commands are laid over.
         tracking: Performance, 1 best; 0 outside of COMMANDING_ACTIVE.
@@ -93,7 +100,10 @@ class Monitoring:
         found = version.monitoring.decode(data)
         header = found["header"]
         if header["messageIdentifier"] != MONITORING_ID:
-            raise FriDecodeError(f"Message {header['messageIdentifier']:#x} is no monitoring message ({MONITORING_ID:#x}).")
+            raise FriDecodeError(
+                f"Message {header['messageIdentifier']:#x} is no monitoring message "
+                f"({MONITORING_ID:#x})."
+            )
         connection = found.get("connectionInfo") or {}
         return cls(
             sequence=header["sequenceCounter"],
@@ -144,7 +154,12 @@ class Monitoring:
             "reflectedSequenceCounter": self.reflected,
         }
         return version.monitoring.encode(
-            {"header": header, "robotInfo": robot, "monitorData": monitored, "connectionInfo": connection}
+            {
+                "header": header,
+                "robotInfo": robot,
+                "monitorData": monitored,
+                "connectionInfo": connection,
+            }
             | {"ipoData": interpolated}
         )
 

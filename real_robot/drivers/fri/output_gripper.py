@@ -1,6 +1,7 @@
 """A gripper at the controller's own outputs: an opening as an analogue value, or open and closed as a bit, or as one bit each.
 
-Outputs go along with the arm's answers. A bit has a hysteresis: a target that wavers about the middle makes no valve chatter.
+Outputs go along with the arm's answers. A bit has a hysteresis: a target that wavers about the
+middle makes no valve chatter.
 """
 
 import math
@@ -19,7 +20,8 @@ class IoGripper:
 
     Attributes:
         output: Takes the wanted opening.
-        kind: Of outputs and input; of the two kinds of bits, `BOOLEAN` and `DIGITAL`, as in the controller's project.
+        kind: Of outputs and input; of the two kinds of bits, `BOOLEAN` and `DIGITAL`, as in the
+            controller's project.
         feedback: Input that tells the opening; None: what was commanded counts as measured.
         close_output: Of a pair of bits the one that closes; it is the opposite of `output`.
         closed: Value of `output` and `feedback` when closed.
@@ -43,22 +45,33 @@ class IoGripper:
     def __post_init__(self) -> None:
         """Refuses what no output can do."""
         if not self.output:
-            raise ValueError("A gripper needs the name of the controller's output that moves it: output.")
+            raise ValueError(
+                "A gripper needs the name of the controller's output that moves it: output."
+            )
         levels = (self.closed, self.opened)
-        if self.closed == self.opened or not all(map(math.isfinite, levels)) or (self.is_bit and set(levels) != {0, 1}):
+        if (
+            self.closed == self.opened
+            or not all(map(math.isfinite, levels))
+            or (self.is_bit and set(levels) != {0, 1})
+        ):
             allowed = "0 and 1, or 1 and 0" if self.is_bit else "two different numbers"
             raise ValueError(
-                f"The {self.kind.name} output {self.output!r} is {self.closed} when closed and {self.opened} when opened; "
+                f"The {self.kind.name} output {self.output!r} is {self.closed} when closed and "
+                f"{self.opened} when opened; "
                 f"allowed: {allowed}."
             )
         if not 0 <= self.close_below < self.open_above <= 1:
             raise ValueError(
-                f"A bit closes at close_below {self.close_below} and opens at open_above {self.open_above}; allowed: "
+                f"A bit closes at close_below {self.close_below} and opens at open_above "
+                f"{self.open_above}; allowed: "
                 "0 <= close_below < open_above <= 1."
             )
-        if self.close_output is not None and (not self.is_bit or self.close_output in ("", self.output)):
+        if self.close_output is not None and (
+            not self.is_bit or self.close_output in ("", self.output)
+        ):
             raise ValueError(
-                f"close_output is {self.close_output!r} beside the {self.kind.name} output {self.output!r}; allowed: the name "
+                f"close_output is {self.close_output!r} beside the {self.kind.name} output "
+                f"{self.output!r}; allowed: the name "
                 "of another bit, and only beside a bit (kind BOOLEAN or DIGITAL)."
             )
 
@@ -90,9 +103,11 @@ class OutputGripper:
     """
 
     def __init__(self, settings: IoGripper, arm: str, *, read_only: bool) -> None:
-        self._settings, self._read_only = settings, read_only
+        self._settings = settings
+        self._read_only = read_only
         self.servo = "" if settings.feedback is None else f"{arm}/gripper ({settings.feedback})"
-        self._arm, self.state = arm, GripperState()
+        self._arm = arm
+        self.state = GripperState()
         self._start: float | None = None
         self._wanted: float | None = None
         self._is_open: bool | None = None
@@ -110,12 +125,17 @@ class OutputGripper:
     def problems(self, told: Sequence[IoValue]) -> list[str]:
         """Says what does not fit in what a controller tells; it tells all inputs and outputs that it knows over FRI."""
         settings = self._settings
-        outputs = [self._problem(name, told, "output") for name in (settings.output, settings.close_output) if name]
+        outputs = [
+            self._problem(name, told, "output")
+            for name in (settings.output, settings.close_output)
+            if name
+        ]
         inputs = [self._problem(name, told, "input") for name in (settings.feedback,) if name]
         found = [problem for problem in (*outputs, *inputs) if problem]
         if not found and settings.feedback is None and self._is_neutral(told):
             found = [
-                f"{settings.output} and {settings.close_output} are set alike, so nobody knows where the gripper is. "
+                f"{settings.output} and {settings.close_output} are set alike, so nobody knows "
+                f"where the gripper is. "
                 "Set one of them, or name an input that tells: feedback."
             ]
         return [f"{self._arm}/gripper: {problem}" for problem in found]
@@ -130,9 +150,14 @@ class OutputGripper:
         found = next((one for one in told if one.name == name), None)
         if found is None:
             names = [one.name for one in told]
-            return f"{unknown_name(f'{use} of the controller', name, names)} Is it registered for FRI?"
+            return (
+                f"{unknown_name(f'{use} of the controller', name, names)} Is it registered for FRI?"
+            )
         if found.kind is not self._settings.kind:
-            return f"The {use} {name} is {found.kind.name}; the settings say {self._settings.kind.name}: kind."
+            return (
+                f"The {use} {name} is {found.kind.name}; the settings say "
+                f"{self._settings.kind.name}: kind."
+            )
         if use == "output" and found.direction is not IoDirection.OUTPUT:
             return f"{name} is an input of the controller, so it cannot move a gripper: output."
         return ""
@@ -144,7 +169,9 @@ class OutputGripper:
     def hear(self, told: Sequence[IoValue]) -> None:
         """Takes what the controller tells: the opening, and before the first command of a motion what its output is set to."""
         settings = self._settings
-        openings = {one.name: settings.opening(one.value) for one in told if math.isfinite(one.value)}
+        openings = {
+            one.name: settings.opening(one.value) for one in told if math.isfinite(one.value)
+        }
         if self._wanted is None and settings.output in openings:
             self._start = None if self._is_neutral(told) else within(openings[settings.output], 1.0)
         if settings.feedback is None:
@@ -166,7 +193,9 @@ class OutputGripper:
         self._is_open = self._bit(within(opening, self.wanted))
         self._wanted = within(opening, self.wanted)
         if self._settings.feedback is None:
-            self.state = GripperState(float(self._is_open) if self._settings.is_bit else self._wanted)
+            self.state = GripperState(
+                float(self._is_open) if self._settings.is_bit else self._wanted
+            )
 
     def _bit(self, opening: float) -> bool:
         if self._settings.close_below < opening < self._settings.open_above:
@@ -183,7 +212,10 @@ class OutputGripper:
         first = (self._output(settings.output, settings.value(float(self._is_open))),)
         if settings.close_output is None:
             return first
-        return (*first, self._output(settings.close_output, settings.value(float(not self._is_open))))
+        return (
+            *first,
+            self._output(settings.close_output, settings.value(float(not self._is_open))),
+        )
 
     def _output(self, name: str, value: float) -> IoValue:
         return IoValue(name, self._settings.kind, IoDirection.OUTPUT, value)

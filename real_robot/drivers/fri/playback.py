@@ -1,8 +1,9 @@
 """Commands that are given in one beat and sent in another: two controllers have no common clock.
 
-What is given is a path, a point each period; each answer goes about one point further along it, some points behind. One answer
-in a hundred more or less keeps that distance, whichever clock is faster. Being 1 % faster or slower lets speed change by up to
-1.03 times what it changes by along the path, and 2 % of the speed more; it never lets a step get larger than the largest given.
+What is given is a path, a point each period; each answer goes about one point further along it,
+some points behind. One answer in a hundred more or less keeps that distance, whichever clock is
+faster. Being 1 % faster or slower lets speed change by up to 1.03 times what it changes by along
+the path, and 2 % of the speed more; it never lets a step get larger than the largest given.
 """
 
 from collections import deque
@@ -12,12 +13,15 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
 
-_WANTED = 3.0  # Points between what was given last and what is sent next: enough for some jitter of either side.
+# Points between what was given last and what is sent next: enough for some jitter of either side.
+_WANTED = 3.0
 _GENTLE = 0.01  # By how much faster or slower.
 _FAR_BEHIND = 4.0
 _ROUNDING = 1e-12
-# Of what a path keeps to: how much more its playback may change its speed, as a share of that change, and of the speed.
-CHANGE_SHARE, SPEED_SHARE = 1.03, 0.02
+# Of what a path keeps to: how much more its playback may change its speed, as a share of that
+# change, and of the speed.
+CHANGE_SHARE = 1.03
+SPEED_SHARE = 0.02
 
 
 class Playback:
@@ -31,9 +35,11 @@ class Playback:
     """
 
     def __init__(self, position: Vector) -> None:
-        self._points, self._share = deque([position]), 0.0
+        self._points = deque([position])
+        self._share = 0.0
         self._largest = np.zeros_like(position)
-        self._waits, self.dry = True, False
+        self._waits = True
+        self.dry = False
 
     @property
     def backlog(self) -> float:
@@ -49,22 +55,27 @@ class Playback:
 
     def give(self, position: Vector) -> None:
         """Takes the next point; of a long rest one is enough where nobody asks for any."""
-        if self.backlog > _FAR_BEHIND and all(np.array_equal(position, point) for point in list(self._points)[-2:]):
+        if self.backlog > _FAR_BEHIND and all(
+            np.array_equal(position, point) for point in list(self._points)[-2:]
+        ):
             return
         self._largest = np.maximum(self._largest, np.abs(position - self._points[-1]))
         self._points.append(position)
 
     def play(self) -> Vector:
         """Goes on by about one point and returns where that is; waits until there are enough of them."""
-        backlog, before = self.backlog, self.position
+        backlog = self.backlog
+        before = self.position
         self._waits = self._waits and backlog < _WANTED
         if self._waits:
             return before
         rate = 1.0 + min(max(_GENTLE * (backlog - _WANTED), -_GENTLE), _GENTLE)
-        points, share = self._points.copy(), self._share
+        points = self._points.copy()
+        share = self._share
         self._go(min(rate, backlog))
         if rate > 1.0 and self._is_large(self.position - before):
-            self._points, self._share = points, share
+            self._points = points
+            self._share = share
             rate = 1.0
             self._go(min(rate, backlog))
         self.dry = rate > backlog + _ROUNDING and bool((self.position != before).any())

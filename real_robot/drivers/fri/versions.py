@@ -7,10 +7,21 @@ from dataclasses import dataclass
 
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.real_robot.drivers.fri import enums
-from stringline.real_robot.drivers.fri.fri_schema import DOUBLE, INT32, TEXT, UINT32, UINT64, Field, Message, enumerated, nested
+from stringline.real_robot.drivers.fri.fri_schema import (
+    DOUBLE,
+    INT32,
+    TEXT,
+    UINT32,
+    UINT64,
+    Field,
+    Message,
+    enumerated,
+    nested,
+)
 from stringline.real_robot.drivers.fri.joint_values import JOINT_VALUES, JOINTS
 
-MOST_TRANSFORMATIONS, MOST_IO = 5, 10
+MOST_TRANSFORMATIONS = 5
+MOST_IO = 10
 
 HEADER = Message(
     "MessageHeader",
@@ -33,7 +44,9 @@ ROBOT = Message(
     Field(6, "operationMode", enumerated(enums.OperationMode)),
     Field(7, "controlMode", enumerated(enums.ControlMode)),
 )
-TIME = Message("TimeStamp", Field(1, "sec", UINT32, required=True), Field(2, "nanosec", UINT32, required=True))
+TIME = Message(
+    "TimeStamp", Field(1, "sec", UINT32, required=True), Field(2, "nanosec", UINT32, required=True)
+)
 IO_VALUE = Message(
     "FriIOValue",
     Field(1, "name", TEXT, required=True),
@@ -49,12 +62,16 @@ REDUNDANCY = Message(
     Field(2, "value", DOUBLE, required=True),
 )
 CHECKSUM = Message("Checksum", Field(1, "crc32", INT32))
-END = Message("MessageEndOf", Field(1, "messageLength", INT32), Field(2, "messageChecksum", nested(CHECKSUM)))
+END = Message(
+    "MessageEndOf", Field(1, "messageLength", INT32), Field(2, "messageChecksum", nested(CHECKSUM))
+)
 
 
 def _pose(name: str, entries: str, count: int) -> Message:
     elements = Field(2, entries, DOUBLE, count, packed=True)
-    return Message(name, Field(1, "name", TEXT, required=True), elements, Field(3, "timestamp", nested(TIME)))
+    return Message(
+        name, Field(1, "name", TEXT, required=True), elements, Field(3, "timestamp", nested(TIME))
+    )
 
 
 MATRIX = _pose("Transformation", "matrix", 12)
@@ -69,7 +86,8 @@ class FriVersion:
         name: Such as `1.15`.
         monitoring: What the controller sends.
         command: What the client answers.
-        echoes: Whether the controller tells the commanded joints, and the client repeats them while it only monitors.
+        echoes: Whether the controller tells the commanded joints, and the client repeats them while
+            it only monitors.
         has_io: Whether inputs and outputs go along.
     """
 
@@ -82,14 +100,25 @@ class FriVersion:
 
 def _version(name: str, *, first: bool, has_io: bool, has_end: bool) -> FriVersion:
     transformation = nested(MATRIX if first else QUATERNION)
-    joints = ("measuredJointPosition", "measuredTorque", "commandedJointPosition", "commandedTorque", "externalTorque")
-    pose, elbow = nested(QUATERNION), nested(REDUNDANCY)
-    measured_pose = (Field(9, "measuredCartesianPose", pose), Field(10, "measuredRedundancyInformation", elbow))
+    joints = (
+        "measuredJointPosition",
+        "measuredTorque",
+        "commandedJointPosition",
+        "commandedTorque",
+        "externalTorque",
+    )
+    pose = nested(QUATERNION)
+    elbow = nested(REDUNDANCY)
+    measured_pose = (
+        Field(9, "measuredCartesianPose", pose),
+        Field(10, "measuredRedundancyInformation", elbow),
+    )
     ipo_pose = (Field(2, "cartesianPose", pose), Field(3, "redundancyInformation", elbow))
     command_pose = (Field(6, "cartesianPose", pose), Field(7, "redundancyInformation", elbow))
     monitor_data = Message(
         "MessageMonitorData",
-        # The third is of 1.x only. It is read in all versions: by it a controller of 1.x shows itself where 2.x is set.
+        # The third is of 1.x only. It is read in all versions: by it a controller of 1.x shows
+        # itself where 2.x is set.
         *(Field(number, name, JOINT_VALUES) for number, name in enumerate(joints, 1)),
         *[Field(8, "readIORequest", nested(IO_VALUE), MOST_IO)] * has_io,
         *(() if first else measured_pose),
@@ -112,7 +141,8 @@ def _version(name: str, *, first: bool, has_io: bool, has_end: bool) -> FriVersi
         *[Field(5, "writeIORequest", nested(IO_VALUE), MOST_IO)] * has_io,
         *(() if first else command_pose),
     )
-    header, end = Field(1, "header", nested(HEADER), required=True), [Field(15, "endOfMessageData", nested(END))] * has_end
+    header = Field(1, "header", nested(HEADER), required=True)
+    end = [Field(15, "endOfMessageData", nested(END))] * has_end
     monitoring = Message(
         "FRIMonitoringMessage",
         header,
@@ -123,7 +153,9 @@ def _version(name: str, *, first: bool, has_io: bool, has_end: bool) -> FriVersi
         Field(6, "requestedTransformations", transformation, MOST_TRANSFORMATIONS),
         *end,
     )
-    command = Message("FRICommandMessage", header, Field(2, "commandData", nested(command_data)), *end)
+    command = Message(
+        "FRICommandMessage", header, Field(2, "commandData", nested(command_data)), *end
+    )
     return FriVersion(name, monitoring, command, echoes=first, has_io=has_io)
 
 
@@ -131,7 +163,10 @@ VERSIONS = {
     version.name: version
     for version in (
         _version("1.11", first=True, has_io=False, has_end=True),
-        *(_version(name, first=True, has_io=True, has_end=True) for name in ("1.14", "1.15", "1.16")),
+        *(
+            _version(name, first=True, has_io=True, has_end=True)
+            for name in ("1.14", "1.15", "1.16")
+        ),
         _version("2.5", first=False, has_io=True, has_end=True),
         _version("2.7", first=False, has_io=True, has_end=False),
     )

@@ -1,15 +1,21 @@
-"""Protocol buffers as they lie on the wire: numbered fields of four kinds. Any bytes are fields, or an error.
+"""Protocol buffers as they lie on the wire: numbered fields of four kinds.
 
-Varints have seven bits per byte, least significant first; a tag is `8 * field number + wire type`. Groups, which FRI does not
-use, are refused.
+Any bytes are fields, or an error.
+
+Varints have seven bits per byte, least significant first; a tag is `8 * field number + wire type`.
+Groups, which FRI does not use, are refused.
 """
 
 from collections.abc import Iterator
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+VARINT = 0
+FIXED64 = 1
+BYTES = 2
+FIXED32 = 5
 Raw = int | bytes
 
-_LONGEST_VARINT, _LONGEST_TAG = 10, 5
+_LONGEST_VARINT = 10
+_LONGEST_TAG = 5
 _SIZES = {FIXED64: 8, FIXED32: 4}
 
 
@@ -23,15 +29,21 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     Raises:
         FriDecodeError: It is cut off, or too long.
     """
-    value, shift = 0, 0
+    value = 0
+    shift = 0
     for byte in data[at : at + _LONGEST_VARINT]:
         value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+        at = at + 1
+        shift = shift + 7
         if byte < 0x80:
             if value >> 64:
                 break
             return value, at
-    raise FriDecodeError("A number is cut off." if shift < 7 * _LONGEST_VARINT else "A number is longer than 64 bits.")
+    raise FriDecodeError(
+        "A number is cut off."
+        if shift < 7 * _LONGEST_VARINT
+        else "A number is longer than 64 bits."
+    )
 
 
 def read_fields(data: bytes) -> Iterator[tuple[int, int, Raw]]:
@@ -40,11 +52,13 @@ def read_fields(data: bytes) -> Iterator[tuple[int, int, Raw]]:
     Raises:
         FriDecodeError: The bytes are no message.
     """
-    at, end = 0, len(data)
+    at = 0
+    end = len(data)
     while at < end:
         start = at
         tag, at = (data[at], at + 1) if data[at] < 0x80 else read_varint(data, at)
-        number, wire_type = tag >> 3, tag & 7
+        number = tag >> 3
+        wire_type = tag & 7
         if not 0 < number < 1 << 29 or at - start > _LONGEST_TAG:
             raise FriDecodeError(f"There is no field of number {number}.")
         if wire_type == VARINT:

@@ -10,16 +10,20 @@ from stringline.real_robot.drivers.fri.enums import IoType
 from stringline.real_robot.drivers.fri.output_gripper import IoGripper
 from stringline.real_robot.drivers.lcm.wsg import WsgGripper
 
-FRI_OUTPUT, WSG_LCM = "fri_output", "wsg_lcm"
+FRI_OUTPUT = "fri_output"
+WSG_LCM = "wsg_lcm"
 
 
 def gripper_settings(
-    settings: Mapping[str, Any] | None, arms: Collection[str], transports: Collection[str] = (FRI_OUTPUT, WSG_LCM)
+    settings: Mapping[str, Any] | None,
+    arms: Collection[str],
+    transports: Collection[str] = (FRI_OUTPUT, WSG_LCM),
 ) -> GripperSettings | None:
     """Returns what a configuration says of the grippers, which are alike for all arms.
 
     Args:
-        settings: `transport`, and under the name of each transport its settings; None, or no transport: there are no grippers.
+        settings: `transport`, and under the name of each transport its settings; None, or no
+            transport: there are no grippers.
         arms: Names of the arms.
         transports: Those that go with the arms.
 
@@ -37,9 +41,12 @@ def gripper_settings(
     if transport not in transports:
         raise unknown_name("transport of a gripper for these arms", str(transport), transports)
     made = _MAKERS[transport](settings.get(transport) or {})
-    if isinstance(made, WsgGripper) and len({name for arm in arms for name in made.channels(arm)}) < 2 * len(arms):
+    if isinstance(made, WsgGripper) and len(
+        {name for arm in arms for name in made.channels(arm)}
+    ) < 2 * len(arms):
         raise ValueError(
-            f"The grippers of {', '.join(arms)} would share the channels {made.command_channel} and {made.status_channel}; "
+            f"The grippers of {', '.join(arms)} would share the channels {made.command_channel} "
+            f"and {made.status_channel}; "
             "each needs its own, such as SCHUNK_WSG_COMMAND_{arm} and SCHUNK_WSG_STATUS_{arm}."
         )
     return made
@@ -48,7 +55,9 @@ def gripper_settings(
 def _fri_output(settings: Mapping[str, Any]) -> IoGripper:
     chosen = _known(IoGripper, FRI_OUTPUT, settings)
     if not chosen.get("output"):
-        raise ValueError("A gripper needs the name of the controller's output that moves it: output.")
+        raise ValueError(
+            "A gripper needs the name of the controller's output that moves it: output."
+        )
     kind = str(chosen.pop("kind", IoType.ANALOG.name))
     if kind not in IoType.__members__:
         raise unknown_name("kind of output", kind, IoType.__members__)
@@ -59,14 +68,18 @@ def _wsg_lcm(settings: Mapping[str, Any]) -> WsgGripper:
     return WsgGripper(**_known(WsgGripper, WSG_LCM, settings))
 
 
-def _known(kind: type[IoGripper] | type[WsgGripper], transport: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _known(
+    kind: type[IoGripper] | type[WsgGripper], transport: str, settings: Mapping[str, Any]
+) -> dict[str, Any]:
     """Returns the settings by name, if all of them are known and of the right type."""
     known = {field.name: field.type for field in fields(kind)}
     for name, value in settings.items():
         if name not in known:
             raise unknown_name(f"setting of {transport}", str(name), known)
         if known[name] is not IoType and not _fits(value, known[name]):
-            raise ValueError(f"{transport}.{name} is {value!r}; allowed: {_IN_WORDS[str(known[name])]}.")
+            raise ValueError(
+                f"{transport}.{name} is {value!r}; allowed: {_IN_WORDS[str(known[name])]}."
+            )
     return {str(name): value for name, value in settings.items()}
 
 
@@ -84,4 +97,7 @@ _IN_WORDS = {
     str(str): "text",
     str(str | None): "text, or null",
 }
-_MAKERS: Mapping[str, Callable[[Mapping[str, Any]], GripperSettings]] = {FRI_OUTPUT: _fri_output, WSG_LCM: _wsg_lcm}
+_MAKERS: Mapping[str, Callable[[Mapping[str, Any]], GripperSettings]] = {
+    FRI_OUTPUT: _fri_output,
+    WSG_LCM: _wsg_lcm,
+}

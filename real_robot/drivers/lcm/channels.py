@@ -23,7 +23,9 @@ class Channels:
 
     def __post_init__(self) -> None:
         """Refuses channels that are one."""
-        if len({self.command, self.status, self.telemetry}) != 3 or not all((self.command, self.status, self.telemetry)):
+        if len({self.command, self.status, self.telemetry}) != 3 or not all(
+            (self.command, self.status, self.telemetry)
+        ):
             raise ValueError(f"The channels of a driver program must have three names; got {self}.")
 
     @classmethod
@@ -45,7 +47,9 @@ class Channels:
         return self.command, self.status, self.telemetry
 
 
-def program_groups(ports: Mapping[str, str], channels: Mapping[str, Channels]) -> dict[tuple[str, Channels], list[str]]:
+def program_groups(
+    ports: Mapping[str, str], channels: Mapping[str, Channels]
+) -> dict[tuple[str, Channels], list[str]]:
     """Returns the arms of each program by its address and channels, all in the order of the arms.
 
     Args:
@@ -62,7 +66,8 @@ def program_groups(ports: Mapping[str, str], channels: Mapping[str, Channels]) -
         names = [name for at, one in found if at == address for name in one.names]
         if shared := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(
-                f"Two driver programs on {address} share the channels {', '.join(shared)}; arms of one program have all "
+                f"Two driver programs on {address} share the channels {', '.join(shared)}; arms "
+                f"of one program have all "
                 "channels in common, those of two have none."
             )
     return found

@@ -1,7 +1,7 @@
 """LCM's datagrams over UDP: a message that fits into one (`LC02`), or its pieces (`LC03`).
 
-Layouts are those of LCM's own description, `docs/content/udp-multicast-protocol.md`; sizes are those of its C library.
-Reading is total: any bytes are a datagram or an error.
+Layouts are those of LCM's own description, `docs/content/udp-multicast-protocol.md`; sizes are
+those of its C library. Reading is total: any bytes are a datagram or an error.
 """
 
 import struct
@@ -12,10 +12,13 @@ from stringline.real_robot.drivers.lcm.lcm_schema import LcmDecodeError
 LONGEST_CHANNEL = 63
 LONGEST_DATAGRAM = 65_507  # What UDP carries over IPv4.
 
-_SMALL, _FRAGMENT = b"LC02", b"LC03"
+_SMALL = b"LC02"
+_FRAGMENT = b"LC03"
 _HEAD = struct.Struct(">4sI")
 _FRAGMENT_HEAD = struct.Struct(">4sIIIHH")
-_LONGEST_SMALL = LONGEST_DATAGRAM - _HEAD.size  # Of a channel's name, its end and a message together.
+_LONGEST_SMALL = (
+    LONGEST_DATAGRAM - _HEAD.size
+)  # Of a channel's name, its end and a message together.
 _LONGEST_PIECE = LONGEST_DATAGRAM - _FRAGMENT_HEAD.size
 _MOST_PIECES = 0xFFFF
 LONGEST_MESSAGE = _MOST_PIECES * _LONGEST_PIECE - LONGEST_CHANNEL - 1
@@ -66,10 +69,12 @@ def pack_datagrams(sequence: int, channel: str, message: bytes) -> list[bytes]:
     name = channel.encode()
     if not 0 < len(name) <= LONGEST_CHANNEL or b"\0" in name or len(message) > LONGEST_MESSAGE:
         raise ValueError(
-            f"A channel {channel!r:.80} and {len(message)} bytes; allowed: names of 1 to {LONGEST_CHANNEL} bytes and up to "
+            f"A channel {channel!r:.80} and {len(message)} bytes; allowed: names of 1 to "
+            f"{LONGEST_CHANNEL} bytes and up to "
             f"{LONGEST_MESSAGE} bytes."
         )
-    number, body = sequence % (1 << 32), name + b"\0" + message
+    number = sequence % (1 << 32)
+    body = name + b"\0" + message
     if len(body) <= _LONGEST_SMALL:
         return [_HEAD.pack(_SMALL, number) + body]
     pieces = [body[at : at + _LONGEST_PIECE] for at in range(0, len(body), _LONGEST_PIECE)]
@@ -97,12 +102,14 @@ def unpack_datagram(data: bytes) -> Whole | Fragment:
 
 def _fragment(data: bytes) -> Fragment:
     _, sequence, size, offset, number, total = _FRAGMENT_HEAD.unpack_from(data)
-    channel, piece = "", data[_FRAGMENT_HEAD.size :]
+    channel = ""
+    piece = data[_FRAGMENT_HEAD.size :]
     if number == 0:
         channel, piece = _split(piece)
     if number >= total or offset + len(piece) > size:
         raise LcmDecodeError(
-            f"Piece {number} of {total} with {len(piece)} bytes at {offset} is none of a message of {size} bytes."
+            f"Piece {number} of {total} with {len(piece)} bytes at {offset} is none of a message "
+            f"of {size} bytes."
         )
     return Fragment(sequence, size, offset, number, total, channel, piece)
 

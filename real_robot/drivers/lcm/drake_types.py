@@ -43,7 +43,10 @@ IIWA_STATUS_TELEMETRY = LcmType(
         Member("estimated_dt_host_minus_iiwa", "int64_t"),
     ),
 )
-SCHUNK_COMMAND = LcmType("lcmt_schunk_wsg_command", (_TIME, Member("target_position_mm", "double"), Member("force", "double")))
+SCHUNK_COMMAND = LcmType(
+    "lcmt_schunk_wsg_command",
+    (_TIME, Member("target_position_mm", "double"), Member("force", "double")),
+)
 SCHUNK_STATUS = LcmType(
     "lcmt_schunk_wsg_status",
     (

@@ -1,7 +1,8 @@
 """One drake-iiwa-driver and its arms: what it tells, what it may be told, and who else tells it something.
 
-The program ends itself, and so its arms' motion, if it hears a command within a quarter of a second after its start. So nothing
-is said to one that was not heard for longer than that, and nothing to one that is not heard any more.
+The program ends itself, and so its arms' motion, if it hears a command within a quarter of a second
+after its start. So nothing is said to one that was not heard for longer than that, and nothing to
+one that is not heard any more.
 """
 
 import math
@@ -36,8 +37,8 @@ class DrakeProgram:
         link: To its group, not open yet.
         channels: Its own.
         period_s: Between two commands; must be that of its first robot's messages.
-        transit_s: A status that comes so soon after a command is not answered, since it may be of a step before it: two
-            commands for one step would be a jump.
+        transit_s: A status that comes so soon after a command is not answered, since it may be of a
+            step before it: two commands for one step would be a jump.
         read_only: Whether what it is told to do is thrown away.
 
     Attributes:
@@ -63,8 +64,12 @@ class DrakeProgram:
         read_only: bool = False,
     ) -> None:
         self.arms = [LcmArm(name, period_s) for name in arms]
-        self.link, self.channels, self.inbox = link, channels, StatusInbox(len(arms))
-        self._period_s, self._transit_s, self._read_only = period_s, transit_s, read_only
+        self.link = link
+        self.channels = channels
+        self.inbox = StatusInbox(len(arms))
+        self._period_s = period_s
+        self._transit_s = transit_s
+        self._read_only = read_only
         self._commanded_at = -math.inf
         self.status: IiwaStatus | None = None
         self.pending = self.fresh = False
@@ -79,17 +84,20 @@ class DrakeProgram:
         elif message.channel == self.channels.telemetry:
             self.inbox.take_telemetry(message)
         elif message.channel == self.channels.command and message.source != self.link.own:
-            self.foreigner, self._foreign_at = message.source, self._utime
+            self.foreigner = message.source
+            self._foreign_at = self._utime
 
     @property
     def _utime(self) -> int:
         return UNKNOWN_TIME if self.status is None else self.status.utime
 
     def _take_status(self, message: LcmMessage) -> None:
-        last, status = self._utime, self.inbox.take(message, lost=self.lost)
+        last = self._utime
+        status = self.inbox.take(message, lost=self.lost)
         if status is None:
             return
-        first, self.status = self.status is None, status
+        first = self.status is None
+        self.status = status
         for arm, report in zip(self.arms, status.arms, strict=True):
             arm.take(report)
             if self.lost:
@@ -129,12 +137,17 @@ class DrakeProgram:
     @property
     def _refusal(self) -> Bar:
         """What keeps commands from all of its arms."""
-        lasting = {Bar.UNSYNCHRONISED: not self.ready, Bar.FOREIGN: self._foreign, Bar.PERIOD: not self._keeps_period}
+        lasting = {
+            Bar.UNSYNCHRONISED: not self.ready,
+            Bar.FOREIGN: self._foreign,
+            Bar.PERIOD: not self._keeps_period,
+        }
         return max((bar for bar, lasts in lasting.items() if lasts), default=Bar.NONE)
 
     def take_bars(self) -> dict[str, Bar]:
         """Returns what keeps commands from each arm; what has only happened since the last time is told once."""
-        event, self.inbox.event = self.inbox.event, Bar.NONE
+        event = self.inbox.event
+        self.inbox.event = Bar.NONE
         about_all = max(event, self._refusal)
         bars = {arm.name: max(arm.take_bar(), about_all) for arm in self.arms}
         return dict.fromkeys(bars, Bar.NONE) if self._read_only else bars
@@ -150,13 +163,17 @@ class DrakeProgram:
         Returns:
             Names of the arms that were told theirs.
         """
-        asked, self.pending = self.pending, False
+        asked = self.pending
+        self.pending = False
         if not asked or self._read_only or not self.ready or self._foreign:
             return []
-        if not any(arm.in_motion for arm in self.arms) or not all(arm.report and arm.report.spoken for arm in self.arms):
+        if not any(arm.in_motion for arm in self.arms) or not all(
+            arm.report and arm.report.spoken for arm in self.arms
+        ):
             return []  # For an arm that was never heard nobody knows a row.
         told = [arm.name for arm in self.arms if arm.offer(positions[arm.name])]
-        # The program wants a row for each arm: one that takes no commands is told to be where it is.
+        # The program wants a row for each arm: one that takes no commands is told to be where it
+        # is.
         row = np.concatenate([arm.anchor for arm in self.arms])
         message = IIWA_COMMAND.encode({"utime": self._utime, "joint_position": row.tolist()})
         if not self.link.publish(self.channels.command, message):
@@ -168,19 +185,27 @@ class DrakeProgram:
 
     def problem(self) -> str:
         """Says what is not as expected about what came in so far."""
-        about = f"{', '.join(arm.name for arm in self.arms)} on {self.link.address} ({self.channels.status}):"
+        about = (
+            f"{', '.join(arm.name for arm in self.arms)} on {self.link.address} "
+            f"({self.channels.status}):"
+        )
         if self.status is None and self.inbox.broken:
-            return f"{about} what comes in is no status of {JOINTS * len(self.arms)} joints. {self.inbox.complaint}"
+            return (
+                f"{about} what comes in is no status of {JOINTS * len(self.arms)} joints. "
+                f"{self.inbox.complaint}"
+            )
         if self.status is None:
             return (
-                f"{about} no driver program speaks. Does drake-iiwa-driver run, has its controller's application been started, "
+                f"{about} no driver program speaks. Does drake-iiwa-driver run, has its "
+                f"controller's application been started, "
                 "and is interface this computer's address on LCM's network?"
             )
         if not self.inbox.period_us:
             return f"{about} the time of the driver program does not go on."
         if not self._keeps_period:
             return (
-                f"{about} the driver program makes a step every {1e-3 * self.inbox.period_us:g} ms; this driver's period is "
+                f"{about} the driver program makes a step every {1e-3 * self.inbox.period_us:g} "
+                f"ms; this driver's period is "
                 f"{1e3 * self._period_s:g} ms. Change one of them."
             )
         return ""
@@ -188,5 +213,6 @@ class DrakeProgram:
     @property
     def _keeps_period(self) -> bool:
         """Whether it makes a step as often as commands are made, as far as that is known."""
-        period_us, wanted_us = self.inbox.period_us, 1e6 * self._period_s
+        period_us = self.inbox.period_us
+        wanted_us = 1e6 * self._period_s
         return not period_us or abs(period_us - wanted_us) <= _PERIOD_TOLERANCE * wanted_us

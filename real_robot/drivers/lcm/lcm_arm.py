@@ -1,7 +1,8 @@
 """One arm behind drake-iiwa-driver: where commands have to begin, what was sent, and whether the arm does it.
 
-drake-iiwa-driver passes on whatever comes, and holds the last of it for ever. So here a command must be near the one before, or
-it is never sent, whoever made it; and what the controller says it was commanded must be among what was sent lately.
+drake-iiwa-driver passes on whatever comes, and holds the last of it for ever. So here a command
+must be near the one before, or it is never sent, whoever made it; and what the controller says it
+was commanded must be among what was sent lately.
 """
 
 from collections import deque
@@ -17,7 +18,8 @@ Vector = NDArray[np.float64]
 # No LBR's axis is faster than 180 degrees/s.
 _FASTEST_RAD_S = np.pi
 _ROUNDING_RAD = 1e-9
-# What was sent is commanded by the controller within that time. drake-iiwa-driver keeps a degree from the ends of the axes.
+# What was sent is commanded by the controller within that time. drake-iiwa-driver keeps a degree
+# from the ends of the axes.
 _FOLLOWED_WITHIN_S = 0.1
 _FOLLOWED_RAD = 0.02
 
@@ -36,10 +38,13 @@ class LcmArm:
     """
 
     def __init__(self, name: str, period_s: float) -> None:
-        self.name, self._period_s = name, period_s
+        self.name = name
+        self._period_s = period_s
         self.report: ArmReport | None = None
         self.sent = 0
-        self._sent_lately: deque[Vector] = deque(maxlen=max(4, round(_FOLLOWED_WITHIN_S / period_s)))
+        self._sent_lately: deque[Vector] = deque(
+            maxlen=max(4, round(_FOLLOWED_WITHIN_S / period_s))
+        )
         self._event = Bar.NONE
         self._begin_at(np.zeros(JOINTS))
 
@@ -55,7 +60,8 @@ class LcmArm:
 
     def take(self, report: ArmReport) -> None:
         """Takes what its program tells."""
-        was_in_motion, self.report = self.in_motion, report
+        was_in_motion = self.in_motion
+        self.report = report
         if not report.in_motion:
             if was_in_motion:
                 self._notice(Bar.NO_MOTION)
@@ -68,7 +74,11 @@ class LcmArm:
             self.let_go()
             self._notice(Bar.IGNORED)
         if self._strayed:
-            self._notice(Bar.STRAYED)  # Its commands go on: what it was commanded lags behind them, and is no place to begin.
+            self._notice(
+                Bar.STRAYED
+                # Its commands go on: what it was commanded lags behind them, and is no place to
+                # begin.
+            )
 
     @property
     def _strayed(self) -> bool:
@@ -79,7 +89,8 @@ class LcmArm:
 
     def _does_as_told(self, commanded: Vector) -> bool:
         sent = np.array(self._sent_lately)
-        low, high = sent.min(axis=0) - _FOLLOWED_RAD, sent.max(axis=0) + _FOLLOWED_RAD
+        low = sent.min(axis=0) - _FOLLOWED_RAD
+        high = sent.max(axis=0) + _FOLLOWED_RAD
         return bool(((commanded >= low) & (commanded <= high)).all())
 
     def enter(self) -> None:
@@ -93,7 +104,8 @@ class LcmArm:
             self._begin_at(self.report.commanded if self.report.in_motion else self.report.measured)
 
     def _begin_at(self, position: Vector) -> None:
-        self._last, self._led = position, False
+        self._last = position
+        self._led = False
         self._sent_lately.clear()
         self._sent_lately.append(position)
 
@@ -102,7 +114,8 @@ class LcmArm:
 
     def take_bar(self) -> Bar:
         """Returns what keeps commands from the arm; what has only happened since the last time is told once."""
-        event, self._event = self._event, Bar.NONE
+        event = self._event
+        self._event = Bar.NONE
         return max(event, self.refusal)
 
     @property
@@ -123,7 +136,10 @@ class LcmArm:
         """
         if not self.in_motion:
             return False
-        if not np.abs(position - self._last).max() <= _FASTEST_RAD_S * self._period_s + _ROUNDING_RAD:
+        if (
+            not np.abs(position - self._last).max()
+            <= _FASTEST_RAD_S * self._period_s + _ROUNDING_RAD
+        ):
             self._notice(Bar.FAR)
             return False
         self._last = position.copy()

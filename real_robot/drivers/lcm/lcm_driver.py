@@ -1,7 +1,8 @@
 """LBR arms behind drake-iiwa-driver, over LCM: the face that the device process uses.
 
-The first program's first arm gives the beat: a read waits for its step, and the command leaves as soon as the filter has looked
-at it. The program takes the newest command at its next step, and for want of another holds it for ever.
+The first program's first arm gives the beat: a read waits for its step, and the command leaves as
+soon as the filter has looked at it. The program takes the newest command at its next step, and for
+want of another holds it for ever.
 """
 
 import select
@@ -16,7 +17,12 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.arguments import unknown_name
 from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError, Tap
 from stringline.real_robot.driver_interface.gripper import Gripper, GripperSettings, NoGripper
-from stringline.real_robot.driver_interface.interlocks import GLANCE_S, Bar, describe_bar, would_be_refused
+from stringline.real_robot.driver_interface.interlocks import (
+    GLANCE_S,
+    Bar,
+    describe_bar,
+    would_be_refused,
+)
 from stringline.real_robot.driver_interface.safe_command import SafeCommand, checked
 from stringline.real_robot.drivers.lcm.channels import Channels, program_groups
 from stringline.real_robot.drivers.lcm.driver_messages import DrakeProgram
@@ -45,8 +51,8 @@ class LcmDriver:
 
     Args:
         ports: `group:port` of LCM by arm, in the order of the body's arms.
-        channels: Names by arm, as `Channels`; those of an arm that is not there are as usual. Arms with the same group and
-            channels are the robots of one program, in this order.
+        channels: Names by arm, as `Channels`; those of an arm that is not there are as usual. Arms
+            with the same group and channels are the robots of one program, in this order.
         interface: Address of this computer on LCM's network.
         ttl: Of what is sent; see `LcmLink`.
         period_s: Between two commands; must be that of the controllers' messages.
@@ -79,15 +85,27 @@ class LcmDriver:
         read_only: bool = False,
     ) -> None:
         if not ports or not 1e-3 <= period_s <= 0.1:
-            raise ValueError(f"LCM needs at least one arm and a period from 1 to 100 ms; got {len(ports)} and {period_s} s.")
+            raise ValueError(
+                f"LCM needs at least one arm and a period from 1 to 100 ms; got {len(ports)} and "
+                f"{period_s} s."
+            )
         for names in (channels or {}, grippers or {}):
             for name in names:
                 if name not in ports:
                     raise unknown_name("arm", str(name), ports)
-        self._ports, self._together, self._read_only = dict(ports), together, read_only
-        groups = program_groups(ports, {name: Channels.of((channels or {}).get(name)) for name in ports})
-        heard = {address: frozenset(name for at, one in groups if at == address for name in one.names) for address, _ in groups}
-        self._links = {address: LcmLink(address, interface, ttl, names) for address, names in heard.items()}
+        self._ports = dict(ports)
+        self._together = together
+        self._read_only = read_only
+        groups = program_groups(
+            ports, {name: Channels.of((channels or {}).get(name)) for name in ports}
+        )
+        heard = {
+            address: frozenset(name for at, one in groups if at == address for name in one.names)
+            for address, _ in groups
+        }
+        self._links = {
+            address: LcmLink(address, interface, ttl, names) for address, names in heard.items()
+        }
         self._programs = [
             DrakeProgram(
                 arms,
@@ -104,12 +122,17 @@ class LcmDriver:
         self._cells = [
             _Cell(
                 *found[name],
-                beside[name].gripper(name, period_s=period_s, read_only=read_only) if name in beside else NoGripper(),
+                beside[name].gripper(name, period_s=period_s, read_only=read_only)
+                if name in beside
+                else NoGripper(),
             )
             for name in ports
         ]
-        self._timeout_s = _PATIENCE_PERIODS * period_s if answer_timeout_s is None else answer_timeout_s
-        self._connect_timeout_s, self._arm_timeout_s = connect_timeout_s, arm_timeout_s
+        self._timeout_s = (
+            _PATIENCE_PERIODS * period_s if answer_timeout_s is None else answer_timeout_s
+        )
+        self._connect_timeout_s = connect_timeout_s
+        self._arm_timeout_s = arm_timeout_s
         self._time = 0.0
 
     @property
@@ -121,7 +144,10 @@ class LcmDriver:
     def servos(self) -> tuple[str, ...]:
         """Names of the driver programs, once for each arm, and of those grippers that tell something."""
         programs = [
-            f"{cell.arm.name}/drake-iiwa-driver ({cell.program.link.address} {cell.program.channels.status})"
+            (
+                f"{cell.arm.name}/drake-iiwa-driver ({cell.program.link.address} "
+                f"{cell.program.channels.status})"
+            )
             for cell in self._cells
         ]
         return (*programs, *(gripper.servo for gripper in self._telling))
@@ -154,60 +180,88 @@ class LcmDriver:
                 problems.append(str(error))
         if not problems:
             deadline = time.monotonic() + self._connect_timeout_s
-            while any(program.status is None or not program.inbox.period_us for program in self._programs):
+            while any(
+                program.status is None or not program.inbox.period_us for program in self._programs
+            ):
                 if not self._wait(deadline):
                     break
             problems = [problem for program in self._programs if (problem := program.problem())]
-            problems += [one for cell in self._cells for one in cell.gripper.connect(self._connect_timeout_s)]
+            problems += [
+                one for cell in self._cells for one in cell.gripper.connect(self._connect_timeout_s)
+            ]
         if problems:
             self.close()
             raise RobotNotReadyError(problems)
 
     def arm(self) -> None:
-        """Listens until every arm takes commands, for longer than the programs' own guard. Nothing is sent.
+        """Listens until every arm takes commands, for longer than the programs' own guard.
 
-        Who only reads goes on without that, after a few seconds; `notes` then says what is in the way.
+        Nothing is sent.
+
+        Who only reads goes on without that, after a few seconds; `notes` then says what is in the
+        way.
 
         Raises:
             RobotNotReadyError: One does not, in time; says why.
         """
-        deadline = time.monotonic() + (min(GLANCE_S, self._arm_timeout_s) if self._read_only else self._arm_timeout_s)
+        deadline = time.monotonic() + (
+            min(GLANCE_S, self._arm_timeout_s) if self._read_only else self._arm_timeout_s
+        )
         self._collect()
         for program in self._programs:
             program.fresh = False  # What was known before may be long past.
-        while any((bars := self._refusals() or self._bars()).values()) or not all(program.fresh for program in self._programs):
+        while any((bars := self._refusals() or self._bars()).values()) or not all(
+            program.fresh for program in self._programs
+        ):
             if not self._wait(deadline):
                 if self._read_only and all(program.fresh for program in self._programs):
                     return
                 raise RobotNotReadyError(
-                    [f"{name} takes no commands: {self._explain(name, bar)}." for name, bar in bars.items()]
+                    [
+                        f"{name} takes no commands: {self._explain(name, bar)}."
+                        for name, bar in bars.items()
+                    ]
                 )
         for gripper in self._telling:
-            gripper.read()  # So what it noticed before is no fault: it is sent from where it stands now.
+            # So what it noticed before is no fault: it is sent from where it stands now.
+            gripper.read()
 
     def _bars(self) -> dict[str, Bar]:
-        found = {name: bar for program in self._programs for name, bar in program.take_bars().items()}
+        found = {
+            name: bar for program in self._programs for name, bar in program.take_bars().items()
+        }
         return {cell.arm.name: found[cell.arm.name] for cell in self._cells}
 
     def _refusals(self) -> dict[str, Bar]:
         """Returns what keeps commands from arms that are only read, nothing of those that are moved."""
-        return {name: bar for one in self._programs for name, bar in one.refusals().items()} if self._read_only else {}
+        return (
+            {name: bar for one in self._programs for name, bar in one.refusals().items()}
+            if self._read_only
+            else {}
+        )
 
     @property
     def notes(self) -> list[str]:
         """What keeps commands from arms that are only read, and which arms have no common beat, a sentence each."""
         refused = [would_be_refused(name, bar) for name, bar in self._refusals().items() if bar]
-        late = [arm.name for program in self._programs[1:] for arm in program.arms if not self._together]
+        late = [
+            arm.name for program in self._programs[1:] for arm in program.arms if not self._together
+        ]
         return [
             *refused,
-            *(f"{name} is told in the beat of another program and may stutter; use one for all." for name in late),
+            *(
+                f"{name} is told in the beat of another program and may stutter; use one for all."
+                for name in late
+            ),
         ]
 
     def _explain(self, name: str, bar: Bar) -> str:
         if bar is Bar.NONE:
             return "nothing has come from its driver program lately"
         known = next(cell.program.foreigner for cell in self._cells if cell.arm.name == name)
-        return describe_bar(bar) + (f" ({known[0]}, port {known[1]})" if bar is Bar.FOREIGN and known is not None else "")
+        return describe_bar(bar) + (
+            f" ({known[0]}, port {known[1]})" if bar is Bar.FOREIGN and known is not None else ""
+        )
 
     def read(self, clock: Callable[[], float]) -> ArmState:
         """Waits for the beat, or in vain, and returns what is known.
@@ -232,13 +286,22 @@ class LcmDriver:
     def _state(self) -> ArmState:
         rows: list[tuple[Vector, ...]] = []
         for cell in self._cells:
-            report, beside = cell.arm.report, cell.gripper.state
-            of_arm = (np.zeros(JOINTS),) * 3 if report is None else (report.measured, report.velocity, report.external)
+            report = cell.arm.report
+            beside = cell.gripper.state
+            of_arm = (
+                (np.zeros(JOINTS),) * 3
+                if report is None
+                else (report.measured, report.velocity, report.external)
+            )
             told = zip(
-                (*of_arm, cell.arm.anchor), (beside.opening, beside.speed, beside.force, cell.gripper.wanted), strict=True
+                (*of_arm, cell.arm.anchor),
+                (beside.opening, beside.speed, beside.force, cell.gripper.wanted),
+                strict=True,
             )
             rows.append(tuple(np.append(row, value) for row, value in told))
-        position, velocity, effort, commanded = (np.concatenate(parts) for parts in zip(*rows, strict=True))
+        position, velocity, effort, commanded = (
+            np.concatenate(parts) for parts in zip(*rows, strict=True)
+        )
         programs = [cell.program for cell in self._cells]
         telling = [gripper.state for gripper in self._telling]
         return ArmState(
@@ -246,8 +309,12 @@ class LcmDriver:
             position=position,
             velocity=velocity,
             effort=effort,
-            servo_error=np.array([0] * len(programs) + [one.error for one in telling], dtype=np.uint16),
-            servo_misses=np.array([one.misses for one in programs] + [one.misses for one in telling], dtype=np.int32),
+            servo_error=np.array(
+                [0] * len(programs) + [one.error for one in telling], dtype=np.uint16
+            ),
+            servo_misses=np.array(
+                [one.misses for one in programs] + [one.misses for one in telling], dtype=np.int32
+            ),
             lost=np.array([program.link.lost or program.lost for program in programs]),
             barred=np.array(list(self._bars().values()), dtype=np.uint8),
             commanded=commanded,
@@ -262,7 +329,11 @@ class LcmDriver:
         """
         rows = np.split(checked(command).position, len(self._cells))
         targets = {cell.arm.name: row for cell, row in zip(self._cells, rows, strict=True)}
-        told = [name for program in self._asking() for name in program.command({n: row[:JOINTS] for n, row in targets.items()})]
+        told = [
+            name
+            for program in self._asking()
+            for name in program.command({n: row[:JOINTS] for n, row in targets.items()})
+        ]
         for cell in self._cells:
             if cell.arm.name in told:
                 cell.gripper.command(float(targets[cell.arm.name][JOINTS]))
@@ -270,8 +341,9 @@ class LcmDriver:
     def _asking(self) -> list[DrakeProgram]:
         """Returns the programs that have made a step of which the filter knew.
 
-        Steps that were made while it worked are answered by the same command: of two that come between two steps a program
-        takes the second only, and the arm would have to make up for both.
+        Steps that were made while it worked are answered by the same command: of two that come
+        between two steps a program takes the second only, and the arm would have to make up for
+        both.
         """
         asking = [program for program in self._programs if program.pending]
         self._collect()

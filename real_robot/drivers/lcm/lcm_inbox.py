@@ -26,7 +26,9 @@ class Times:
         """Median of what is between two times, microseconds; 0 until there are enough of them."""
         if len(self._times) <= _PERIODS_KEPT:
             return 0
-        return sorted(later - time for time, later in zip(self._times, self._times[1:], strict=False))[_PERIODS_KEPT // 2]
+        return sorted(
+            later - time for time, later in zip(self._times, self._times[1:], strict=False)
+        )[_PERIODS_KEPT // 2]
 
 
 class StatusInbox:
@@ -55,7 +57,9 @@ class StatusInbox:
 
     def _forget(self) -> None:
         self.ready_at: int | None = None
-        self._utime, self._told, self._stepped = UNKNOWN_TIME, Times(), Times()
+        self._utime = UNKNOWN_TIME
+        self._told = Times()
+        self._stepped = Times()
 
     @property
     def period_us(self) -> int:
@@ -69,7 +73,8 @@ class StatusInbox:
         try:
             time = IIWA_STATUS_TELEMETRY.decode(message.payload)["iiwa_utime"]
         except LcmDecodeError as error:
-            self.broken, self.complaint = self.broken + 1, str(error)
+            self.broken = self.broken + 1
+            self.complaint = str(error)
             return
         assert isinstance(time, int)
         self._stepped.note(time)
@@ -79,13 +84,14 @@ class StatusInbox:
 
         Args:
             message: As it came in.
-            lost: Whether nothing was heard for so long that whoever speaks is listened to: the program may have been started
-                anew.
+            lost: Whether nothing was heard for so long that whoever speaks is listened to: the
+                program may have been started anew.
         """
         try:
             status = IiwaStatus.of(message.payload, self._arms)
         except LcmDecodeError as error:
-            self.broken, self.complaint = self.broken + 1, str(error)
+            self.broken = self.broken + 1
+            self.complaint = str(error)
             return None
         if message.source != self._source:
             if self._source is not None and not lost:

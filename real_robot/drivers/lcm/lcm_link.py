@@ -1,7 +1,8 @@
 """A place in a multicast group of LCM: what it publishes goes to everybody there, and nobody says that it came.
 
-Huang, Olson and Moore (2010), LCM: Lightweight Communications and Marshalling. Pure Python: the library is not needed. A group
-is heard and spoken to through one network interface only; by default that is the loopback, which no datagram leaves.
+Huang, Olson and Moore (2010), LCM: Lightweight Communications and Marshalling. Pure Python: the
+library is not needed. A group is heard and spoken to through one network interface only; by default
+that is the loopback, which no datagram leaves.
 """
 
 import ipaddress
@@ -10,17 +11,25 @@ import socket
 from typing import NamedTuple
 
 from stringline.real_robot.driver_interface.driver import Tap
-from stringline.real_robot.drivers.lcm.datagram import LONGEST_DATAGRAM, Whole, pack_datagrams, unpack_datagram
+from stringline.real_robot.drivers.lcm.datagram import (
+    LONGEST_DATAGRAM,
+    Whole,
+    pack_datagrams,
+    unpack_datagram,
+)
 from stringline.real_robot.drivers.lcm.lcm_schema import LcmDecodeError
 from stringline.real_robot.drivers.lcm.reassembly import Reassembly, Source
 
 log = logging.getLogger(__name__)
 
-DEFAULT_ADDRESS, LOOPBACK = "239.255.76.67:7667", "127.0.0.1"
+DEFAULT_ADDRESS = "239.255.76.67:7667"
+LOOPBACK = "127.0.0.1"
 
-_MOST_AT_ONCE = 4096  # The newest counts, so all of it is taken; but a flood must not keep a cycle from its end.
-_BUFFER_SIZE = 1 << 20  # Asked for; pictures of others may be on the same group.
-# Linux's IP_MULTICAST_ALL, which Python has no name for: without it, a socket hears groups that others joined elsewhere.
+# The newest counts, so all of it is taken; but a flood must not keep a cycle from its end.
+_MOST_AT_ONCE = 4096
+_BUFFER_SIZE = 1 << 20  # Asked for; images of others may be on the same group.
+# Linux's IP_MULTICAST_ALL, which Python has no name for: without it, a socket hears groups that
+# others joined elsewhere.
 _MULTICAST_ALL = 49
 
 
@@ -30,7 +39,8 @@ class LcmMessage(NamedTuple):
     Attributes:
         channel: That it is on.
         payload: Its bytes, an encoded `LcmType`.
-        source: Address and port of its publisher; `LcmLink.own` for what this link has published itself.
+        source: Address and port of its publisher; `LcmLink.own` for what this link has published
+            itself.
         sequence: The publisher's counter over all its channels, modulo 2^32.
     """
 
@@ -51,8 +61,15 @@ def group_of(address: str) -> tuple[str, int]:
         multicast = ipaddress.IPv4Address(group).is_multicast
     except ValueError:
         multicast = False
-    if not multicast or not (number.isascii() and number.isdigit()) or not 0 < int(number) < 1 << 16:
-        raise ValueError(f"The address {address!r} of LCM is none; allowed: group:port, such as {DEFAULT_ADDRESS}.")
+    if (
+        not multicast
+        or not (number.isascii() and number.isdigit())
+        or not 0 < int(number) < 1 << 16
+    ):
+        raise ValueError(
+            f"The address {address!r} of LCM is none; allowed: group:port, such as "
+            f"{DEFAULT_ADDRESS}."
+        )
     return group, int(number)
 
 
@@ -69,7 +86,8 @@ class LcmLink:
         address: As given.
         lost: Whether the network interface is gone.
         broken: Datagrams that were none of LCM's.
-        tap: Listens, if there is one: to the datagrams of the channels, whoever sent them, and to what is published.
+        tap: Listens, if there is one: to the datagrams of the channels, whoever sent them, and to
+            what is published.
 
     Raises:
         ValueError: An argument is none of these.
@@ -82,21 +100,29 @@ class LcmLink:
         ttl: int = 0,
         channels: frozenset[str] | None = None,
     ) -> None:
-        self._group, self.address = group_of(address), address
+        self._group = group_of(address)
+        self.address = address
         try:
             self._interface = str(ipaddress.IPv4Address(interface))
         except ValueError as error:
             raise ValueError(
-                f"The interface {interface!r} is none; allowed: an IPv4 address of this computer, such as {LOOPBACK}."
+                f"The interface {interface!r} is none; allowed: an IPv4 address of this computer, "
+                f"such as {LOOPBACK}."
             ) from error
         if ttl not in (0, 1):
-            raise ValueError(f"ttl is {ttl}; allowed: 0, which stays on this computer, and 1, which stays on its network.")
-        self._ttl, self._channels = ttl, channels
-        self.lost, self.broken = False, 0
+            raise ValueError(
+                f"ttl is {ttl}; allowed: 0, which stays on this computer, and 1, which stays on "
+                f"its network."
+            )
+        self._ttl = ttl
+        self._channels = channels
+        self.lost = False
+        self.broken = 0
         self.tap: Tap | None = None
         self._in: socket.socket | None = None
         self._out: socket.socket | None = None
-        self._reassembly, self._sequence = Reassembly(), 0
+        self._reassembly = Reassembly()
+        self._sequence = 0
         self._own: Source = ("", 0)
 
     @property
@@ -112,7 +138,8 @@ class LcmLink:
         """Joins the group.
 
         Raises:
-            ValueError: The interface is none of this computer's, or somebody who does not share has the port.
+            ValueError: The interface is none of this computer's, or somebody who does not share has
+                the port.
         """
         self.close()
         heard, told = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
@@ -120,25 +147,32 @@ class LcmLink:
             self._join(heard)
             told.setblocking(False)
             told.bind((self._interface, 0))
-            told.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(self._interface))
+            told.setsockopt(
+                socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(self._interface)
+            )
             told.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, self._ttl)
             told.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
         except OSError as error:
             heard.close()
             told.close()
             raise ValueError(
-                f"The multicast group {self.address} cannot be joined on {self._interface}: {error.strerror}."
+                f"The multicast group {self.address} cannot be joined on {self._interface}: "
+                f"{error.strerror}."
             ) from error
-        self._in, self._out = heard, told
+        self._in = heard
+        self._out = told
         self._own = told.getsockname()
-        self._reassembly, self._sequence, self.lost = Reassembly(), 0, False
+        self._reassembly = Reassembly()
+        self._sequence = 0
+        self.lost = False
 
     def _join(self, heard: socket.socket) -> None:
         heard.setblocking(False)
         heard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         heard.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_SIZE)
         heard.bind(self._group)
-        group, interface = socket.inet_aton(self._group[0]), socket.inet_aton(self._interface)
+        group = socket.inet_aton(self._group[0])
+        interface = socket.inet_aton(self._interface)
         heard.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group + interface)
         heard.setsockopt(socket.IPPROTO_IP, _MULTICAST_ALL, 0)
 

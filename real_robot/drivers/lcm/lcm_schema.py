@@ -1,7 +1,8 @@
 """LCM's messages: a fingerprint of the type, then the members one after the other, big-endian.
 
-Huang, Olson and Moore (2010), LCM: Lightweight Communications and Marshalling. Only what the types here need is known: numbers,
-and rows of numbers whose length is another member. Reading is total: any bytes are a message or an error.
+Huang, Olson and Moore (2010), LCM: Lightweight Communications and Marshalling. Only what the types
+here need is known: numbers, and rows of numbers whose length is another member. Reading is total:
+any bytes are a message or an error.
 """
 
 import struct
@@ -29,7 +30,8 @@ class Member:
     Attributes:
         name: In the type.
         kind: `int32_t`, `int64_t` or `double`.
-        size: Name of the member, before this one, that says how many there are; empty for a single one.
+        size: Name of the member, before this one, that says how many there are; empty for a single
+            one.
     """
 
     name: str
@@ -64,7 +66,8 @@ class LcmType:
         """Returns the bytes of a message; lengths are those of the rows, and rows that are not given are empty.
 
         Raises:
-            ValueError: Rows that share a length differ in theirs, or a value is missing or does not fit.
+            ValueError: Rows that share a length differ in theirs, or a value is missing or does not
+                fit.
         """
         lengths = self._lengths(values)
         parts = [_HEAD.pack(self.fingerprint)]
@@ -91,7 +94,8 @@ class LcmType:
             count = 1 if isinstance(row, int | float) else len(row)
             if found.setdefault(member.size, count) != count:
                 raise ValueError(
-                    f"{self.name}.{member.name} has {count} entries; others of {member.size} have {found[member.size]}."
+                    f"{self.name}.{member.name} has {count} entries; others of {member.size} have "
+                    f"{found[member.size]}."
                 )
         return found
 
@@ -103,9 +107,11 @@ class LcmType:
         """
         if len(data) < _HEAD.size or _HEAD.unpack_from(data)[0] != self.fingerprint:
             raise LcmDecodeError(
-                f"{data[: _HEAD.size].hex() or 'Nothing'} is not the fingerprint of {self.name}: another type."
+                f"{data[: _HEAD.size].hex() or 'Nothing'} is not the fingerprint of {self.name}: "
+                f"another type."
             )
-        at, found = _HEAD.size, dict[str, LcmValue]()
+        at = _HEAD.size
+        found = dict[str, LcmValue]()
         for member in self.members:
             size = found[member.size] if member.size else 1
             form = _FORMATS[member.kind]

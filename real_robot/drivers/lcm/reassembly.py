@@ -19,12 +19,17 @@ class _Partial:
 
     def joined(self) -> tuple[str, bytes] | None:
         """Returns channel and message, None if the pieces leave gaps or lie over each other."""
-        at, ordered = 0, [self.pieces[number] for number in range(self.count)]
+        at = 0
+        ordered = [self.pieces[number] for number in range(self.count)]
         for one in ordered:
             if one.offset != at:
                 return None
             at += len(one.piece)
-        return (ordered[0].channel, b"".join(one.piece for one in ordered)) if at == self.size else None
+        return (
+            (ordered[0].channel, b"".join(one.piece for one in ordered))
+            if at == self.size
+            else None
+        )
 
 
 class Reassembly:
@@ -40,7 +45,8 @@ class Reassembly:
     """
 
     def __init__(self, longest: int = 1 << 20, most: int = 8) -> None:
-        self._longest, self._most = longest, most
+        self._longest = longest
+        self._most = most
         self._partial: OrderedDict[tuple[Source, int], _Partial] = OrderedDict()
         self.refused = self.given_up = 0
 

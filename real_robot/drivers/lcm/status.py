@@ -66,7 +66,8 @@ class IiwaStatus:
     """One message.
 
     Attributes:
-        utime: Microseconds, of the first arm's controller by the program's clock; -1 until that is known.
+        utime: Microseconds, of the first arm's controller by the program's clock; -1 until that is
+            known.
         arms: In the program's order.
     """
 
@@ -78,15 +79,21 @@ class IiwaStatus:
         """Reads a message about so many arms.
 
         Raises:
-            LcmDecodeError: It is none, is about another number of joints, or holds what is no number.
+            LcmDecodeError: It is none, is about another number of joints, or holds what is no
+                number.
         """
         told = IIWA_STATUS.decode(payload)
-        utime, joints = told["utime"], told["num_joints"]
+        utime = told["utime"]
+        joints = told["num_joints"]
         if joints != JOINTS * arms:
             raise LcmDecodeError(f"A status of {joints} joints; expected are {JOINTS * arms}.")
-        rows = {name: np.array(told[name], dtype=np.float64).reshape(arms, JOINTS) for name in _ROWS}
+        rows = {
+            name: np.array(told[name], dtype=np.float64).reshape(arms, JOINTS) for name in _ROWS
+        }
         for name, values in rows.items():
             if name not in _MAY_BE_NO_NUMBERS and not np.isfinite(values).all():
                 raise LcmDecodeError(f"{name} is {values.tolist()}; expected are finite numbers.")
         assert isinstance(utime, int)
-        return cls(utime, tuple(ArmReport(*(rows[name][arm] for name in _ROWS)) for arm in range(arms)))
+        return cls(
+            utime, tuple(ArmReport(*(rows[name][arm] for name in _ROWS)) for arm in range(arms))
+        )

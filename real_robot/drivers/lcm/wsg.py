@@ -1,9 +1,10 @@
 """Schunk's WSG over LCM, as drake-schunk-driver speaks for it: a target with a force out, position, speed and force in.
 
-That program (RobotLocomotion/drake-schunk-driver, d07fcfc, 2024) looks at the newest command and tells a status every 50 ms. It
-holds the last command for ever, passes on what is no number, bounds a target from above only, and goes on telling the last
-position when the gripper itself has fallen silent. When it is started it moves the fingers to their ends and forgets where they
-were sent. What it lacks is made up for here.
+That program (RobotLocomotion/drake-schunk-driver, d07fcfc, 2024) looks at the newest command and
+tells a status every 50 ms. It holds the last command for ever, passes on what is no number, bounds
+a target from above only, and goes on telling the last position when the gripper itself has fallen
+silent. When it is started it moves the fingers to their ends and forgets where they were sent. What
+it lacks is made up for here.
 """
 
 import logging
@@ -15,21 +16,35 @@ from dataclasses import dataclass, replace
 from stringline.real_robot.driver_interface.driver import NOT_ALONE, NOT_FOLLOWING, STARTED_ANEW
 from stringline.real_robot.driver_interface.gripper import GripperState, within
 from stringline.real_robot.drivers.lcm.drake_types import SCHUNK_COMMAND, SCHUNK_STATUS
-from stringline.real_robot.drivers.lcm.lcm_link import DEFAULT_ADDRESS, LOOPBACK, LcmLink, LcmMessage
+from stringline.real_robot.drivers.lcm.lcm_link import (
+    DEFAULT_ADDRESS,
+    LOOPBACK,
+    LcmLink,
+    LcmMessage,
+)
 from stringline.real_robot.drivers.lcm.lcm_schema import LcmDecodeError
 from stringline.real_robot.drivers.lcm.reassembly import Source
 
 log = logging.getLogger(__name__)
 
-COMMAND_CHANNEL, STATUS_CHANNEL = "SCHUNK_WSG_COMMAND", "SCHUNK_WSG_STATUS"
-# Its driver takes a target for reached unless the force asked for differs by more from the force that is felt.
+COMMAND_CHANNEL = "SCHUNK_WSG_COMMAND"
+STATUS_CHANNEL = "SCHUNK_WSG_STATUS"
+# Its driver takes a target for reached unless the force asked for differs by more from the force
+# that is felt.
 DEAD_BAND_N = 5.0
 _STRONGEST_N = 120.0  # More than any WSG 50 is built for.
 
-_NEAR_MM, _MOVED_MM = 5.0, 1.0
-_BEYOND_MM = 5.0  # A position so far outside of the stroke is in another unit, or of another gripper.
-_SILENT_TURNS = 3  # From then on the arms hold, and a driver that is started meanwhile would go at once where it is sent.
-_OLD_US = 1_000_000  # A status that is older than the last by less is one that came late; by more, its driver began anew.
+_NEAR_MM = 5.0
+_MOVED_MM = 1.0
+_BEYOND_MM = (
+    5.0  # A position so far outside of the stroke is in another unit, or of another gripper.
+)
+# From then on the arms hold, and a driver that is started meanwhile would go at once where it is
+# sent.
+_SILENT_TURNS = 3
+# A status that is older than the last by less is one that came late; by more, its driver began
+# anew.
+_OLD_US = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -47,7 +62,8 @@ class WsgGripper:
         stroke_mm: Largest position that is ever sent.
         force_n: With which it grips.
         status_hz: How often it tells its state.
-        follow_s: For how long it may stand still away from its target without a reason before that is an error; None: for ever.
+        follow_s: For how long it may stand still away from its target without a reason before that
+            is an error; None: for ever.
 
     Raises:
         ValueError: They are out of range.
@@ -67,22 +83,31 @@ class WsgGripper:
 
     def __post_init__(self) -> None:
         """Refuses what no gripper has."""
-        if not (0 <= self.closed_mm < self.opened_mm < 1000 and self.closed_mm < self.stroke_mm < 1000):
+        if not (
+            0 <= self.closed_mm < self.opened_mm < 1000 and self.closed_mm < self.stroke_mm < 1000
+        ):
             raise ValueError(
-                f"A gripper with closed_mm {self.closed_mm}, opened_mm {self.opened_mm} and stroke_mm {self.stroke_mm}; "
+                f"A gripper with closed_mm {self.closed_mm}, opened_mm {self.opened_mm} and "
+                f"stroke_mm {self.stroke_mm}; "
                 "allowed: 0 <= closed_mm, and both of the others above it and below 1000."
             )
         if not DEAD_BAND_N < self.force_n <= _STRONGEST_N:
             raise ValueError(
-                f"force_n is {self.force_n}; allowed: above {DEAD_BAND_N:g}, below which drake-schunk-driver does not move, "
+                f"force_n is {self.force_n}; allowed: above {DEAD_BAND_N:g}, below which "
+                f"drake-schunk-driver does not move, "
                 f"and at most {_STRONGEST_N:g}."
             )
         if not 1 <= self.status_hz <= 1000:
             raise ValueError(f"status_hz is {self.status_hz}; allowed: 1 to 1000.")
         if self.follow_s is not None and not 0 < self.follow_s < 3600:
-            raise ValueError(f"follow_s is {self.follow_s}; allowed: above 0 and below 3600, or null.")
+            raise ValueError(
+                f"follow_s is {self.follow_s}; allowed: above 0 and below 3600, or null."
+            )
         if self.command_channel == self.status_channel:
-            raise ValueError(f"A gripper is told and tells on one channel, {self.command_channel}; they must be two.")
+            raise ValueError(
+                f"A gripper is told and tells on one channel, {self.command_channel}; they must "
+                f"be two."
+            )
         self.link("arm")
 
     def channels(self, arm: str) -> tuple[str, str]:
@@ -101,7 +126,8 @@ class WsgGripper:
 class SchunkWsg:
     """A WSG beside an arm.
 
-    Time is counted in reads, of which each takes a period: so a world in lock-step may stand still in between.
+    Time is counted in reads, of which each takes a period: so a world in lock-step may stand still
+    in between.
 
     Args:
         settings: What its numbers mean.
@@ -118,7 +144,8 @@ class SchunkWsg:
     """
 
     def __init__(self, settings: WsgGripper, arm: str, *, period_s: float, read_only: bool) -> None:
-        self._settings, self._read_only = settings, read_only
+        self._settings = settings
+        self._read_only = read_only
         self._command_channel, self._status_channel = settings.channels(arm)
         self.link = settings.link(arm)
         self.servo = f"{arm}/gripper ({self._status_channel})"
@@ -131,8 +158,10 @@ class SchunkWsg:
         self._reads = 0  # Since it was heard last.
         self._target_mm: float | None = None
         self._wanted: float | None = None
-        self._still_mm, self._still = math.inf, 0
-        self._estranged, self._noticed = False, 0
+        self._still_mm = math.inf
+        self._still = 0
+        self._estranged = False
+        self._noticed = 0
 
     @property
     def wanted(self) -> float:
@@ -141,7 +170,8 @@ class SchunkWsg:
 
     def connect(self, timeout_s: float) -> list[str]:
         """Joins the group and listens for two states of one and the same gripper."""
-        settings, deadline = self._settings, time.monotonic() + timeout_s
+        settings = self._settings
+        deadline = time.monotonic() + timeout_s
         self._forget()
         try:
             self.link.open()
@@ -157,19 +187,29 @@ class SchunkWsg:
         self._reads = 0
         where = f"{self._status_channel} of {settings.address} on {settings.interface}"
         if self.strangers:
-            return [f"{self.servo}: more than one gripper speaks on {where}. Give each a channel of its own."]
+            return [
+                (
+                    f"{self.servo}: more than one gripper speaks on {where}. Give each a channel "
+                    f"of "
+                    f"its own."
+                )
+            ]
         if self._source is not None:
             return []
         if self.broken:
             return [f"{self.servo}: what comes in on {where} is not usable. {self.complaint}"]
         return [
-            f"{self.servo}: nothing comes in on {where}. Does the gripper's driver run, has it homed the fingers, and does it "
+            f"{self.servo}: nothing comes in on {where}. Does the gripper's driver run, has it "
+            f"homed the fingers, and does it "
             "speak on this channel and interface?"
         ]
 
     def _forget(self) -> None:
-        self._source, self.broken, self.strangers = None, 0, 0
-        self._estranged, self._noticed = False, 0
+        self._source = None
+        self.broken = 0
+        self.strangers = 0
+        self._estranged = False
+        self._noticed = 0
 
     def read(self) -> GripperState:
         """Takes what has come in."""
@@ -177,7 +217,8 @@ class SchunkWsg:
         self._collect()
         # The next one is due after a period of its own, and late after one and a half.
         misses = max(0, int(self._reads / self._reads_per_status - 0.5))
-        noticed, self._noticed = self._noticed, 0
+        noticed = self._noticed
+        self._noticed = 0
         self.state = replace(self.state, misses=misses, error=noticed | self._error())
         return self.state
 
@@ -185,16 +226,22 @@ class SchunkWsg:
         """Sends it to an opening; what is no number is left out, and so is what is far from fingers whose driver began anew."""
         if not math.isfinite(opening):
             return
-        settings, opening = self._settings, within(opening, self.wanted)
+        settings = self._settings
+        opening = within(opening, self.wanted)
         range_mm = settings.opened_mm - settings.closed_mm
         if self._estranged and abs(opening - self.wanted) * range_mm > _NEAR_MM:
             self._noticed |= STARTED_ANEW
             return
-        self._wanted, self._estranged = opening, False
+        self._wanted = opening
+        self._estranged = False
         target_mm = settings.closed_mm + opening * range_mm
         self._target_mm = min(target_mm, settings.stroke_mm)
         if not self._read_only and self.state.misses < _SILENT_TURNS:
-            told = {"utime": time.monotonic_ns() // 1000, "target_position_mm": self._target_mm, "force": settings.force_n}
+            told = {
+                "utime": time.monotonic_ns() // 1000,
+                "target_position_mm": self._target_mm,
+                "force": settings.force_n,
+            }
             self.link.publish(self._command_channel, SCHUNK_COMMAND.encode(told))
 
     def close(self) -> None:
@@ -206,20 +253,24 @@ class SchunkWsg:
             try:
                 status = self._checked(message)
             except LcmDecodeError as error:
-                self.broken, self.complaint = self.broken + 1, str(error)
+                self.broken = self.broken + 1
+                self.complaint = str(error)
                 continue
             if self._is_news(message.source, int(status["utime"])):
                 self._take(status)
 
     def _checked(self, message: LcmMessage) -> dict[str, float]:
         found = SCHUNK_STATUS.decode(message.payload)
-        status = {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+        status = {
+            name: float(value) for name, value in found.items() if isinstance(value, int | float)
+        }
         if not all(map(math.isfinite, status.values())):
             raise LcmDecodeError(f"Its state is {status}; expected are finite numbers.")
         longest = max(self._settings.stroke_mm, self._settings.opened_mm)
         if not -_BEYOND_MM <= status["actual_position_mm"] <= longest + _BEYOND_MM:
             raise LcmDecodeError(
-                f"It is open by {status['actual_position_mm']:g} mm; by its settings (stroke_mm, opened_mm) that is at most "
+                f"It is open by {status['actual_position_mm']:g} mm; by its settings (stroke_mm, "
+                f"opened_mm) that is at most "
                 f"{longest:g} mm."
             )
         return status
@@ -229,10 +280,15 @@ class SchunkWsg:
 
         Whoever speaks after a silence is that gripper again, unless another was heard beside it.
         """
-        known, silent = self._source in (None, source), self._reads >= 2 * self._reads_per_status
+        known = self._source in (None, source)
+        silent = self._reads >= 2 * self._reads_per_status
         if not known and (self.strangers or not silent):
             if not self.strangers:
-                log.warning("Somebody else speaks on the channel of %s and is not listened to: %s.", self.servo, source)
+                log.warning(
+                    "Somebody else speaks on the channel of %s and is not listened to: %s.",
+                    self.servo,
+                    source,
+                )
             self.strangers += 1
             self._noticed |= NOT_ALONE if silent else 0
             return False
@@ -240,20 +296,27 @@ class SchunkWsg:
             self.stale += 1
             return False
         if self._source is not None and (not known or utime < self._utime):
-            self._wanted = self._target_mm = None  # It was started anew, and has forgotten where it was sent.
-            self._estranged, self._noticed = True, self._noticed | STARTED_ANEW
-        self._source, self._utime, self._reads = source, utime, 0
+            self._wanted = self._target_mm = (
+                None  # It was started anew, and has forgotten where it was sent.
+            )
+            self._estranged = True
+            self._noticed = self._noticed | STARTED_ANEW
+        self._source = source
+        self._utime = utime
+        self._reads = 0
         return True
 
     def _take(self, status: dict[str, float]) -> None:
-        settings, position_mm = self._settings, status["actual_position_mm"]
+        settings = self._settings
+        position_mm = status["actual_position_mm"]
         range_mm = settings.opened_mm - settings.closed_mm
         opening = within((position_mm - settings.closed_mm) / range_mm, self.state.opening)
         # The sign of the force follows the last motion, and says nothing of its direction.
         force = abs(status["actual_force"])
         self.state = GripperState(opening, status["actual_speed_mm_per_s"] / range_mm, force)
         if self._has_reason(position_mm, force) or abs(position_mm - self._still_mm) > _MOVED_MM:
-            self._still_mm, self._still = position_mm, 0
+            self._still_mm = position_mm
+            self._still = 0
         else:
             self._still += 1
 
@@ -266,4 +329,8 @@ class SchunkWsg:
 
     def _error(self) -> int:
         longest_s = self._settings.follow_s
-        return NOT_FOLLOWING if longest_s is not None and self._still > longest_s * self._settings.status_hz else 0
+        return (
+            NOT_FOLLOWING
+            if longest_s is not None and self._still > longest_s * self._settings.status_hz
+            else 0
+        )

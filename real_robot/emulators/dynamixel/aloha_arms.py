@@ -14,9 +14,11 @@ from stringline.real_robot.emulators.plants.plant import Plant
 
 Vector = NDArray[np.float64]
 
-# Nm/rad, or N per opening: how hard a servo works against what blocks its joint; that of a waist in MuJoCo Menagerie.
+# Nm/rad, or N per opening: how hard a servo works against what blocks its joint; that of a waist in
+# MuJoCo Menagerie.
 _STIFFNESS = 43.0
-# Openings per radian. Near a quarter turn the crank moves and the fingers hardly do; beyond it they cannot open.
+# Openings per radian. Near a quarter turn the crank moves and the fingers hardly do; beyond it they
+# cannot open.
 _SMALLEST_SLOPE = 0.05
 
 
@@ -32,9 +34,15 @@ class EmulatedArms:
         lines: By arm.
     """
 
-    def __init__(self, plant: Plant, gripper: GripperServo = FOLLOWER, servos: Sequence[Servo] = VIPERX) -> None:
-        self._plant, self._gripper, self._servos = plant, gripper, tuple(servos)
-        self.lines = {arm: EmulatedLine(EmulatedServo(kind) for kind in self._servos) for arm in ALOHA.arms}
+    def __init__(
+        self, plant: Plant, gripper: GripperServo = FOLLOWER, servos: Sequence[Servo] = VIPERX
+    ) -> None:
+        self._plant = plant
+        self._gripper = gripper
+        self._servos = tuple(servos)
+        self.lines = {
+            arm: EmulatedLine(EmulatedServo(kind) for kind in self._servos) for arm in ALOHA.arms
+        }
         self.sense()
 
     def begin(self, seed: int, options: Mapping[str, float]) -> None:
@@ -47,7 +55,10 @@ class EmulatedArms:
             line.goal_writes = 0
 
     def advance(self) -> None:
-        """Takes the plant one period on, towards the servos' goals. A joint without torque, or blocked, stays where it is."""
+        """Takes the plant one period on, towards the servos' goals.
+
+        A joint without torque, or blocked, stays where it is.
+        """
         position = self._plant.measure()[0]
         self._plant.advance(np.where(self._blocked(), position, self._goals(position)))
         self.sense()
@@ -60,14 +71,22 @@ class EmulatedArms:
         if (blocked := self._blocked()).any():
             effort = np.where(blocked, _STIFFNESS * (self._goals(position) - position), effort)
         for arm, line in self.lines.items():
-            joints = {joint.name: index for index, joint in enumerate(ALOHA.joints) if joint.arm == arm}
+            joints = {
+                joint.name: index for index, joint in enumerate(ALOHA.joints) if joint.arm == arm
+            }
             for kind, servo in zip(self._servos, line.servos.values(), strict=True):
                 index = joints[f"{arm}/{kind.joint}"]
                 sharing = sum(other.joint == kind.joint for other in self._servos)
-                angle, speed = float(position[index]), float(velocity[index])
+                angle = float(position[index])
+                speed = float(velocity[index])
                 if kind.joint == "gripper":
                     angle, speed = self._gripper_motion(angle, speed)
-                    current = float(effort[index]) / ALOHA.joints[index].effort * (kind.current_limit or 0) * CURRENT_UNIT_A
+                    current = (
+                        float(effort[index])
+                        / ALOHA.joints[index].effort
+                        * (kind.current_limit or 0)
+                        * CURRENT_UNIT_A
+                    )
                 else:
                     current = float(effort[index]) / sharing / kind.model.torque_constant
                 servo.sense(angle, speed, current)
@@ -85,12 +104,21 @@ class EmulatedArms:
     def _blocked(self) -> NDArray[np.bool_]:
         """Returns which joints (J,) something holds where they are."""
         kinds = [kind for kind in self._servos if kind.master is None]
-        return np.array([kind.ident in line.blocked for line in self.lines.values() for kind in kinds])
+        return np.array(
+            [kind.ident in line.blocked for line in self.lines.values() for kind in kinds]
+        )
 
     def _gripper_motion(self, opening: float, speed: float) -> tuple[float, float]:
         angle = float(self._gripper.angle(opening))
-        slope = float(self._gripper.opening(angle + 1e-4) - self._gripper.opening(angle - 1e-4)) / 2e-4
+        slope = (
+            float(self._gripper.opening(angle + 1e-4) - self._gripper.opening(angle - 1e-4)) / 2e-4
+        )
         return angle, speed / max(slope, _SMALLEST_SLOPE)
 
     def _masters(self) -> list[EmulatedServo]:
-        return [line.servos[kind.ident] for line in self.lines.values() for kind in self._servos if kind.master is None]
+        return [
+            line.servos[kind.ident]
+            for line in self.lines.values()
+            for kind in self._servos
+            if kind.master is None
+        ]

@@ -7,10 +7,28 @@ from stringline.datasets.contract.arguments import unknown_name
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel import protocol
 from stringline.real_robot.drivers.dynamixel.control_table import HardwareError
-from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, Parser, StatusError
+from stringline.real_robot.drivers.dynamixel.protocol import (
+    Instruction,
+    Packet,
+    Parser,
+    StatusError,
+)
 from stringline.real_robot.emulators.dynamixel.dynamixel_servo import EmulatedServo
 
-FAULTS = ("mute", "unmute", "corrupt", "mend", "block", "free", "hang", "resume", "overload", "drop", "twin", "collide")
+FAULTS = (
+    "mute",
+    "unmute",
+    "corrupt",
+    "mend",
+    "block",
+    "free",
+    "hang",
+    "resume",
+    "overload",
+    "drop",
+    "twin",
+    "collide",
+)
 
 
 class EmulatedLine:
@@ -41,10 +59,11 @@ class EmulatedLine:
         """Begins or ends a fault.
 
         Args:
-            kind: `mute` and `unmute` a servo, `corrupt` and `mend` its checksums, `block` and `free` its joint, as something
-                in the way does, `hang` and `resume` the line, `overload` a servo, `drop` the port. A `twin` is another servo
-                of the same kind with the same id, which stands a little elsewhere and answers after it; twins that `collide`
-                answer at the same time.
+            kind: `mute` and `unmute` a servo, `corrupt` and `mend` its checksums, `block` and
+                `free` its joint, as something in the way does, `hang` and `resume` the line,
+                `overload` a servo, `drop` the port. A `twin` is another servo of the same kind with
+                the same id, which stands a little elsewhere and answers after it; twins that
+                `collide` answer at the same time.
             ident: The servo.
 
         Raises:
@@ -109,23 +128,35 @@ class EmulatedLine:
         answer = self._of_one(ident, packet)
         if ident not in self._twins:
             return answer
-        first, self.servos[ident] = self.servos[ident], self._twins[ident]
+        first = self.servos[ident]
+        self.servos[ident] = self._twins[ident]
         second = self._of_one(ident, packet)
         self.servos[ident] = first
         # On one wire, where each pulls the line down for its zeros.
         return bytes(map(operator.and_, answer, second)) if self._collide else answer + second
 
     def _of_one(self, ident: int, packet: Packet) -> bytes:
-        servo, parameters = self.servos[ident], packet.parameters
+        servo = self.servos[ident]
+        parameters = packet.parameters
         match packet.instruction:
             case Instruction.PING:
-                return self._answer(ident, StatusError.NONE, servo.read(table.MODEL_NUMBER.address, 2) or b"", table.FIRMWARE)
+                return self._answer(
+                    ident,
+                    StatusError.NONE,
+                    servo.read(table.MODEL_NUMBER.address, 2) or b"",
+                    table.FIRMWARE,
+                )
             case Instruction.READ if len(parameters) == 4:
                 return self._answer_read(
-                    ident, int.from_bytes(parameters[:2], "little"), int.from_bytes(parameters[2:], "little")
+                    ident,
+                    int.from_bytes(parameters[:2], "little"),
+                    int.from_bytes(parameters[2:], "little"),
                 )
             case Instruction.WRITE if len(parameters) > 2:
-                return self._answer(ident, self._write(ident, int.from_bytes(parameters[:2], "little"), parameters[2:]))
+                return self._answer(
+                    ident,
+                    self._write(ident, int.from_bytes(parameters[:2], "little"), parameters[2:]),
+                )
             case Instruction.REBOOT:
                 servo.reboot()
                 return self._answer(ident, StatusError.NONE)
@@ -136,9 +167,15 @@ class EmulatedLine:
         if ident not in self.servos:
             return b""
         data = self.servos[ident].read(address, size)
-        return self._answer(ident, StatusError.DATA_RANGE) if data is None else self._answer(ident, StatusError.NONE, data)
+        return (
+            self._answer(ident, StatusError.DATA_RANGE)
+            if data is None
+            else self._answer(ident, StatusError.NONE, data)
+        )
 
-    def _answer(self, ident: int, error: StatusError, data: bytes = b"", also: table.Register | None = None) -> bytes:
+    def _answer(
+        self, ident: int, error: StatusError, data: bytes = b"", also: table.Register | None = None
+    ) -> bytes:
         if ident in self._mute:
             return b""
         servo = self.servos[ident]

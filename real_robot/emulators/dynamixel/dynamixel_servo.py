@@ -5,7 +5,11 @@ import struct
 from collections.abc import Mapping
 
 from stringline.real_robot.drivers.dynamixel import control_table as table
-from stringline.real_robot.drivers.dynamixel.control_table import HardwareError, OperatingMode, Register
+from stringline.real_robot.drivers.dynamixel.control_table import (
+    HardwareError,
+    OperatingMode,
+    Register,
+)
 from stringline.real_robot.drivers.dynamixel.protocol import StatusError
 from stringline.real_robot.drivers.dynamixel.viperx import REVERSED, Servo
 
@@ -69,7 +73,8 @@ class EmulatedServo:
         }.items():
             self.set(register, value)
         self.sense(angle, 0.0, 0.0)
-        # Someone moved the arm since its last goal: a driver that turns torque on first makes it jump.
+        # Someone moved the arm since its last goal: a driver that turns torque on first makes it
+        # jump.
         self.set(table.GOAL_POSITION, self._ticks(angle + 0.3))
 
     def twin(self) -> "EmulatedServo":
@@ -80,7 +85,9 @@ class EmulatedServo:
 
     def get(self, register: Register) -> int:
         """Returns a register's value."""
-        return register.unpack(bytes(self._memory[register.address : register.address + register.size]))
+        return register.unpack(
+            bytes(self._memory[register.address : register.address + register.size])
+        )
 
     def set(self, register: Register, value: int) -> None:
         """Gives a register a value, as the firmware itself does: nothing is checked."""
@@ -114,7 +121,10 @@ class EmulatedServo:
         sign = self._direction()
         self.set(table.PRESENT_POSITION, self._ticks(angle))
         self.set(table.PRESENT_VELOCITY, round(sign * velocity / table.VELOCITY_UNIT_RAD_S))
-        self.set(table.PRESENT_CURRENT, max(-32768, min(32767, round(sign * current / table.CURRENT_UNIT_A))))
+        self.set(
+            table.PRESENT_CURRENT,
+            max(-32768, min(32767, round(sign * current / table.CURRENT_UNIT_A))),
+        )
 
     def goal_angle(self) -> float | None:
         """Returns the angle in rad that the joint is driven to, or None without torque."""
@@ -179,9 +189,15 @@ class EmulatedServo:
             if len(data) < register.size:
                 return StatusError.DATA_LENGTH
             changes[register] = register.unpack(data)
-            address, data = address + register.size, data[register.size :]
+            address = address + register.size
+            data = data[register.size :]
         wrong = next(
-            (error for register, value in changes.items() if (error := self._refusal(register, value))), StatusError.NONE
+            (
+                error
+                for register, value in changes.items()
+                if (error := self._refusal(register, value))
+            ),
+            StatusError.NONE,
         )
         if not wrong:
             for register, value in changes.items():
@@ -198,7 +214,10 @@ class EmulatedServo:
             return StatusError.RESULT_FAIL
         if register is table.GOAL_CURRENT and abs(value) > self.get(table.CURRENT_LIMIT):
             return StatusError.DATA_LIMIT
-        bounded = register is table.GOAL_POSITION and self.get(table.OPERATING_MODE) == OperatingMode.POSITION
+        bounded = (
+            register is table.GOAL_POSITION
+            and self.get(table.OPERATING_MODE) == OperatingMode.POSITION
+        )
         if bounded and not self.get(table.MIN_POSITION) <= value <= self.get(table.MAX_POSITION):
             return StatusError.DATA_LIMIT
         return StatusError.NONE

@@ -1,8 +1,9 @@
 """ALOHA leaders without the hardware: `python -m stringline.real_robot.emulators.dynamixel.emulated_leaders --hand way.npz`.
 
-Makes a pseudo-terminal for each leader arm, where nine servos without torque speak protocol 2.0, and a local socket on which
-an episode begins. A scripted hand moves them: it rests at the beginning of its way until the episode begins. Prints one line of
-JSON with the names and serves until the client that connected to the socket leaves.
+Makes a pseudo-terminal for each leader arm, where nine servos without torque speak protocol 2.0,
+and a local socket on which an episode begins. A scripted hand moves them: it rests at the beginning
+of its way until the episode begins. Prints one line of JSON with the names and serves until the
+client that connected to the socket leaves.
 """
 
 import argparse
@@ -31,7 +32,8 @@ class LeaderEmulator(Emulator):
         """Starts nothing yet.
 
         Args:
-            hand: File with the way of the hand; None leaves the leaders at the home pose of the followers.
+            hand: File with the way of the hand; None leaves the leaders at the home pose of the
+                followers.
         """
         super().__init__([] if hand is None else ["--hand", str(hand)])
 
@@ -39,7 +41,11 @@ class LeaderEmulator(Emulator):
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the emulator."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hand", type=Path, help="file with the way of the hand; without, it rests at the home pose")
+    parser.add_argument(
+        "--hand",
+        type=Path,
+        help="file with the way of the hand; without, it rests at the home pose",
+    )
     parser.add_argument("--device-hz", type=float, default=100.0, help="periods per second")
     settings = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
@@ -55,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _plant(hand: Path | None, period_s: float) -> HandPlant:
-    time, way = (np.zeros(1), ALOHA.home[None]) if hand is None else load_hand(hand, len(ALOHA.joints))
+    time, way = (
+        (np.zeros(1), ALOHA.home[None]) if hand is None else load_hand(hand, len(ALOHA.joints))
+    )
     return HandPlant(ALOHA, time, way, period_s=period_s)
 
 

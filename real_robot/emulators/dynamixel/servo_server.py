@@ -13,12 +13,14 @@ from stringline.real_robot.emulators.dynamixel.aloha_arms import EmulatedArms
 from stringline.real_robot.emulators.dynamixel.dynamixel_line import EmulatedLine
 from stringline.real_robot.emulators.plants.plant import Plant
 from stringline.real_robot.emulators.program.control import ControlSocket, serve_ready
-from stringline.real_robot.emulators.program.image_feed import PictureFeed
+from stringline.real_robot.emulators.program.image_feed import ImageFeed
 from stringline.real_robot.emulators.program.operations import Operations
 
 _READ_SIZE = 4096
 _GOALS_TIMEOUT_S = 2.0
-_MAX_LAG_S = 0.25  # A late emulator catches up with that much and forgets the rest, as a real world would have gone on.
+# A late emulator catches up with that much and forgets the rest, as a real world would have gone
+# on.
+_MAX_LAG_S = 0.25
 
 
 class Terminal:
@@ -87,14 +89,19 @@ class EmulatorServer:
         *,
         real_time: bool,
         capture: Path | None = None,
-        feed: PictureFeed | None = None,
+        feed: ImageFeed | None = None,
     ) -> None:
-        self._plant, self._arms, self._real_time = plant, arms, real_time
+        self._plant = plant
+        self._arms = arms
+        self._real_time = real_time
         self._feed = feed
         self._terminals = {
-            arm: Terminal(line, None if capture is None else capture / f"{arm}.bin") for arm, line in arms.lines.items()
+            arm: Terminal(line, None if capture is None else capture / f"{arm}.bin")
+            for arm, line in arms.lines.items()
         }
-        operations = Operations(plant, begin=arms.begin, advance=self._advance_after, fault=self._fault)
+        operations = Operations(
+            plant, begin=arms.begin, advance=self._advance_after, fault=self._fault
+        )
         self._control = ControlSocket(listener, operations)
 
     @property
@@ -125,12 +132,16 @@ class EmulatorServer:
         while (late := self._late(wanted)) and time.monotonic() < deadline:
             serve_ready([self._terminals[arm] for arm in late], 0.05)
         if late:
-            raise ValueError(f"No new goal has reached {', '.join(late)} within {_GOALS_TIMEOUT_S} s.")
+            raise ValueError(
+                f"No new goal has reached {', '.join(late)} within {_GOALS_TIMEOUT_S} s."
+            )
         self._advance()
 
     def _late(self, wanted: Mapping[str, int]) -> list[str]:
         return [
-            arm for arm, terminal in self._terminals.items() if terminal.open and terminal.line.goal_writes < wanted.get(arm, 0)
+            arm
+            for arm, terminal in self._terminals.items()
+            if terminal.open and terminal.line.goal_writes < wanted.get(arm, 0)
         ]
 
     def _advance(self) -> None:

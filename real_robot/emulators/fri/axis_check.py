@@ -17,8 +17,9 @@ from stringline.real_robot.safety.limits import SafetyLimits
 class FriLine:
     """The commands that moved an arm, out of a file that grows, held against limits.
 
-    Its controller wants an answer to each message. Each time that it lets its arm go, a path begins, at rest. Where it lacked
-    an answer the arm stood still, and the next step is one from rest.
+    Its controller wants an answer to each message. Each time that it lets its arm go, a path
+    begins, at rest. Where it lacked an answer the arm stood still, and the next step is one from
+    rest.
 
     Args:
         file: What the emulator captures, see its `--capture`.
@@ -27,8 +28,11 @@ class FriLine:
     """
 
     def __init__(self, file: Path, version: FriVersion, check: ArmCheck) -> None:
-        self._file, self._version, self.check = file, version, check
-        self._at, self._period = 0, 0
+        self._file = file
+        self._version = version
+        self.check = check
+        self._at = 0
+        self._period = 0
         self._run: list[tuple[float, ...]] = []
         self._begins = True
 
@@ -61,17 +65,20 @@ class FriLine:
     def _look(self) -> None:
         if self._run:
             self.check.take(np.array(self._run), begins=self._begins)
-            self._run, self._begins = [], False
+            self._run = []
+            self._begins = False
 
 
 def axis_check(body: Embodiment, arm: str, limits: SafetyLimits, period_s: float) -> ArmCheck:
     """Returns the check of an arm's seven joints: numbers are sent as they are, so nothing is rounded.
 
-    Arms but the first have a beat of their own, in which the path of their commands is played: see `playback`.
+    Arms but the first have a beat of their own, in which the path of their commands is played: see
+    `playback`.
     """
     hinges = body.hinges[arm]
     assert len(hinges) == JOINTS
-    step, change = limits.velocity[hinges] * period_s, limits.acceleration[hinges] * period_s**2
+    step = limits.velocity[hinges] * period_s
+    change = limits.acceleration[hinges] * period_s**2
     if arm != body.arms[0]:
         change = CHANGE_SHARE * change + SPEED_SHARE * step
     return ArmCheck(limits.lower[hinges], limits.upper[hinges], step, change)

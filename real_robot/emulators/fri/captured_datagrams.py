@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _HEAD = struct.Struct("<IBH")
-_ACTIVE, _TAKEN = 1, 2
+_ACTIVE = 1
+_TAKEN = 2
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,8 @@ class Captured:
     Attributes:
         period: Number of the controller's period.
         active: Whether commands moved the arm.
-        taken: Whether this one was a new answer to the newest message; what was lost on its way was not.
+        taken: Whether this one was a new answer to the newest message; what was lost on its way was
+            not.
         data: As it came in.
     """
 
@@ -26,7 +28,10 @@ class Captured:
 
     def to_bytes(self) -> bytes:
         """Returns the record."""
-        return _HEAD.pack(self.period, self.active * _ACTIVE | self.taken * _TAKEN, len(self.data)) + self.data
+        return (
+            _HEAD.pack(self.period, self.active * _ACTIVE | self.taken * _TAKEN, len(self.data))
+            + self.data
+        )
 
 
 def captured_in(data: bytes) -> Iterator[Captured]:

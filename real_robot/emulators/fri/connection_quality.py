@@ -1,4 +1,7 @@
-"""How an emulated controller judges its connection. KUKA's own rule is not public; this one is an assumption."""
+"""How an emulated controller judges its connection.
+
+KUKA's own rule is not public; this one is an assumption.
+"""
 
 from collections import deque
 from dataclasses import dataclass
@@ -15,7 +18,8 @@ class QualityRule:
         fair: Smallest share for FAIR.
         good: For GOOD.
         excellent: For EXCELLENT.
-        most_missed: Answers in a row that may be missing; with one more the connection is POOR at once.
+        most_missed: Answers in a row that may be missing; with one more the connection is POOR at
+            once.
     """
 
     window: int = 20
@@ -26,9 +30,14 @@ class QualityRule:
 
     def __post_init__(self) -> None:
         """Refuses thresholds that are no order."""
-        if self.window < 1 or self.most_missed < 0 or not 0 <= self.fair <= self.good <= self.excellent <= 1:
+        if (
+            self.window < 1
+            or self.most_missed < 0
+            or not 0 <= self.fair <= self.good <= self.excellent <= 1
+        ):
             raise ValueError(
-                f"A rule of quality needs window >= 1, most_missed >= 0 and 0 <= fair <= good <= excellent <= 1; got {self}."
+                f"A rule of quality needs window >= 1, most_missed >= 0 and 0 <= fair <= good <= "
+                f"excellent <= 1; got {self}."
             )
 
 
@@ -52,7 +61,8 @@ class QualityMeter:
     @property
     def quality(self) -> Quality:
         """Of the connection."""
-        rule, share = self._rule, sum(self._seen) / self._rule.window
+        rule = self._rule
+        share = sum(self._seen) / self._rule.window
         if self._missed > rule.most_missed or share < rule.fair:
             return Quality.POOR
         if share < rule.good:

@@ -22,14 +22,33 @@ from stringline.real_robot.drivers.fri.monitoring import Monitoring
 from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.drivers.fri.wire import FriDecodeError
 from stringline.real_robot.emulators.fri.connection_quality import QualityMeter, QualityRule
-from stringline.real_robot.emulators.fri.emulated_outputs import NEUTRAL, UNTOLD, bits_of, opening_of, told_of
+from stringline.real_robot.emulators.fri.emulated_outputs import (
+    NEUTRAL,
+    UNTOLD,
+    bits_of,
+    opening_of,
+    told_of,
+)
 from stringline.real_robot.emulators.fri.emulated_session import EmulatedSession
 from stringline.real_robot.emulators.program.faulty_network import KINDS, Road
 from stringline.real_robot.ipc.array_messages import Json
 
 Vector = NDArray[np.float64]
 
-EVENTS = ("cut", "mend", "stop", "release", "leave", "restart", "t1", "t2", "aut", "period", "load", "neutral")
+EVENTS = (
+    "cut",
+    "mend",
+    "stop",
+    "release",
+    "leave",
+    "restart",
+    "t1",
+    "t2",
+    "aut",
+    "period",
+    "load",
+    "neutral",
+)
 FAULTS = tuple(f"{prefix}{kind}" for prefix in ("", "answer_") for kind in KINDS) + EVENTS
 
 _REPEATED_RAD = 1e-6
@@ -44,7 +63,8 @@ class ControllerSettings:
         version: Of FRI.
         lower: (7,) axis limits, rad.
         upper: (7,).
-        fastest: (7,) rad/s; a command that is further from the last than this allows is answered by a safety stop.
+        fastest: (7,) rad/s; a command that is further from the last than this allows is answered by
+            a safety stop.
         send_period_ms: Between two messages.
         receive_multiplier: Messages for each answer.
         restarts: Whether the application begins its motion anew after it was broken off.
@@ -78,22 +98,31 @@ class EmulatedController:
 
     def __init__(self, settings: ControllerSettings) -> None:
         self._settings = settings
-        self._session, self._meter = EmulatedSession(restarts=settings.restarts), QualityMeter(settings.rule)
-        self._safety, self._operation = SafetyState.NORMAL, OperationMode.T1
-        self._send_period_ms, self._stamp_ms = settings.send_period_ms, 0
+        self._session = EmulatedSession(restarts=settings.restarts)
+        self._meter = QualityMeter(settings.rule)
+        self._safety = SafetyState.NORMAL
+        self._operation = OperationMode.T1
+        self._send_period_ms = settings.send_period_ms
+        self._stamp_ms = 0
         self._load_nm = 0.0
         self._bits: tuple[float, ...] = UNTOLD
-        self._sequence, self._last_command, self._reflected = 0, -1, 0
+        self._sequence = 0
+        self._last_command = -1
+        self._reflected = 0
         self._answered = self._follows = False
         self._periods_since_command = self._since_asked = 0
-        self._measured, self._velocity, self._torque = np.zeros(JOINTS), np.zeros(JOINTS), np.zeros(JOINTS)
+        self._measured = np.zeros(JOINTS)
+        self._velocity = np.zeros(JOINTS)
+        self._torque = np.zeros(JOINTS)
         self._measured_opening = 1.0
         self._ipo: Vector = np.zeros(JOINTS)
         self.target: Vector = np.zeros(JOINTS)
-        self.opening, self.answers = 1.0, 0
+        self.opening = 1.0
+        self.answers = 0
         self.stops: list[str] = []
         self._asked = self._in_time = 0
-        self.out, self.back = Road(), Road()
+        self.out = Road()
+        self.back = Road()
 
     @property
     def state(self) -> SessionState:
@@ -107,11 +136,18 @@ class EmulatedController:
 
     def report(self) -> dict[str, Json]:
         """Returns how many messages were sent by the clock, how many were answered in time, and why the arm was stopped."""
-        return {"periods": self._asked, "in_time": self._in_time, "stops": list(self.stops), "state": self.state.name}
+        return {
+            "periods": self._asked,
+            "in_time": self._in_time,
+            "stops": list(self.stops),
+            "state": self.state.name,
+        }
 
     def sense(self, position: Vector, torque: Vector, opening: float) -> None:
         """Shows it what its arm and gripper do."""
-        self._measured, self._torque, self._measured_opening = position, torque, opening
+        self._measured = position
+        self._torque = torque
+        self._measured_opening = opening
         if not self._session.commanding:
             self.target = position.copy()
 
@@ -120,13 +156,16 @@ class EmulatedController:
 
         Somebody has looked after a stop before a new world begins.
         """
-        was, self._safety = self.state, SafetyState.NORMAL
+        was = self.state
+        self._safety = SafetyState.NORMAL
         self._session.break_off()
         self.sense(position, np.zeros(JOINTS), opening)
-        self.opening, self._bits = opening, UNTOLD
+        self.opening = opening
+        self._bits = UNTOLD
         told = [self._tell()]
         if was is SessionState.COMMANDING_ACTIVE:
-            self._session.state, self._session.wants_motion = was, True
+            self._session.state = was
+            self._session.wants_motion = True
             self._hold()
             told.append(self._tell())
         return told
@@ -140,12 +179,15 @@ class EmulatedController:
         for data in self.back.pass_period():
             self._obey(data)
         self._since_asked += 1
-        self._asked, self._in_time = self._asked + 1, self._in_time + self._answered
+        self._asked = self._asked + 1
+        self._in_time = self._in_time + self._answered
         if self._answered or (judged and self._since_asked >= self._settings.receive_multiplier):
             self._meter.note(self._answered)
             self._since_asked = 0
         if self.state is SessionState.MONITORING_WAIT and not self._answered:
-            self._last_command = -1  # The next client may be another one, which counts from the start.
+            self._last_command = (
+                -1
+            )  # The next client may be another one, which counts from the start.
         was = self._session.commanding
         may_move = self._safety is SafetyState.NORMAL
         self._session.advance(self._meter.quality, may_move=may_move, follows=self._follows)
@@ -157,7 +199,8 @@ class EmulatedController:
     def _hold(self) -> None:
         """Stands still where the arm is; a motion begins there."""
         self._ipo = self.target = self._measured.copy()
-        self._periods_since_command, self._follows = 0, False
+        self._periods_since_command = 0
+        self._follows = False
 
     def _tell(self) -> bytes:
         settings = self._settings
@@ -183,7 +226,9 @@ class EmulatedController:
             commanded=tuple(self.target.tolist()) if settings.version.echoes else (),
             commanded_torque=(0.0,) * JOINTS,
             external_torque=(self._load_nm, *(0.0,) * (JOINTS - 1)),
-            inputs=told_of(self._measured_opening, self.opening, self._bits) if settings.version.has_io else (),
+            inputs=told_of(self._measured_opening, self.opening, self._bits)
+            if settings.version.has_io
+            else (),
             time=(_EPOCH_S + self._stamp_ms // 1000, self._stamp_ms % 1000 * 1_000_000),
             ipo=tuple(self._ipo.tolist()) if commanding else (),
             command_mode=CommandMode.POSITION if commanding else CommandMode.NONE,
@@ -205,26 +250,36 @@ class EmulatedController:
             return False
         if command.sequence <= self._last_command or command.reflected != self._sequence:
             return False
-        self._last_command, self._reflected, self._answered = command.sequence, command.sequence, True
+        self._last_command = command.sequence
+        self._reflected = command.sequence
+        self._answered = True
         if self._session.commanding and not usable(command.position):
             self.stop(f"a command of {len(command.position)} joints, or not finite")
         elif self.state is SessionState.COMMANDING_WAIT:
-            self._follows = bool(np.abs(np.array(command.position) - self._ipo).max() <= _REPEATED_RAD)
+            self._follows = bool(
+                np.abs(np.array(command.position) - self._ipo).max() <= _REPEATED_RAD
+            )
         elif self.state is SessionState.COMMANDING_ACTIVE:
             self._move(np.array(command.position), command)
         return True
 
     def _move(self, position: Vector, command: Command) -> None:
         settings = self._settings
-        allowed = settings.fastest * 1e-3 * self._send_period_ms * max(self._periods_since_command, 1) + _REPEATED_RAD
+        allowed = (
+            settings.fastest * 1e-3 * self._send_period_ms * max(self._periods_since_command, 1)
+            + _REPEATED_RAD
+        )
         steps = np.abs(position - self.target)
         if (steps > allowed).any():
-            self.stop(f"axis {1 + int((steps - allowed).argmax())} was to jump by {steps.max():.4f} rad")
+            self.stop(
+                f"axis {1 + int((steps - allowed).argmax())} was to jump by {steps.max():.4f} rad"
+            )
             return
         if (position < settings.lower).any() or (position > settings.upper).any():
             self.stop("a command beyond an axis limit")
             return
-        self.target, self._periods_since_command = position, 0
+        self.target = position
+        self._periods_since_command = 0
         self.opening = opening_of(command.outputs, self.opening)
         self._bits = bits_of(command.outputs, self._bits)
 
@@ -239,10 +294,12 @@ class EmulatedController:
         """Begins or ends a fault.
 
         Args:
-            kind: One of the connection (`drop`, `late`, `duplicate`, `reorder`, `corrupt`) for the next messages, with
-                `answer_` before it for the next answers; `cut` and `mend` it; `stop` and `release` the arm by the safety
-                controller; `leave` the motion, `restart` the application; change the operation mode to `t1`, `t2`, `aut`,
-                or the send `period`; hang a `load` on the first axis; make the gripper's valve `neutral`, told neither way.
+            kind: One of the connection (`drop`, `late`, `duplicate`, `reorder`, `corrupt`) for the
+                next messages, with `answer_` before it for the next answers; `cut` and `mend` it;
+                `stop` and `release` the arm by the safety controller; `leave` the motion, `restart`
+                the application; change the operation mode to `t1`, `t2`, `aut`, or the send
+                `period`; hang a `load` on the first axis; make the gripper's valve `neutral`, told
+                neither way.
             count: Of datagrams, at least 1; milliseconds of the period, at least 1; Nm of the load.
 
         Raises:

@@ -43,12 +43,19 @@ class EmulatedCell:
         rule: QualityRule | None = None,
         bench: GripperBench | None = None,
     ) -> None:
-        self._embodiment, self.plant, self.bench = embodiment, plant, bench
+        self._embodiment = embodiment
+        self.plant = plant
+        self.bench = bench
         period_ms = round(plant.period_s * 1e3)
         if not 1 <= period_ms <= 100 or abs(period_ms * 1e-3 - plant.period_s) > 1e-9:
-            raise ValueError(f"A controller sends every 1 to 100 whole milliseconds; the plant's period is {plant.period_s} s.")
+            raise ValueError(
+                f"A controller sends every 1 to 100 whole milliseconds; the plant's period is "
+                f"{plant.period_s} s."
+            )
         if any(len(hinges) != JOINTS for hinges in embodiment.hinges.values()):
-            raise ValueError(f"Arms over FRI have {JOINTS} joints; those of {embodiment.name} have others.")
+            raise ValueError(
+                f"Arms over FRI have {JOINTS} joints; those of {embodiment.name} have others."
+            )
         self._settings = {
             arm: ControllerSettings(
                 version,
@@ -66,7 +73,9 @@ class EmulatedCell:
 
     def reboot(self) -> None:
         """Switches all controllers off and on."""
-        self.controllers = {arm: EmulatedController(settings) for arm, settings in self._settings.items()}
+        self.controllers = {
+            arm: EmulatedController(settings) for arm, settings in self._settings.items()
+        }
         if self.bench is not None:
             self.bench.reboot()
         self.sense()
@@ -80,7 +89,9 @@ class EmulatedCell:
             self.bench.tell()
         position, _, _ = self.plant.measure()
         return {
-            arm: controller.begin(position[self._embodiment.hinges[arm]], self._opening(arm, position))
+            arm: controller.begin(
+                position[self._embodiment.hinges[arm]], self._opening(arm, position)
+            )
             for arm, controller in self.controllers.items()
         }
 
@@ -112,4 +123,8 @@ class EmulatedCell:
         return controller.opening if self.bench is None else self.bench.grippers[arm].opening
 
     def _opening(self, arm: str, position: Vector) -> float:
-        return float(position[self._embodiment.grippers[arm]]) if arm in self._embodiment.grippers else 1.0
+        return (
+            float(position[self._embodiment.grippers[arm]])
+            if arm in self._embodiment.grippers
+            else 1.0
+        )

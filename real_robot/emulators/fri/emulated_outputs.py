@@ -14,8 +14,10 @@ from stringline.real_robot.emulators.fri.io_names import (
 )
 
 _AS_GOOD_AS_OPEN = 0.95
-# What a valve's bits, to open and to close, were set to: nothing yet by a client, so that they are as the gripper is; neither.
-UNTOLD, NEUTRAL = (), (0.0, 0.0)
+# What a valve's bits, to open and to close, were set to: nothing yet by a client, so that they are
+# as the gripper is; neither.
+UNTOLD = ()
+NEUTRAL = (0.0, 0.0)
 
 
 def opening_of(outputs: Sequence[IoValue], before: float) -> float:
@@ -23,7 +25,8 @@ def opening_of(outputs: Sequence[IoValue], before: float) -> float:
 
     Args:
         outputs: That a client has written.
-        before: Where it was sent before. It stays there if nobody says otherwise, or if a valve is told both or neither.
+        before: Where it was sent before. It stays there if nobody says otherwise, or if a valve is
+            told both or neither.
     """
     told = {one.name: one.value for one in outputs if math.isfinite(one.value)}
     if GRIPPER_OUTPUT in told:
@@ -58,7 +61,8 @@ def told_of(measured: float, wanted: float, bits: tuple[float, ...]) -> tuple[Io
         wanted: Where outputs send it.
         bits: What the valve's are set to.
     """
-    is_open, as_wanted = float(measured >= _AS_GOOD_AS_OPEN), float(wanted >= 0.5)
+    is_open = float(measured >= _AS_GOOD_AS_OPEN)
+    as_wanted = float(wanted >= 0.5)
     opens, closes = bits or (as_wanted, 1.0 - as_wanted)
     return (
         IoValue(GRIPPER_INPUT, IoType.ANALOG, IoDirection.INPUT, measured),

@@ -2,8 +2,10 @@
 
 from stringline.real_robot.drivers.fri.enums import Quality, SessionState
 
-# An application waits a moment before it begins its motion, and the controller before it follows a client.
-_READY_PERIODS, _WAIT_PERIODS = 5, 5
+# An application waits a moment before it begins its motion, and the controller before it follows a
+# client.
+_READY_PERIODS = 5
+_WAIT_PERIODS = 5
 
 
 class EmulatedSession:
@@ -18,8 +20,10 @@ class EmulatedSession:
     """
 
     def __init__(self, *, restarts: bool = True) -> None:
-        self._restarts, self.wants_motion = restarts, True
-        self.state, self._periods = SessionState.MONITORING_WAIT, 0
+        self._restarts = restarts
+        self.wants_motion = True
+        self.state = SessionState.MONITORING_WAIT
+        self._periods = 0
 
     @property
     def commanding(self) -> bool:
@@ -32,7 +36,8 @@ class EmulatedSession:
         Args:
             quality: Of the connection.
             may_move: Whether the safety controller lets the arm move.
-            follows: Whether the client repeats the controller's position, as it has to before it may command.
+            follows: Whether the client repeats the controller's position, as it has to before it
+                may command.
         """
         self._periods += 1
         good = quality >= Quality.GOOD
@@ -41,7 +46,9 @@ class EmulatedSession:
                 self._go(SessionState.MONITORING_READY)
             case SessionState.MONITORING_READY if not good:
                 self._go(SessionState.MONITORING_WAIT)
-            case SessionState.MONITORING_READY if may_move and self.wants_motion and self._periods >= _READY_PERIODS:
+            case SessionState.MONITORING_READY if (
+                may_move and self.wants_motion and self._periods >= _READY_PERIODS
+            ):
                 self._go(SessionState.COMMANDING_WAIT)
             case SessionState.COMMANDING_WAIT | SessionState.COMMANDING_ACTIVE if not good:
                 self.break_off(SessionState.MONITORING_WAIT)
@@ -57,4 +64,5 @@ class EmulatedSession:
             self.wants_motion = self._restarts
 
     def _go(self, state: SessionState) -> None:
-        self.state, self._periods = state, 0
+        self.state = state
+        self._periods = 0

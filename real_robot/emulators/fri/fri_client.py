@@ -61,9 +61,10 @@ class FriEmulator(Emulator):
         Args:
             task: Name in the catalogue.
             version: Of FRI.
-            gripper: Settings of the driver's grippers; only one with a wire of its own makes a difference here.
-            good: Share of answers in time from which commands are taken; None: as of the program. On a busy machine only a
-                controller that asks for less stays connected.
+            gripper: Settings of the driver's grippers; only one with a wire of its own makes a
+                difference here.
+            good: Share of answers in time from which commands are taken; None: as of the program.
+                On a busy machine only a controller that asks for less stays connected.
             most_missed: Answers in a row that may be missing; None: as of the program.
             settings: Further ones, as of every emulator.
         """
@@ -92,7 +93,10 @@ class FriEmulator(Emulator):
     def gripper_report(self) -> dict[str, GripperReport]:
         """Returns how each gripper with a wire of its own fared since it was switched on, by arm."""
         reports = self._reports("grippers")
-        return {arm: GripperReport(int(str(entry["heard"])), _texts(entry["wrong"])) for arm, entry in reports.items()}
+        return {
+            arm: GripperReport(int(str(entry["heard"])), _texts(entry["wrong"]))
+            for arm, entry in reports.items()
+        }
 
     def _reports(self, kind: str) -> dict[str, dict[str, Json]]:
         found = self._ask({"operation": "report"})[0][kind]

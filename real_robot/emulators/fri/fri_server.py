@@ -21,7 +21,9 @@ _LOOPBACK = "127.0.0.1"
 _ANSWERS_TIMEOUT_S = 2.0
 _COAX_S = 0.05  # After such a silence a client that is still coming up is asked again.
 _GLANCE_S = 0.001  # Between two looks whether it has answered, while nobody counts time.
-GRIPPER_FAULT = "gripper_"  # Before the name of a fault that is the gripper's, not the controller's.
+GRIPPER_FAULT = (
+    "gripper_"  # Before the name of a fault that is the gripper's, not the controller's.
+)
 
 
 class Wire:
@@ -33,8 +35,12 @@ class Wire:
         capture: File that keeps every datagram of the client, or None.
     """
 
-    def __init__(self, controller: EmulatedController, port: int, capture: Path | None = None) -> None:
-        self.controller, self.port, self.periods = controller, port, 0
+    def __init__(
+        self, controller: EmulatedController, port: int, capture: Path | None = None
+    ) -> None:
+        self.controller = controller
+        self.port = port
+        self.periods = 0
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.setblocking(False)
         self.socket.bind((_LOOPBACK, 0))
@@ -48,7 +54,8 @@ class Wire:
     def reboot(self, controller: EmulatedController) -> None:
         """Begins anew with another controller, as if nothing had been sent."""
         self.serve()
-        self.controller, self.periods = controller, 0
+        self.controller = controller
+        self.periods = 0
         if self._capture is not None:
             self._capture.seek(0)
             self._capture.truncate()
@@ -95,9 +102,10 @@ class FriServer:
         cell: The world with its controllers.
         ports: Of the drivers, by arm.
         listener: Socket where the client connects.
-        real_time: Whether time goes on by itself. Else sessions come up by themselves, and from the first episode on there is
-            one period per `advance` message.
-        phase: By which share of a period each controller is behind the one before it; they have no common clock.
+        real_time: Whether time goes on by itself. Else sessions come up by themselves, and from the
+            first episode on there is one period per `advance` message.
+        phase: By which share of a period each controller is behind the one before it; they have no
+            common clock.
         capture: Folder for what drivers send, a file per arm, or None.
     """
 
@@ -111,7 +119,9 @@ class FriServer:
         phase: float = 0.0,
         capture: Path | None = None,
     ) -> None:
-        self._cell, self._real_time, self._phase = cell, real_time, phase
+        self._cell = cell
+        self._real_time = real_time
+        self._phase = phase
         self._benches = [] if cell.bench is None else [cell.bench]
         self._wires = {
             arm: Wire(controller, ports[arm], None if capture is None else capture / f"{arm}.bin")
@@ -167,12 +177,15 @@ class FriServer:
     def _report(self, header: Header) -> Header:
         return {
             "report": {arm: wire.controller.report() for arm, wire in self._wires.items()},
-            "grippers": {arm: report for bench in self._benches for arm, report in bench.report().items()},
+            "grippers": {
+                arm: report for bench in self._benches for arm, report in bench.report().items()
+            },
         }
 
     def _reboot(self, header: Header) -> Header:
         self._cell.reboot()
-        self._begun, self._patient = False, bool(header.get("patient"))
+        self._begun = False
+        self._patient = bool(header.get("patient"))
         for arm, wire in self._wires.items():
             wire.reboot(self._cell.controllers[arm])
         return {}
@@ -186,7 +199,10 @@ class FriServer:
     def _nudge(self, header: Header) -> Header:
         wire = self._wire(str(header["arm"]))
         if self._begun or self._real_time:
-            raise ValueError("Controllers are nudged in lock-step, before the first episode; after that they go by `advance`.")
+            raise ValueError(
+                "Controllers are nudged in lock-step, before the first episode; after that they "
+                "go by `advance`."
+            )
         wire.tick(judged=False)
         return {}
 
@@ -196,21 +212,29 @@ class FriServer:
         return self._wires[arm]
 
     def _begin(self, seed: int, options: Mapping[str, float]) -> None:
-        told, self._begun = self._cell.begin(seed, options), True
+        told = self._cell.begin(seed, options)
+        self._begun = True
         for arm, wire in self._wires.items():
             wire.serve()
-            wire.controller.answers, wire.periods = 0, wire.periods + 1
+            wire.controller.answers = 0
+            wire.periods = wire.periods + 1
             wire.tell(told[arm])
 
     def _advance_after(self, wanted: Mapping[str, int]) -> None:
         """Goes on by one period once every controller has got as many answers as its driver has sent."""
         deadline = time.monotonic() + _ANSWERS_TIMEOUT_S
-        while (late := [arm for arm, wire in self._wires.items() if wire.controller.answers < wanted.get(arm, 0)]) and (
-            time.monotonic() < deadline
-        ):
+        while (
+            late := [
+                arm
+                for arm, wire in self._wires.items()
+                if wire.controller.answers < wanted.get(arm, 0)
+            ]
+        ) and (time.monotonic() < deadline):
             serve_ready([self._wires[arm] for arm in late], 0.05)
         if late:
-            raise ValueError(f"No new answer has reached {', '.join(late)} within {_ANSWERS_TIMEOUT_S} s.")
+            raise ValueError(
+                f"No new answer has reached {', '.join(late)} within {_ANSWERS_TIMEOUT_S} s."
+            )
         self._advance()
         for wire in self._wires.values():
             wire.tick()

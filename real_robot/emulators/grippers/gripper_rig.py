@@ -25,9 +25,13 @@ class GripperBench:
     """
 
     def __init__(self, arms: tuple[str, ...], settings: WsgGripper, *, period_s: float) -> None:
-        self._settings, self._period_s, self._arms = settings, period_s, arms
+        self._settings = settings
+        self._period_s = period_s
+        self._arms = arms
         self._channels = {settings.channels(arm)[0]: arm for arm in arms}
-        self._link = LcmLink(settings.address, settings.interface, settings.ttl, frozenset(self._channels))
+        self._link = LcmLink(
+            settings.address, settings.interface, settings.ttl, frozenset(self._channels)
+        )
         self._link.open()
         self._voices = {arm: self._voice() for arm in arms}
         self.reboot()
@@ -77,7 +81,8 @@ class GripperBench:
             raise unknown_name("arm with a gripper", arm, self.grippers)
         self.grippers[arm].fault(kind, count)
         if kind == "restart":
-            old, self._voices[arm] = self._voices[arm], self._voice()
+            old = self._voices[arm]
+            self._voices[arm] = self._voice()
             old.close()
 
     def report(self) -> Mapping[str, Json]:

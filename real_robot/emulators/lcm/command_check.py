@@ -58,8 +58,8 @@ def commands_in(data: bytes) -> Iterator[CapturedCommand]:
 class LcmLine:
     """The commands of one arm, out of a file that grows, held against limits.
 
-    Each time that the program lets its arms go, a path begins, at rest. While nothing is heard nothing is sent, and commands go
-    on later as if that time had not been.
+    Each time that the program lets its arms go, a path begins, at rest. While nothing is heard
+    nothing is sent, and commands go on later as if that time had not been.
 
     Args:
         file: What the emulator captures, see its `--capture`.
@@ -68,8 +68,11 @@ class LcmLine:
     """
 
     def __init__(self, file: Path, place: int, check: ArmCheck) -> None:
-        self._file, self._own, self.check = file, slice(JOINTS * place, JOINTS * (place + 1)), check
-        self._at, self._begins = 0, True
+        self._file = file
+        self._own = slice(JOINTS * place, JOINTS * (place + 1))
+        self.check = check
+        self._at = 0
+        self._begins = True
 
     def begins_at(self, start: int) -> None:
         """Has no use for where episodes begin: the first command of one goes on from the last of the one before."""
@@ -92,5 +95,6 @@ class LcmLine:
 def lcm_check(body: Embodiment, arm: str, limits: SafetyLimits, period_s: float) -> ArmCheck:
     """Returns the check of an arm's seven joints: numbers are sent as they are, so nothing is rounded."""
     hinges = body.hinges[arm]
-    step, change = limits.velocity[hinges] * period_s, limits.acceleration[hinges] * period_s**2
+    step = limits.velocity[hinges] * period_s
+    change = limits.acceleration[hinges] * period_s**2
     return ArmCheck(limits.lower[hinges], limits.upper[hinges], step, change)

@@ -75,8 +75,12 @@ class Station:
         heard: Commands of the client since somebody began to count.
     """
 
-    def __init__(self, controllers: Mapping[str, EmulatedController], place: Place, settings: ProgramSettings) -> None:
-        self.arms, self._place, self._settings = tuple(controllers), place, settings
+    def __init__(
+        self, controllers: Mapping[str, EmulatedController], place: Place, settings: ProgramSettings
+    ) -> None:
+        self.arms = tuple(controllers)
+        self._place = place
+        self._settings = settings
         self._capture = None if place.capture is None else place.capture.open("wb", buffering=0)
         self._others = LcmLink(place.address, channels=frozenset())
         self._others.open()
@@ -86,7 +90,9 @@ class Station:
     def reboot(self, controllers: Mapping[str, EmulatedController]) -> None:
         """Begins anew, as another process would: it speaks from another port."""
         self._controllers = dict(controllers)
-        self._link.road, self._back, self._lies = Road(), Road(), Lies()
+        self._link.road = Road()
+        self._back = Road()
+        self._lies = Lies()
         self._link.open()
         self.program = EmulatedProgram(self._controllers, self._settings)
         self.heard = self._periods = self._asked = self._in_time = 0
@@ -104,7 +110,9 @@ class Station:
         """Begins an episode: what was told before does not count."""
         self.serve()
         self.program.begin()
-        self.heard, self._periods = 0, self._periods + 2  # So that who reads the capture sees that commands begin anew.
+        # So that who reads the capture sees that commands begin anew.
+        self.heard = 0
+        self._periods = self._periods + 2
         if self._capture is not None and self._capture.tell():
             self._capture.write(CapturedCommand(self._periods, False, b"").to_bytes())
 
@@ -114,7 +122,8 @@ class Station:
             if message.source == self._others.own:
                 self.program.obey(message.payload)
                 continue
-            self.heard, self._answered = self.heard + 1, True
+            self.heard = self.heard + 1
+            self._answered = True
             for arrived in self._back.carry(message.payload):
                 self._take(arrived)
 
@@ -147,7 +156,8 @@ class Station:
         if self.arms[0] in arms:
             self._periods += 1
             if counted:
-                self._asked, self._in_time = self._asked + 1, self._in_time + self._answered
+                self._asked = self._asked + 1
+                self._in_time = self._in_time + self._answered
             self._answered = False
         told = {arm: self._controllers[arm].tick(judged=bool(self.program.ended)) for arm in arms}
         for arm, datagrams in told.items():
@@ -159,7 +169,8 @@ class Station:
         """Tells what the arms do, as after each step."""
         if self.program.ended:
             return
-        channels, told = self._place.channels, self._lies.told(self.program.status())
+        channels = self._place.channels
+        told = self._lies.told(self.program.status())
         self._link.publish(channels.status, told)
         self._link.publish_beside(channels.telemetry, self.program.telemetry())
         if self._twin:
@@ -168,7 +179,9 @@ class Station:
 
     def _command_as_somebody_else(self) -> None:
         row = self.program.status()["joint_position_commanded"]
-        self._others.publish(self._place.channels.command, IIWA_COMMAND.encode({"utime": 0, "joint_position": row}))
+        self._others.publish(
+            self._place.channels.command, IIWA_COMMAND.encode({"utime": 0, "joint_position": row})
+        )
         self.serve()
 
     def fault(self, arm: str, kind: str, count: int) -> None:
@@ -176,11 +189,12 @@ class Station:
 
         Args:
             arm: Of the controller that is meant, where one is.
-            kind: One of the connection (`drop`, `late`, `duplicate`, `reorder`, `corrupt`) for the next datagrams, with
-                `command_` before it for the next commands; `cut` and `mend` it; a lie in the next statuses (`freeze`,
-                `backwards`, `nan`, `joints`, `push`, `zeros`); for the next periods, `foreign` commands, or a `twin` that
-                publishes the same statuses; `crash` the program and `revive` it; or what a controller of FRI knows: `stop`,
-                `release`, `leave`, `restart`, `t1`, `t2`, `aut`, `period`, `load`.
+            kind: One of the connection (`drop`, `late`, `duplicate`, `reorder`, `corrupt`) for the
+                next datagrams, with `command_` before it for the next commands; `cut` and `mend`
+                it; a lie in the next statuses (`freeze`, `backwards`, `nan`, `joints`, `push`,
+                `zeros`); for the next periods, `foreign` commands, or a `twin` that publishes the
+                same statuses; `crash` the program and `revive` it; or what a controller of FRI
+                knows: `stop`, `release`, `leave`, `restart`, `t1`, `t2`, `aut`, `period`, `load`.
             count: Of datagrams, statuses or periods, at least 1; or as a controller takes it.
 
         Raises:

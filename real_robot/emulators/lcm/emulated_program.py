@@ -1,9 +1,11 @@
 """drake-iiwa-driver, emulated: a client of FRI towards its controllers, and what it tells and takes over LCM.
 
-Read in RobotLocomotion/drake-iiwa-driver, 5cbeb8a (2025), `kuka_driver.cc`, in position mode. It passes the newest command on
-at each step, within a degree of the axes' ends but for what is no number, and holds it for ever. It ends itself (by an
-exception or an assertion in the original) when a command comes within its guard time or is too short, or when an external
-torque is too large. An arm whose motion begins a second time is held where it is, unless it was started with `--restart_fri`.
+Read in RobotLocomotion/drake-iiwa-driver, 5cbeb8a (2025), `kuka_driver.cc`, in position mode. It
+passes the newest command on at each step, within a degree of the axes' ends but for what is no
+number, and holds it for ever. It ends itself (by an exception or an assertion in the original) when
+a command comes within its guard time or is too short, or when an external torque is too large. An
+arm whose motion begins a second time is held where it is, unless it was started with
+`--restart_fri`.
 """
 
 import math
@@ -81,19 +83,23 @@ class EmulatedProgram:
         ended: Why it has ended itself; empty while it runs.
     """
 
-    def __init__(self, controllers: Mapping[str, EmulatedController], settings: ProgramSettings) -> None:
+    def __init__(
+        self, controllers: Mapping[str, EmulatedController], settings: ProgramSettings
+    ) -> None:
         self._settings = settings
         self._robots = {arm: _Robot(controller) for arm, controller in controllers.items()}
         self._clock = ClockFilter(settings.clock_samples)
         self._controller_us = self._host_us = 0
-        self._utime, self._first_us = -1, -1
+        self._utime = -1
+        self._first_us = -1
         self._started = False
         self._command: Joints | None = None
         self.ended = ""
 
     def begin(self) -> None:
         """Is as if it had just been started, without the waiting: the world begins anew."""
-        self._command, self.ended = None, ""
+        self._command = None
+        self.ended = ""
         for robot in self._robots.values():
             robot.entered = robot.inhibited = False
 
@@ -128,11 +134,13 @@ class EmulatedProgram:
         """
         if self.ended:
             return
-        robot, message = self._robots[arm], Monitoring.of(VERSION, data)
+        robot = self._robots[arm]
+        message = Monitoring.of(VERSION, data)
         seconds, nanoseconds = message.time or (0, 0)
         stamp = seconds * 1_000_000 + nanoseconds // 1000
         if robot is next(iter(self._robots.values())):
-            self._controller_us, self._host_us = stamp, stamp if host_us is None else host_us
+            self._controller_us = stamp
+            self._host_us = stamp if host_us is None else host_us
             self._clock.take(stamp, self._host_us)
             self._utime = self._clock.to_host(stamp)
         self._follow_session(robot, message)
@@ -154,7 +162,8 @@ class EmulatedProgram:
         robot.state = message.session
 
     def _note(self, robot: _Robot, message: Monitoring, stamp: int) -> None:
-        rows, commanding = robot.rows, bool(message.ipo)
+        rows = robot.rows
+        commanding = bool(message.ipo)
         velocity = rows["joint_velocity_estimated"]
         if robot.stepped_us >= 0 and stamp > robot.stepped_us:
             seconds = 1e-6 * (stamp - robot.stepped_us)
@@ -195,10 +204,15 @@ class EmulatedProgram:
         if self._first_us < 0:
             self._first_us = self._controller_us
         self._started = self._controller_us - self._first_us >= 1e6 * self._settings.guard_s
-        rows = {name: tuple(value for robot in self._robots.values() for value in robot.rows[name]) for name in _ROWS}
+        rows = {
+            name: tuple(value for robot in self._robots.values() for value in robot.rows[name])
+            for name in _ROWS
+        }
         return {"utime": self._utime, **rows}
 
     def telemetry(self) -> bytes:
         """Returns its next message about clocks."""
         values = {"host_utime": self._host_us, "iiwa_utime": self._controller_us}
-        return IIWA_STATUS_TELEMETRY.encode({**values, "estimated_dt_host_minus_iiwa": self._clock.difference_us})
+        return IIWA_STATUS_TELEMETRY.encode(
+            {**values, "estimated_dt_host_minus_iiwa": self._clock.difference_us}
+        )

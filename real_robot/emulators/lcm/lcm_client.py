@@ -38,14 +38,20 @@ class LcmEmulator(Emulator):
 
     @classmethod
     def of_task(
-        cls, task: str, *, gripper: WsgGripper | None = None, clock_samples: int | None = None, **settings: Any
+        cls,
+        task: str,
+        *,
+        gripper: WsgGripper | None = None,
+        clock_samples: int | None = None,
+        **settings: Any,
     ) -> Self:
         """Returns the emulator of a MuJoCo world, not started yet.
 
         Args:
             task: Name in the catalogue.
             gripper: Beside each arm, in the group of the arms.
-            clock_samples: Messages until the driver program knows the time; None: as of the program.
+            clock_samples: Messages until the driver program knows the time; None: as of the
+                program.
             settings: Of every emulator.
         """
         made = super().of_task(task, **settings)
@@ -68,7 +74,12 @@ def gripper_arguments(gripper: WsgGripper | None) -> list[str]:
     """Returns how the program is told of the grippers beside its arms, None for none."""
     if gripper is None:
         return ["--gripper", OF_THE_ARMS]
-    channels = ["--gripper-commands", gripper.command_channel, "--gripper-states", gripper.status_channel]
+    channels = [
+        "--gripper-commands",
+        gripper.command_channel,
+        "--gripper-states",
+        gripper.status_channel,
+    ]
     return ["--gripper", WSG_LCM, *channels]
 
 

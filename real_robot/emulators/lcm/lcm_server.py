@@ -13,7 +13,9 @@ from stringline.real_robot.emulators.program.operations import Operations
 from stringline.real_robot.ipc.array_messages import Header
 
 _COMMANDS_TIMEOUT_S = 2.0
-_COAX_S = 0.001  # Between two periods while nobody counts time: programs need many of them to come up.
+_COAX_S = (
+    0.001  # Between two periods while nobody counts time: programs need many of them to come up.
+)
 
 
 class LcmServer:
@@ -23,9 +25,10 @@ class LcmServer:
         cell: The world with its controllers.
         stations: The programs that speak for the arms, each arm in one of them.
         listener: Socket where the client connects.
-        real_time: Whether time goes on by itself. Else programs come up by themselves, and from the first episode on there is
-            one period per `advance` message.
-        phase: By which share of a period each controller is behind the one before it; they have no common clock.
+        real_time: Whether time goes on by itself. Else programs come up by themselves, and from the
+            first episode on there is one period per `advance` message.
+        phase: By which share of a period each controller is behind the one before it; they have no
+            common clock.
     """
 
     def __init__(
@@ -37,7 +40,10 @@ class LcmServer:
         real_time: bool,
         phase: float = 0.0,
     ) -> None:
-        self._cell, self._stations, self._real_time, self._phase = cell, stations, real_time, phase
+        self._cell = cell
+        self._stations = stations
+        self._real_time = real_time
+        self._phase = phase
         self._station_of = {arm: station for station in stations for arm in station.arms}
         operations = Operations(
             cell.plant,
@@ -64,7 +70,9 @@ class LcmServer:
                 timed = self._real_time or not self._begun
                 for arm in beats.take(time.monotonic()) if timed else ():
                     self._beat(arm)
-                serve_ready(self._served, max(0.0, beats.next - time.monotonic()) if timed else None)
+                serve_ready(
+                    self._served, max(0.0, beats.next - time.monotonic()) if timed else None
+                )
         finally:
             for station in self._stations:
                 station.close()
@@ -75,8 +83,9 @@ class LcmServer:
     def _beat(self, arm: str) -> None:
         """Goes on with one arm; the first one's beat is the world's.
 
-        The program steps before the world does, which takes milliseconds: so it has taken commands and told its status before
-        other work can come between the two. Of two commands between its steps it takes the second, and that would be a jump.
+        The program steps before the world does, which takes milliseconds: so it has taken commands
+        and told its status before other work can come between the two. Of two commands between its
+        steps it takes the second, and that would be a jump.
         """
         self._station_of[arm].tick((arm,), self._host_us(), counted=self._real_time)
         if arm == next(iter(self._cell.controllers)):
@@ -107,7 +116,8 @@ class LcmServer:
     def _begin(self, seed: int, options: Mapping[str, float]) -> None:
         for station in self._stations:
             station.begin()
-        told, self._begun = self._cell.begin(seed, options), True
+        told = self._cell.begin(seed, options)
+        self._begun = True
         for place in range(max(map(len, told.values()))):
             for station in self._stations:
                 for arm in station.arms:
@@ -121,7 +131,9 @@ class LcmServer:
         while (late := self._late(wanted)) and time.monotonic() < deadline:
             serve_ready([self._station_of[arm] for arm in late], 0.05)
         if late:
-            raise ValueError(f"No new command has reached {', '.join(late)} within {_COMMANDS_TIMEOUT_S} s.")
+            raise ValueError(
+                f"No new command has reached {', '.join(late)} within {_COMMANDS_TIMEOUT_S} s."
+            )
         if self._cell.bench is not None:
             self._cell.bench.serve()
         self._advance()
@@ -129,7 +141,9 @@ class LcmServer:
             station.tick(station.arms, None, counted=False)
 
     def _late(self, wanted: Mapping[str, int]) -> list[str]:
-        return [arm for arm, station in self._station_of.items() if station.heard < wanted.get(arm, 0)]
+        return [
+            arm for arm, station in self._station_of.items() if station.heard < wanted.get(arm, 0)
+        ]
 
     def _advance(self) -> None:
         self._cell.advance()

@@ -11,7 +11,8 @@ class ClockFilter:
     """
 
     def __init__(self, samples: int) -> None:
-        self._samples, self._taken = samples, 0
+        self._samples = samples
+        self._taken = 0
         self._difference_us = 0.0
 
     @property
@@ -22,7 +23,9 @@ class ClockFilter:
     def take(self, controller_us: int, host_us: int) -> None:
         """Takes two times of one moment, microseconds."""
         now = float(host_us - controller_us)
-        self._difference_us = now if not self._taken else _KEPT * self._difference_us + (1 - _KEPT) * now
+        self._difference_us = (
+            now if not self._taken else _KEPT * self._difference_us + (1 - _KEPT) * now
+        )
         self._taken = min(self._taken + 1, self._samples)
 
     def to_host(self, controller_us: int) -> int:

@@ -15,7 +15,8 @@ _PUSH_RAD = 0.5
 class Lies:
     """Changes the next statuses.
 
-    Their time stands still or goes backwards; a joint is no number, is missing, or was pushed; what was commanded is all zeros.
+    Their time stands still or goes backwards; a joint is no number, is missing, or was pushed; what
+    was commanded is all zeros.
     """
 
     def __init__(self) -> None:
@@ -34,7 +35,9 @@ class Lies:
 
     def told(self, status: dict[str, int | Joints]) -> bytes:
         """Returns the message that is told instead of a status."""
-        utime, measured, commanded = status["utime"], status["joint_position_measured"], status["joint_position_commanded"]
+        utime = status["utime"]
+        measured = status["joint_position_measured"]
+        commanded = status["joint_position_commanded"]
         assert isinstance(utime, int)
         assert isinstance(measured, tuple)
         assert isinstance(commanded, tuple)
@@ -49,7 +52,12 @@ class Lies:
             measured = (measured[0] + _PUSH_RAD, *measured[1:])
         if self._takes("zeros"):
             commanded = (0.0,) * len(commanded)
-        rows = {**status, "utime": utime, "joint_position_measured": measured, "joint_position_commanded": commanded}
+        rows = {
+            **status,
+            "utime": utime,
+            "joint_position_measured": measured,
+            "joint_position_commanded": commanded,
+        }
         if self._takes("joints"):
             rows = {name: row[:-1] if isinstance(row, tuple) else row for name, row in rows.items()}
         return IIWA_STATUS.encode(rows)

@@ -1,6 +1,7 @@
-"""The pictures of an emulated world, for cameras in processes of their own.
+"""The images of an emulated world, for cameras in processes of their own.
 
-Each camera has a thread, so that one that stands still keeps nobody waiting, least of all the emulated servos.
+Each camera has a thread, so that one that stands still keeps nobody waiting, least of all the
+emulated servos.
 """
 
 import logging
@@ -18,8 +19,8 @@ log = logging.getLogger(__name__)
 _PATIENCE_S = 4.0
 
 
-class PictureServer:
-    """Answers each camera with the newest picture once it is newer than the one that the camera has.
+class ImageServer:
+    """Answers each camera with the newest image once it is newer than the one that the camera has.
 
     Args:
         listener: Socket where cameras connect; it is closed by whoever made it.
@@ -30,7 +31,7 @@ class PictureServer:
         self._new = threading.Condition()
         self._frames: dict[str, Array] = {}
         self._number = 0
-        threading.Thread(target=self._accept, name="stringline pictures", daemon=True).start()
+        threading.Thread(target=self._accept, name="stringline images", daemon=True).start()
 
     def show(self, frames: Mapping[str, Array], captured: float) -> None:
         """Takes what all cameras see.
@@ -39,9 +40,13 @@ class PictureServer:
             frames: By the keys of the contract.
             captured: When it was seen, seconds of the host's monotonic clock.
         """
-        stamped = {key: np.asarray(captured) if key.startswith("time/") else value for key, value in frames.items()}
+        stamped = {
+            key: np.asarray(captured) if key.startswith("time/") else value
+            for key, value in frames.items()
+        }
         with self._new:
-            self._frames, self._number = stamped, self._number + 1
+            self._frames = stamped
+            self._number = self._number + 1
             self._new.notify_all()
 
     def _accept(self) -> None:
@@ -50,21 +55,27 @@ class PictureServer:
                 camera, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._serve, args=(camera,), name="stringline pictures", daemon=True).start()
+            threading.Thread(
+                target=self._serve, args=(camera,), name="stringline images", daemon=True
+            ).start()
 
     def _serve(self, camera: socket.socket) -> None:
         with camera:
             try:
                 while True:
                     header, _ = receive(camera)
-                    send(camera, *self._answer(str(header.get("camera")), int(str(header.get("after", 0)))))
+                    send(
+                        camera,
+                        *self._answer(str(header.get("camera")), int(str(header.get("after", 0)))),
+                    )
             except (OSError, ValueError) as error:
                 log.debug("A camera left: %s", error)
 
     def _answer(self, camera: str, after: int) -> tuple[Header, dict[str, Array]]:
         with self._new:
             self._new.wait_for(lambda: self._number > after, _PATIENCE_S)
-            frames, number = self._frames, self._number
+            frames = self._frames
+            number = self._number
         found = {key: value for key, value in frames.items() if key.endswith(f"/{camera}")}
         if number <= after:
             return {"error": f"the emulated world has not been seen for {_PATIENCE_S:g} s."}, {}

@@ -14,7 +14,9 @@ from stringline.sim.experts.expert import make_expert
 _REST_S = 0.3  # At the home pose, before it begins.
 
 
-def write_expert_hand(file: Path, task: str, seed: int, options: Mapping[str, float], time_limit_s: float) -> None:
+def write_expert_hand(
+    file: Path, task: str, seed: int, options: Mapping[str, float], time_limit_s: float
+) -> None:
     """Lets the expert do the task, which takes some seconds, and writes the joints that it asked for.
 
     Args:
@@ -33,7 +35,13 @@ def write_expert_hand(file: Path, task: str, seed: int, options: Mapping[str, fl
     finally:
         world.close()
     if not recording.success:
-        raise ValueError(f"The expert of {task} fails in the world of seed {seed}; choose another seed.")
+        raise ValueError(
+            f"The expert of {task} fails in the world of seed {seed}; choose another seed."
+        )
     time = np.asarray(recording.arrays["time"], dtype=np.float64)
     way = np.asarray(recording.arrays["action"], dtype=np.float64)
-    save_hand(file, np.concatenate([[0.0], _REST_S + time - time[0]]), np.concatenate([ALOHA.home[None], way]))
+    save_hand(
+        file,
+        np.concatenate([[0.0], _REST_S + time - time[0]]),
+        np.concatenate([ALOHA.home[None], way]),
+    )

@@ -26,13 +26,15 @@ def load_hand(path: Path, joints: int) -> tuple[Vector, Vector]:
     """
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            time, position = arrays["time"].astype(np.float64), arrays["position"].astype(np.float64)
+            time = arrays["time"].astype(np.float64)
+            position = arrays["position"].astype(np.float64)
     except (OSError, KeyError, ValueError) as error:
         raise ValueError(f"{path} holds no way of a hand: {error}.") from error
     grows = time.ndim == 1 and len(time) > 0 and bool((np.diff(time) > 0).all())
     if not grows or position.shape != (len(time), joints) or not np.isfinite(position).all():
         raise ValueError(
-            f"The way in {path} has times {time.shape} and positions {position.shape}; allowed: growing times (T,) and finite "
+            f"The way in {path} has times {time.shape} and positions {position.shape}; allowed: "
+            f"growing times (T,) and finite "
             f"positions (T, {joints})."
         )
     return time - time[0], position
@@ -48,17 +50,26 @@ class HandPlant:
         period_s: Of one step.
     """
 
-    def __init__(self, embodiment: Embodiment, time: Vector, position: Vector, *, period_s: float = 0.01) -> None:
+    def __init__(
+        self, embodiment: Embodiment, time: Vector, position: Vector, *, period_s: float = 0.01
+    ) -> None:
         if position.shape != (len(time), len(embodiment.joints)):
-            raise ValueError(f"A way of {len(time)} times and positions {position.shape} is none for {embodiment.name}.")
-        self._time, self._way, self.period_s = time, position, period_s
-        self._begun, self._steps = False, 0
+            raise ValueError(
+                f"A way of {len(time)} times and positions {position.shape} is none for "
+                f"{embodiment.name}."
+            )
+        self._time = time
+        self._way = position
+        self.period_s = period_s
+        self._begun = False
+        self._steps = 0
 
     def begin(self, seed: int, options: Mapping[str, float]) -> None:
         """Begins the way, whatever the seed; there are no options."""
         if options:
             raise ValueError(f"A hand has no options; got {', '.join(options)}.")
-        self._begun, self._steps = True, 0
+        self._begun = True
+        self._steps = 0
 
     def advance(self, target: Vector) -> None:
         """Goes on by one period; a hand is stronger than the servos of a leader, so their targets do not count."""
@@ -81,7 +92,13 @@ class HandPlant:
     def outcome(self) -> dict[str, bool | int | float | str]:
         """Returns that nothing is to be achieved; the episode expires with the way."""
         time = self._steps * self.period_s
-        return {"success": False, "stage": 0, "stage_name": "start", "time": time, "expired": time >= float(self._time[-1])}
+        return {
+            "success": False,
+            "stage": 0,
+            "stage_name": "start",
+            "time": time,
+            "expired": time >= float(self._time[-1]),
+        }
 
     def close(self) -> None:
         """Holds nothing."""

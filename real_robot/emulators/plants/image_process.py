@@ -1,7 +1,7 @@
-"""The pictures of an emulated world, drawn in a process of its own from copies of the world's state.
+"""The images of an emulated world, drawn in a process of its own from copies of the world's state.
 
-Drawing takes a good part of a controller's period, and on a busy machine most of it. Beside the loop that beats the
-controllers' clocks it keeps no message waiting.
+Drawing takes a good part of a controller's period, and on a busy machine most of it. Beside the
+loop that beats the controllers' clocks it keeps no message waiting.
 """
 
 import logging
@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.real_robot.emulators.plants.emulated_images import PictureServer
+from stringline.real_robot.emulators.plants.emulated_images import ImageServer
 from stringline.real_robot.emulators.plants.plant import from_cameras
 from stringline.real_robot.ipc.array_messages import Header, Json, options_in, receive, send
 from stringline.sim.environment.environment import TaskEnvironment
@@ -25,12 +25,12 @@ from stringline.sim.environment.environment import TaskEnvironment
 log = logging.getLogger(__name__)
 
 _START_TIMEOUT_S = 40.0
-_PICTURE_TIMEOUT_S = 10.0
+_IMAGE_TIMEOUT_S = 10.0
 _END_TIMEOUT_S = 2.0
 
 
-class PictureProcess:
-    """Draws one picture at a time; what falls due meanwhile is left out, as by a camera that cannot keep up.
+class ImageProcess:
+    """Draws one image at a time; what falls due meanwhile is left out, as by a camera that cannot keep up.
 
     Args:
         make_world: Builds the same world once more, in the new process: to be pickled.
@@ -40,7 +40,9 @@ class PictureProcess:
     def __init__(self, make_world: Callable[[], TaskEnvironment], listener: socket.socket) -> None:
         context = multiprocessing.get_context("spawn")
         self._socket, other = socket.socketpair()
-        self._process = context.Process(target=_run, args=(make_world, other, listener), name="pictures", daemon=True)
+        self._process = context.Process(
+            target=_run, args=(make_world, other, listener), name="images", daemon=True
+        )
         self._process.start()
         other.close()
         self._busy = self._gone = False
@@ -55,10 +57,12 @@ class PictureProcess:
         try:
             header, _ = receive(self._socket)
         except OSError as error:
-            raise RuntimeError(f"The process that draws pictures does not come up: {error}") from error
+            raise RuntimeError(
+                f"The process that draws images does not come up: {error}"
+            ) from error
         if "error" in header:
             raise RuntimeError(str(header["error"]))
-        self._socket.settimeout(_PICTURE_TIMEOUT_S)
+        self._socket.settimeout(_IMAGE_TIMEOUT_S)
 
     def begin(self, seed: int, options: Mapping[str, float], state: NDArray[np.float64]) -> None:
         """Begins the episode of that seed there, too, since it says what everything looks like; waits until cameras can see it.
@@ -79,7 +83,7 @@ class PictureProcess:
             self._take_answer()
 
     def look(self, state: NDArray[np.float64], seconds: float) -> None:
-        """Has the world drawn as it is now, unless the picture before is not done.
+        """Has the world drawn as it is now, unless the image before is not done.
 
         Args:
             state: Of the world.
@@ -106,12 +110,13 @@ class PictureProcess:
 
     @contextmanager
     def _unless_gone(self) -> Iterator[None]:
-        """The world goes on without pictures, as a robot does whose cameras have failed; those who look notice."""
+        """The world goes on without images, as a robot does whose cameras have failed; those who look notice."""
         try:
             yield
         except OSError:
-            self._gone, self._busy = True, False
-            log.error("The process that draws pictures is gone; cameras see nothing any more.")
+            self._gone = True
+            self._busy = False
+            log.error("The process that draws images is gone; cameras see nothing any more.")
 
     def close(self) -> None:
         """Ends it."""
@@ -122,10 +127,14 @@ class PictureProcess:
             self._process.join()
 
 
-def _run(make_world: Callable[[], TaskEnvironment], asked: socket.socket, listener: socket.socket) -> None:
+def _run(
+    make_world: Callable[[], TaskEnvironment], asked: socket.socket, listener: socket.socket
+) -> None:
     """Draws what is asked for until the emulator is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The emulator knows what to do with it.
-    if hasattr(os, "SCHED_BATCH"):  # Linux: it takes no processor away from the emulator that has just asked for a picture.
+    if hasattr(
+        os, "SCHED_BATCH"
+    ):  # Linux: it takes no processor away from the emulator that has just asked for an image.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     try:
         world = make_world()
@@ -134,7 +143,7 @@ def _run(make_world: Callable[[], TaskEnvironment], asked: socket.socket, listen
     except Exception as error:  # Its owner says so, in the same words.
         send(asked, {"error": str(error)})
         return
-    pictures = PictureServer(listener)
+    images = ImageServer(listener)
     with suppress(ConnectionError):
         send(asked, {})
         while True:
@@ -143,5 +152,5 @@ def _run(make_world: Callable[[], TaskEnvironment], asked: socket.socket, listen
                 world.begin(int(str(header["seed"])), options_in(header))
                 continue
             seen = world.frame_of(arrays["state"], float(str(header["time"])))
-            pictures.show(from_cameras(seen), float(str(header["captured"])))
+            images.show(from_cameras(seen), float(str(header["captured"])))
             send(asked, {})

@@ -41,7 +41,7 @@ class Plant(Protocol):
         ...
 
     def frames(self) -> dict[str, Array]:
-        """Returns the latest pictures: `rgb/`, `depth/`, `intrinsics/` and `time/` of each camera, by the plant's clock."""
+        """Returns the latest images: `rgb/`, `depth/`, `intrinsics/` and `time/` of each camera, by the plant's clock."""
         ...
 
     def outcome(self) -> dict[str, bool | int | float | str]:
@@ -74,15 +74,21 @@ class FirstOrderPlant:
         cards: Cards | None = None,
     ) -> None:
         self._cards = cards
-        self._home, self.period_s, self._time_limit_s = embodiment.home, period_s, time_limit_s
+        self._home = embodiment.home
+        self.period_s = period_s
+        self._time_limit_s = time_limit_s
         self._share = 1 - np.exp(-period_s / time_constant_s)
-        self._position, self._velocity, self._steps = self._home.copy(), np.zeros_like(self._home), 0
+        self._position = self._home.copy()
+        self._velocity = np.zeros_like(self._home)
+        self._steps = 0
 
     def begin(self, seed: int, options: Mapping[str, float]) -> None:
         """Puts the joints at home, whatever the seed; there are no options."""
         if options:
             raise ValueError(f"The first-order plant has no options; got {', '.join(options)}.")
-        self._position, self._velocity, self._steps = self._home.copy(), np.zeros_like(self._home), 0
+        self._position = self._home.copy()
+        self._velocity = np.zeros_like(self._home)
+        self._steps = 0
 
     def advance(self, target: Vector) -> None:
         """Covers a fixed share of the way to the targets."""
@@ -102,7 +108,13 @@ class FirstOrderPlant:
     def outcome(self) -> dict[str, bool | int | float | str]:
         """Returns that nothing was achieved yet."""
         time = self._steps * self.period_s
-        return {"success": False, "stage": 0, "stage_name": "start", "time": time, "expired": time >= self._time_limit_s - 1e-9}
+        return {
+            "success": False,
+            "stage": 0,
+            "stage_name": "start",
+            "time": time,
+            "expired": time >= self._time_limit_s - 1e-9,
+        }
 
     def close(self) -> None:
         """Holds nothing."""

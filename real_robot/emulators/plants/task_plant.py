@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.real_robot.emulators.plants.image_process import PictureProcess
+from stringline.real_robot.emulators.plants.image_process import ImageProcess
 from stringline.real_robot.emulators.plants.plant import from_cameras
 from stringline.sim.environment.factory import make_environment
 from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel
@@ -23,13 +23,14 @@ class TaskPlant:
     Args:
         task: Name in the catalogue.
         cameras: Those that deliver frames.
-        image_size: Rows and columns of the pictures.
+        image_size: Rows and columns of the images.
         device_hz: Periods per second.
-        frame_hz: Pictures per second.
+        frame_hz: Images per second.
         time_limit_s: When an episode expires.
         robot_model: What the arms are drawn with.
-        pictures: Listening socket where cameras ask for pictures, which a process beside draws while the world goes on by the
-            clock; None: they are drawn as the world goes on, and `frames` returns them.
+        images: Listening socket where cameras ask for images, which a process beside draws while
+            the world goes on by the clock; None: they are drawn as the world goes on, and `frames`
+            returns them.
 
     Raises:
         ValueError: There is no such task, camera or robot model.
@@ -46,7 +47,7 @@ class TaskPlant:
         frame_hz: float = 12.5,
         time_limit_s: float = 15.0,
         robot_model: RobotModel = PRIMITIVES,
-        pictures: socket.socket | None = None,
+        images: socket.socket | None = None,
     ) -> None:
         self.period_s = 1.0 / device_hz
         make_world = partial(
@@ -60,10 +61,10 @@ class TaskPlant:
         )
         self._frames: dict[str, Array] = {}
         self._outcome: dict[str, bool | int | float | str] = {}
-        self._beside: PictureProcess | None = None
-        self._world = make_world(cameras=cameras if pictures is None else ())
-        if pictures is not None and cameras:
-            self._beside = PictureProcess(partial(make_world, cameras=cameras), pictures)
+        self._beside: ImageProcess | None = None
+        self._world = make_world(cameras=cameras if images is None else ())
+        if images is not None and cameras:
+            self._beside = ImageProcess(partial(make_world, cameras=cameras), images)
             self._beside.wait()
         self.begin(0, {})
 
@@ -93,7 +94,12 @@ class TaskPlant:
         self, *, success: bool, stage: int, time: float, expired: bool, unstable: bool = False
     ) -> dict[str, bool | int | float | str]:
         name = self._world.task.stages[stage]
-        outcome: dict[str, bool | int | float | str] = {"success": success, "stage": stage, "stage_name": name, "time": time}
+        outcome: dict[str, bool | int | float | str] = {
+            "success": success,
+            "stage": stage,
+            "stage_name": name,
+            "time": time,
+        }
         return outcome | {"expired": expired, "unstable": unstable}
 
     def _draw(self) -> None:
@@ -104,17 +110,21 @@ class TaskPlant:
 
     def measure(self) -> tuple[Vector, Vector, Vector]:
         """Returns positions, velocities and efforts (14,)."""
-        robot, physics = self._world.task.robot, self._world.physics
+        robot = self._world.task.robot
+        physics = self._world.physics
         return robot.positions(physics), robot.velocities(physics), robot.efforts(physics)
 
     def frames(self) -> dict[str, Array]:
-        """Returns the pictures of the latest frame, stamped in seconds of the episode.
+        """Returns the images of the latest frame, stamped in seconds of the episode.
 
         Raises:
             ValueError: A process beside draws them.
         """
         if self._beside is not None:
-            raise ValueError("By the clock, cameras get their pictures at a socket of their own, which the emulator announces.")
+            raise ValueError(
+                "By the clock, cameras get their images at a socket of their own, which the "
+                "emulator announces."
+            )
         return self._frames
 
     def outcome(self) -> dict[str, bool | int | float | str]:

@@ -1,4 +1,4 @@
-"""What cameras see where there is nothing to see: cards that bear the number of the picture."""
+"""What cameras see where there is nothing to see: cards that bear the number of the image."""
 
 from collections.abc import Sequence
 
@@ -11,31 +11,39 @@ _FOVY_DEG = 58.0
 
 
 class Cards:
-    """Cards before all cameras, a metre away, changed at the rate of the pictures.
+    """Cards before all cameras, a metre away, changed at the rate of the images.
 
-    The colour of a card is the number of the picture, in base 256: its lowest digit is red, the next green, then blue.
+    The colour of a card is the number of the image, in base 256: its lowest digit is red, the next
+    green, then blue.
 
     Args:
         cameras: Their names.
         size: Rows and columns.
-        hz: Pictures per second.
+        hz: Images per second.
     """
 
     def __init__(self, cameras: Sequence[str], size: int, hz: float) -> None:
-        self._cameras, self._size, self._hz = tuple(cameras), size, hz
+        self._cameras = tuple(cameras)
+        self._size = size
+        self._hz = hz
         focal = size / 2 / np.tan(np.radians(_FOVY_DEG) / 2)
-        self._intrinsics = np.array([[focal, 0, size / 2], [0, focal, size / 2], [0, 0, 1]], dtype=np.float32)
+        self._intrinsics = np.array(
+            [[focal, 0, size / 2], [0, focal, size / 2], [0, 0, 1]], dtype=np.float32
+        )
         self._number = -1
         self._shown: dict[str, Array] = {}
 
     def at(self, seconds: float) -> dict[str, Array]:
-        """Returns the pictures of that time: the same ones until the next are due."""
+        """Returns the images of that time: the same ones until the next are due."""
         number = int(seconds * self._hz + 1e-6)
         if number != self._number and self._cameras:
-            self._number, self._shown = number, {}
+            self._number = number
+            self._shown = {}
             for camera in self._cameras:
                 self._shown[f"rgb/{camera}"] = self._card(number)
-                self._shown[f"depth/{camera}"] = np.full((self._size, self._size), _DISTANCE_MM, dtype=np.uint16)
+                self._shown[f"depth/{camera}"] = np.full(
+                    (self._size, self._size), _DISTANCE_MM, dtype=np.uint16
+                )
                 self._shown[f"intrinsics/{camera}"] = self._intrinsics
                 self._shown[f"time/{camera}"] = np.asarray(number / self._hz)
         return self._shown

@@ -27,9 +27,13 @@ class ArmCheck:
     """
 
     def __init__(self, lower: Vector, upper: Vector, step: Vector, change: Vector) -> None:
-        self._lower, self._upper, self._step, self._change = lower, upper, step, change
+        self._lower = lower
+        self._upper = upper
+        self._step = step
+        self._change = change
         self._last: Vector | None = None
-        self._moved, self._begins = np.zeros_like(lower), False
+        self._moved = np.zeros_like(lower)
+        self._begins = False
         self.goals = self.violations = 0
         self.velocity = self.acceleration = self.resumed = 0.0
         self.beyond = -np.inf
@@ -40,8 +44,8 @@ class ArmCheck:
         Args:
             goals: (T, n).
             begins: Whether an episode begins with them, at rest.
-            departed: Whether its first goal may be a step away already from where it began. That step cannot be seen, so the
-                next one may be larger by what may have been the first.
+            departed: Whether its first goal may be a step away already from where it began. That
+                step cannot be seen, so the next one may be larger by what may have been the first.
         """
         if not len(goals):
             return
@@ -49,7 +53,9 @@ class ArmCheck:
         if begins and last is not None:
             self.resumed = max(self.resumed, float(np.abs(goals[0] - last).max()))
         if begins or last is None:
-            last, self._moved, self._begins = goals[0], np.zeros_like(self._lower), begins and departed
+            last = goals[0]
+            self._moved = np.zeros_like(self._lower)
+            self._begins = begins and departed
         path = np.concatenate([last[None], goals])
         moved = np.concatenate([self._moved[None], np.diff(path, axis=0)])
         outside = np.maximum(self._lower - goals, goals - self._upper).max(axis=1)
@@ -57,12 +63,16 @@ class ArmCheck:
         sudden = (np.abs(np.diff(moved, axis=0)) / self._change).max(axis=1)
         first = 1 if begins else 0
         if self._begins and first < len(goals):
-            sudden[first], self._begins = max(sudden[first] - 1.0, 0.0), False
+            sudden[first] = max(sudden[first] - 1.0, 0.0)
+            self._begins = False
         bad = ~((outside <= _ROUNDING) & (fast <= 1 + _ROUNDING) & (sudden <= 1 + _ROUNDING))
-        self.goals, self.violations = self.goals + len(goals), self.violations + int(bad.sum())
+        self.goals = self.goals + len(goals)
+        self.violations = self.violations + int(bad.sum())
         self.beyond = max(self.beyond, float(outside.max()))
-        self.velocity, self.acceleration = max(self.velocity, float(fast.max())), max(self.acceleration, float(sudden.max()))
-        self._last, self._moved = path[-1], moved[-1]
+        self.velocity = max(self.velocity, float(fast.max()))
+        self.acceleration = max(self.acceleration, float(sudden.max()))
+        self._last = path[-1]
+        self._moved = moved[-1]
 
     def halt(self) -> None:
         """Takes note that the arm came to rest without a goal: the next step is one from rest."""

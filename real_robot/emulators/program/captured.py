@@ -1,7 +1,7 @@
 """What arrived at emulated arms: goals out of the bytes that they captured, held against the limits of the safety filter.
 
-Goals on the wire are whole ticks. So a position may be half a tick beyond its limit, a step one tick longer than velocity
-allows, and the change of steps two ticks larger than acceleration does.
+Goals on the wire are whole ticks. So a position may be half a tick beyond its limit, a step one
+tick longer than velocity allows, and the change of steps two ticks larger than acceleration does.
 """
 
 from pathlib import Path
@@ -19,7 +19,9 @@ Vector = NDArray[np.float64]
 
 JOINTS = 7  # Of an arm, the gripper last.
 _OPENING_PER_RAD = 0.9  # The linkage of the gripper opens by at most that.
-_HEAD = table.GOAL_POSITION.address.to_bytes(2, "little") + table.GOAL_POSITION.size.to_bytes(2, "little")
+_HEAD = table.GOAL_POSITION.address.to_bytes(2, "little") + table.GOAL_POSITION.size.to_bytes(
+    2, "little"
+)
 _ENTRY = 1 + table.GOAL_POSITION.size
 
 
@@ -35,7 +37,8 @@ def goals_of(packets: list[Packet]) -> Vector:
         if packet.instruction == Instruction.SYNC_WRITE and packet.parameters[:4] == _HEAD:
             entries = packet.parameters[4:]
             ticks = [
-                int.from_bytes(entries[at + 1 : at + _ENTRY], "little", signed=True) for at in range(0, _ENTRY * JOINTS, _ENTRY)
+                int.from_bytes(entries[at + 1 : at + _ENTRY], "little", signed=True)
+                for at in range(0, _ENTRY * JOINTS, _ENTRY)
             ]
             written.append([table.angle_of_ticks(tick) for tick in ticks])
     angles = np.array(written, dtype=np.float64).reshape(-1, JOINTS)
@@ -51,7 +54,9 @@ class CapturedGoals:
     """
 
     def __init__(self, file: Path) -> None:
-        self._file, self._at, self._parser = file, 0, Parser()
+        self._file = file
+        self._at = 0
+        self._parser = Parser()
 
     def fresh(self) -> Vector:
         """Returns the goals (T, 7) that have arrived since the last call."""

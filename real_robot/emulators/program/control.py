@@ -42,14 +42,14 @@ def serve_ready(waiting: Sequence[Served], timeout_s: float | None) -> None:
 class ControlSocket:
     """Takes one client, and does what it asks for until it leaves.
 
-    Whoever starts the program may die before it has connected, and then nobody ever would. So if the program's input is a pipe,
-    its end is taken for that of its owner; `Emulator` holds the other end. An input of any other kind, such as a terminal, says
-    nothing.
+    Whoever starts the program may die before it has connected, and then nobody ever would. So if
+    the program's input is a pipe, its end is taken for that of its owner; `Emulator` holds the
+    other end. An input of any other kind, such as a terminal, says nothing.
 
     Args:
         listener: Where the client connects.
-        obey: Does what a header says and returns the answer; what it refuses, by ValueError, KeyError or TypeError, the client
-            is told.
+        obey: Does what a header says and returns the answer; what it refuses, by ValueError,
+            KeyError or TypeError, the client is told.
         owner: Descriptor of the program's input.
 
     Attributes:
@@ -62,7 +62,8 @@ class ControlSocket:
         obey: Callable[[Header], tuple[Header, dict[str, Array]]],
         owner: int = _INPUT,
     ) -> None:
-        self._listener, self._obey = listener, obey
+        self._listener = listener
+        self._obey = obey
         self._client: socket.socket | None = None
         self._waiting = select.epoll()
         self._waiting.register(listener, select.EPOLLIN)
@@ -111,17 +112,21 @@ def local_sockets(*names: str) -> Iterator[list[socket.socket]]:
     """Opens listening sockets in a folder of their own; both are gone afterwards."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stringline-")))
-        opened = [stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) for _ in names]
+        opened = [
+            stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) for _ in names
+        ]
         for name, one in zip(names, opened, strict=True):
             one.bind(str(folder / name))
             one.listen()
         yield opened
 
 
-def announce(ports: Mapping[str, str], control: socket.socket, pictures: socket.socket | None = None) -> None:
+def announce(
+    ports: Mapping[str, str], control: socket.socket, images: socket.socket | None = None
+) -> None:
     """Prints the line of JSON that tells whoever started the program where everything is."""
     told = {"ports": dict(ports), "socket": control.getsockname()}
-    if pictures is not None:
-        told["pictures"] = pictures.getsockname()
+    if images is not None:
+        told["images"] = images.getsockname()
     sys.stdout.write(json.dumps(told) + "\n")
     sys.stdout.flush()

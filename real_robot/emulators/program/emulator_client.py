@@ -33,7 +33,8 @@ class Emulator:
     Attributes:
         PROGRAM: The module that runs.
         ports: Serial port by arm, once it is started.
-        pictures: Address where camera processes find their pictures, once it is started; empty if it has none.
+        images: Address where camera processes find their images, once it is started; empty if it
+            has none.
     """
 
     PROGRAM: ClassVar[str] = "stringline.real_robot.emulators.dynamixel.aloha"
@@ -41,7 +42,7 @@ class Emulator:
     def __init__(self, arguments: Sequence[str]) -> None:
         self._arguments = list(arguments)
         self.ports: dict[str, str] = {}
-        self.pictures = ""
+        self.images = ""
         self._process: subprocess.Popen[str] | None = None
         self._socket: socket.socket | None = None
 
@@ -70,7 +71,14 @@ class Emulator:
             "--device-hz",
             str(device_hz),
         ]
-        arguments += ["--frame-hz", str(frame_hz), "--time-limit", str(time_limit_s), "--robot-model", robot_model]
+        arguments += [
+            "--frame-hz",
+            str(frame_hz),
+            "--time-limit",
+            str(time_limit_s),
+            "--robot-model",
+            robot_model,
+        ]
         arguments += ["--lock-step"] * lock_step + (["--capture", str(capture)] if capture else [])
         return cls(arguments)
 
@@ -78,7 +86,12 @@ class Emulator:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def start(self) -> None:
@@ -89,9 +102,12 @@ class Emulator:
         """
         command = [sys.executable, "-m", self.PROGRAM, *self._arguments]
         # The package may run from a checkout that is not installed.
-        where = os.pathsep.join([str(Path(stringline.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-        # In a session of its own, so that a Ctrl-C reaches only the program that knows what to do with it. Nothing is written
-        # to its input; its end tells the program that this process is gone.
+        where = os.pathsep.join(
+            [str(Path(stringline.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        )
+        # In a session of its own, so that a Ctrl-C reaches only the program that knows what to do
+        # with it. Nothing is written to its input; its end tells the program that this process is
+        # gone.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -107,7 +123,8 @@ class Emulator:
             self.close()
             raise EmulatorError(f"The emulator did not start: {' '.join(command)}")
         found = json.loads(line)
-        self.ports, self.pictures = found["ports"], found.get("pictures", "")
+        self.ports = found["ports"]
+        self.images = found.get("images", "")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(_ANSWER_TIMEOUT_S)
         self._socket.connect(found["socket"])
@@ -147,7 +164,7 @@ class Emulator:
         return self._ask({"operation": "outcome"})[0]
 
     def frames(self) -> dict[str, Array]:
-        """In lock-step: returns the latest pictures with intrinsics and capture times, by the keys of the contract."""
+        """In lock-step: returns the latest images with intrinsics and capture times, by the keys of the contract."""
         return self._ask({"operation": "frames"})[1]
 
     def fault(self, arm: str, kind: str, servo: int = 0) -> None:
@@ -168,7 +185,7 @@ class Emulator:
 
 
 def square_size(cameras: Sequence[Camera]) -> int:
-    """Returns the rows and columns that emulated pictures need for cameras as a policy wants them.
+    """Returns the rows and columns that emulated images need for cameras as a policy wants them.
 
     Raises:
         ValueError: They are not square, or of several sizes.
@@ -176,5 +193,8 @@ def square_size(cameras: Sequence[Camera]) -> int:
     sizes = {(camera.height, camera.width) for camera in cameras} or {(128, 128)}
     height, width = next(iter(sizes))
     if len(sizes) > 1 or height != width:
-        raise ValueError(f"The policy sees pictures of {sorted(sizes)} pixels; emulated cameras draw square ones of one size.")
+        raise ValueError(
+            f"The policy sees images of {sorted(sizes)} pixels; emulated cameras draw square ones "
+            f"of one size."
+        )
     return height

@@ -45,7 +45,8 @@ class Road:
         if self.cut or self._takes("drop"):
             return []
         if self._takes("corrupt"):
-            # The length of the header; a number that is merely another one would not be noticed but by UDP's own checksum.
+            # The length of the header; a number that is merely another one would not be noticed but
+            # by UDP's own checksum.
             return [data[:1] + bytes([data[1] ^ 0xFF]) + data[2:]]
         if self._takes("late"):
             self._late.append((self._period + _LATE_PERIODS, data))
@@ -55,7 +56,8 @@ class Road:
         if self._kept is None and self._takes("reorder"):
             self._kept = data
             return []
-        kept, self._kept = self._kept, None
+        kept = self._kept
+        self._kept = None
         return [data] if kept is None else [data, kept]
 
     def _takes(self, kind: str) -> bool:

@@ -3,20 +3,21 @@
 import time
 
 from stringline.datasets.contract.contract import Array
-from stringline.real_robot.emulators.plants.emulated_images import PictureServer
+from stringline.real_robot.emulators.plants.emulated_images import ImageServer
 from stringline.real_robot.emulators.plants.plant import Plant
 
 
-class PictureFeed:
-    """For a plant that draws its own pictures; they get the time at which they are new, by the host's monotonic clock.
+class ImageFeed:
+    """For a plant that draws its own images; they get the time at which they are new, by the host's monotonic clock.
 
     Args:
         plant: The world, which goes on by the clock.
-        pictures: Gets them, for cameras with processes of their own.
+        images: Gets them, for cameras with processes of their own.
     """
 
-    def __init__(self, plant: Plant, pictures: PictureServer) -> None:
-        self._plant, self._pictures = plant, pictures
+    def __init__(self, plant: Plant, images: ImageServer) -> None:
+        self._plant = plant
+        self._images = images
         self._seen: dict[str, Array] = {}
 
     def look(self) -> None:
@@ -24,4 +25,4 @@ class PictureFeed:
         frames = self._plant.frames()
         if frames is not self._seen:
             self._seen = frames
-            self._pictures.show(frames, time.monotonic())
+            self._images.show(frames, time.monotonic())

@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 
-# A late emulator catches up with that much and forgets the rest, as a real world would have gone on.
+# A late emulator catches up with that much and forgets the rest, as a real world would have gone
+# on.
 _MAX_LAG_S = 0.25
 
 
 class Metronome:
     """Beats for several controllers, each at its own phase.
 
-    Where the host was busy and a beat came late, the next ones follow at twice the pace until the time is made up for: never
-    at once, since whoever answers must have the time for it, as a real controller gives it.
+    Where the host was busy and a beat came late, the next ones follow at twice the pace until the
+    time is made up for: never at once, since whoever answers must have the time for it, as a real
+    controller gives it.
 
     Args:
         arms: Of the controllers.

@@ -17,7 +17,8 @@ class Operations:
         plant: The world, whose outcome is told whenever it has gone on.
         begin: Begins the episode of a seed, with options.
         advance: Goes on by one period once so many writes of a driver have reached each arm.
-        fault: Begins or ends a fault of an arm, by its name; the number is that of a servo, or a count.
+        fault: Begins or ends a fault of an arm, by its name; the number is that of a servo, or a
+            count.
         more: What else this emulator can do, by name.
     """
 
@@ -30,8 +31,11 @@ class Operations:
         fault: Callable[[str, str, int], None],
         **more: Callable[[Header], Header],
     ) -> None:
-        self._plant, self._more = plant, more
-        self._begin, self._advance, self._fault = begin, advance, fault
+        self._plant = plant
+        self._more = more
+        self._begin = begin
+        self._advance = advance
+        self._fault = fault
 
     def __call__(self, header: Header) -> tuple[Header, dict[str, Array]]:
         """Obeys.
@@ -51,7 +55,9 @@ class Operations:
             case "outcome":
                 pass
             case "fault":
-                self._fault(str(header["arm"]), str(header["kind"]), int(str(header.get("servo", 0))))
+                self._fault(
+                    str(header["arm"]), str(header["kind"]), int(str(header.get("servo", 0)))
+                )
                 return {}, {}
             case _ if operation in self._more:
                 return self._more[operation](header), {}
@@ -63,4 +69,6 @@ class Operations:
 
 def _counts(header: Header) -> dict[str, int]:
     writes: Json = header["writes"]
-    return {arm: int(str(count)) for arm, count in writes.items()} if isinstance(writes, dict) else {}
+    return (
+        {arm: int(str(count)) for arm, count in writes.items()} if isinstance(writes, dict) else {}
+    )

@@ -1,4 +1,4 @@
-"""Augmentation changes pictures and keeps geometry: crops with their intrinsics, light, and the errors of a depth camera."""
+"""Augmentation changes images and keeps geometry: crops with their intrinsics, light, and the errors of a depth camera."""
 
 import math
 import subprocess
@@ -28,12 +28,15 @@ def pixels(height: int = HEIGHT, width: int = WIDTH) -> Tensor:
 
 
 def plane(batch: int = 3) -> CameraBatch:
-    """A slanted plane whose colours say which pixel of the first picture showed it: red 4 u, green 4 v."""
+    """A slanted plane whose colours say which pixel of the first image showed it: red 4 u, green 4 v."""
     rays = pixels() @ K.inverse().T
     depth = (1 / (rays @ NORMAL) / UNIT_M).round().to(torch.int32).to(torch.uint16)
     rgb = (4 * pixels()).round().to(torch.uint8)
     return CameraBatch(
-        rgb.expand(batch, -1, -1, -1).contiguous(), depth.expand(batch, -1, -1).contiguous(), UNIT_M, K.expand(batch, 3, 3)
+        rgb.expand(batch, -1, -1, -1).contiguous(),
+        depth.expand(batch, -1, -1).contiguous(),
+        UNIT_M,
+        K.expand(batch, 3, 3),
     )
 
 
@@ -41,7 +44,9 @@ def batch_of(view: CameraBatch) -> dict[str, Tensor]:
     """A batch with that camera, another without depth or geometry, and an action."""
     assert view.depth is not None
     assert view.intrinsics is not None
-    wrist = torch.randint(0, 256, (len(view.rgb), 16, 16, 3), generator=torch.Generator().manual_seed(5)).to(torch.uint8)
+    wrist = torch.randint(
+        0, 256, (len(view.rgb), 16, 16, 3), generator=torch.Generator().manual_seed(5)
+    ).to(torch.uint8)
     found = {"rgb/front": view.rgb, "depth/front": view.depth, "intrinsics/front": view.intrinsics}
     return found | {"rgb/wrist": wrist, "action": torch.ones(len(view.rgb), 4, 2)}
 
@@ -59,20 +64,27 @@ def test_a_cropped_pixel_shows_the_same_metres() -> None:
     z = cut.depth.to(torch.float64) * UNIT_M
     rays = pixels().double() @ cut.intrinsics.double().inverse()[:, None].mT
     points = rays * z[..., None]
-    # The nearest pixel's depth is that of a place at most half a pixel away, half of 1 / 65 of a metre per metre.
+    # The nearest pixel's depth is that of a place at most half a pixel away, half of 1 / 65 of a
+    # metre per metre.
     off_plane = (points @ NORMAL.double() - 1).abs().max()
     assert off_plane < 0.75 * z.max() * float(NORMAL.norm()) / 65 * 0.5
     before = rays @ K.double().T
-    inside = (before[..., :2] > 1).all(-1) & (before[..., 0] < WIDTH - 1) & (before[..., 1] < HEIGHT - 1)
+    inside = (
+        (before[..., :2] > 1).all(-1) & (before[..., 0] < WIDTH - 1) & (before[..., 1] < HEIGHT - 1)
+    )
     assert inside.double().mean() > 0.9
     assert (cut.rgb[..., :2].double() - 4 * before[..., :2])[inside].abs().max() <= 1.0
-    assert not torch.equal(cut.intrinsics[0], cut.intrinsics[1]), "each example has a window of its own"
+    assert not torch.equal(cut.intrinsics[0], cut.intrinsics[1]), (
+        "each example has a window of its own"
+    )
 
 
 def test_a_point_keeps_its_metres_exactly() -> None:
     """A point projects to (old pixel - corner) / scale, and back to the same metres."""
     scale, left, top = torch.tensor([0.37]), torch.tensor([13.3]), torch.tensor([7.7])
-    view = CameraBatch(torch.zeros(1, HEIGHT, WIDTH, 3, dtype=torch.uint8), None, 0.001, K[None].double())
+    view = CameraBatch(
+        torch.zeros(1, HEIGHT, WIDTH, 3, dtype=torch.uint8), None, 0.001, K[None].double()
+    )
     cut = crop(view, scale, left, top).intrinsics
     assert cut is not None
     point = torch.tensor([0.11, -0.07, 0.83], dtype=torch.float64)
@@ -92,34 +104,58 @@ def test_the_whole_window_changes_nothing() -> None:
 def test_light_that_does_not_change_changes_nothing() -> None:
     still: Sequence[float] = (1.0, 1.0)
     none: Sequence[float] = (0.0, 0.0)
-    lighting = LightAugmentation(brightness=still, contrast=still, saturation=still, hue_deg=none, gain=still, falloff=none)
+    lighting = LightAugmentation(
+        brightness=still, contrast=still, saturation=still, hue_deg=none, gain=still, falloff=none
+    )
     assert torch.equal(one(lighting, plane()).rgb, plane().rgb)
 
 
 def test_each_setting_of_the_light_does_what_it_says() -> None:
     """Without saturation all is grey, without contrast all is one grey; a gain scales; hue keeps the grey; light falls off."""
-    rgb = torch.randint(60, 120, (2, 8, 8, 3), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    rgb = torch.randint(60, 120, (2, 8, 8, 3), generator=torch.Generator().manual_seed(0)).to(
+        torch.uint8
+    )
     eye, full = torch.eye(3).repeat(2, 1, 1), torch.ones(2)
     still: Sequence[float] = (1.0, 1.0)
     none: Sequence[float] = (0.0, 0.0)
-    base = {"brightness": still, "contrast": still, "saturation": still, "hue_deg": none, "gain": still, "falloff": none}
+    base = {
+        "brightness": still,
+        "contrast": still,
+        "saturation": still,
+        "hue_deg": none,
+        "gain": still,
+        "falloff": none,
+    }
     grey = one(LightAugmentation(**base | {"saturation": none}), CameraBatch(rgb)).rgb.float()
     assert (grey.amax(-1) - grey.amin(-1)).max() <= 1
     torch.testing.assert_close(grey.mean(-1), rgb.float() @ torch.tensor(GREY), rtol=0, atol=1.0)
     flat = relight(rgb, eye, 0 * full).float()
     assert (flat.flatten(1, 2).amax(1) == flat.flatten(1, 2).amin(1)).all()
-    torch.testing.assert_close(relight(rgb, 1.5 * eye, full).float(), (1.5 * rgb.float()).round(), rtol=0, atol=1.0)
-    turned = one(LightAugmentation(**base | {"hue_deg": (40.0, 40.0)}), CameraBatch(rgb)).rgb.float()
-    torch.testing.assert_close(turned @ torch.tensor(GREY), rgb.float() @ torch.tensor(GREY), rtol=0, atol=2.0)
+    torch.testing.assert_close(
+        relight(rgb, 1.5 * eye, full).float(), (1.5 * rgb.float()).round(), rtol=0, atol=1.0
+    )
+    turned = one(
+        LightAugmentation(**base | {"hue_deg": (40.0, 40.0)}), CameraBatch(rgb)
+    ).rgb.float()
+    torch.testing.assert_close(
+        turned @ torch.tensor(GREY), rgb.float() @ torch.tensor(GREY), rtol=0, atol=2.0
+    )
     assert (turned - rgb.float()).abs().mean() > 3
-    lit = relight(torch.full((1, 4, 100, 3), 100, dtype=torch.uint8), eye[:1], full[:1], torch.tensor([[0.5, 0.0]]))[0]
+    lit = relight(
+        torch.full((1, 4, 100, 3), 100, dtype=torch.uint8),
+        eye[:1],
+        full[:1],
+        torch.tensor([[0.5, 0.0]]),
+    )[0]
     assert lit[:, 0].float().mean() == pytest.approx(50, abs=1)
     assert lit[:, -1].float().mean() == pytest.approx(150, abs=1)
 
 
 def wall(metres: float, batch: int = 2, size: int = 100) -> CameraBatch:
     """A plane that faces the camera."""
-    depth = torch.full((batch, size, size), round(metres / UNIT_M), dtype=torch.int32).to(torch.uint16)
+    depth = torch.full((batch, size, size), round(metres / UNIT_M), dtype=torch.int32).to(
+        torch.uint16
+    )
     middle = torch.tensor([[100.0, 0, size / 2], [0, 100, size / 2], [0, 0, 1]]).repeat(batch, 1, 1)
     return CameraBatch(torch.zeros(batch, size, size, 3, dtype=torch.uint8), depth, UNIT_M, middle)
 
@@ -143,7 +179,9 @@ def test_depth_is_stored_in_counts_and_nothing_stays_nothing() -> None:
     view = wall(1.0)
     assert view.depth is not None
     view.depth[:, :30] = 0
-    seen = one(StereoDepth(strength=(10, 10), subpixel=20.0), view).depth  # Noise of nearly ten metres.
+    seen = one(
+        StereoDepth(strength=(10, 10), subpixel=20.0), view
+    ).depth  # Noise of nearly ten metres.
     assert seen is not None
     assert seen.dtype == torch.uint16
     assert (seen[:, :30].int() == 0).all()
@@ -158,7 +196,9 @@ def test_edges_and_grazing_surfaces_have_holes() -> None:
     lost = metres(one(StereoDepth(edge_loss=(1, 1)), view)) == 0
     assert lost[:, :, 49:51].all()
     assert lost.double().mean() == pytest.approx(0.02)
-    assert not (metres(one(StereoDepth(edge_loss=(0, 0)), view)) == 0).any(), "flat surfaces beside an edge are not grazing"
+    assert not (metres(one(StereoDepth(edge_loss=(0, 0)), view)) == 0).any(), (
+        "flat surfaces beside an edge are not grazing"
+    )
     half = (metres(one(StereoDepth(edge_loss=(0.5, 0.5)), view)) == 0)[:, :, 49:51].double().mean()
     assert half == pytest.approx(0.5, abs=0.1)
 
@@ -166,7 +206,9 @@ def test_edges_and_grazing_surfaces_have_holes() -> None:
 @pytest.mark.parametrize(("angle_deg", "share"), [(60.0, 0.0), (87.0, 1.0)])
 def test_a_slanted_surface_is_lost_by_its_angle(angle_deg: float, share: float) -> None:
     """A plane through the middle ray, seen through so long a lens that all rays meet it at about the same angle."""
-    tilted = torch.tensor([0.0, math.sin(math.radians(angle_deg)), math.cos(math.radians(angle_deg))])
+    tilted = torch.tensor(
+        [0.0, math.sin(math.radians(angle_deg)), math.cos(math.radians(angle_deg))]
+    )
     intrinsics = torch.tensor([[4000.0, 0, 20], [0, 4000, 20], [0, 0, 1]])
     rays = pixels(40, 40) @ intrinsics.inverse().T
     depth = (tilted[2] / (rays @ tilted) / 1e-5).round()[None]
@@ -183,7 +225,9 @@ def test_an_augmentation_is_reproducible_and_leaves_the_rest_alone() -> None:
     """The same generator gives the same batch; actions and what is not in the batch stay; the given tensors do too."""
     augment = Augmentation([StereoDepth(), CropAndResize(), LightAugmentation()])
     batch, untouched = batch_of(plane()), batch_of(plane())
-    first, again, other = (augment(batch, CAMERAS, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    first, again, other = (
+        augment(batch, CAMERAS, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
+    )
     assert set(first) == set(batch)
     for key, value in first.items():
         assert torch.equal(value, again[key])
@@ -196,7 +240,10 @@ def test_an_augmentation_is_reproducible_and_leaves_the_rest_alone() -> None:
 
 def test_settings_out_of_range_are_refused() -> None:
     for make, message in (
-        (lambda: CropAndResize((0.9, 1.1)), r"scale is \[0.9, 1.1\]; allowed: \[low, high\] in order, within 0.05 and 1"),
+        (
+            lambda: CropAndResize((0.9, 1.1)),
+            r"scale is \[0.9, 1.1\]; allowed: \[low, high\] in order, within 0.05 and 1",
+        ),
         (lambda: LightAugmentation(contrast=(1.2, 0.8)), r"contrast is \[1.2, 0.8\]; allowed"),
         (lambda: StereoDepth(baseline_m=0), r"baseline_m is 0; it must be positive"),
         (lambda: StereoDepth(subpixel=-0.1), r"subpixel is -0.1; allowed: 0 and above"),
@@ -208,5 +255,8 @@ def test_settings_out_of_range_are_refused() -> None:
 
 
 def test_the_rest_of_datasets_does_without_torch() -> None:
-    script = "import sys, stringline.datasets.loading.windows, stringline.datasets.loading.statistics; assert 'torch' not in sys.modules"
+    script = (
+        "import sys, stringline.datasets.loading.windows, stringline.datasets.loading.statistics; "
+        "assert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", script], check=True, env={"PYTHONPATH": ".src"})

@@ -29,7 +29,9 @@ Attempt = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Attempt:
+def attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Attempt:
     """Runs a small command of its own; returns its exit code, its output and what it wrote to standard error."""
     folder = tmp_path / "configs"
     files = {
@@ -67,7 +69,12 @@ def test_the_task_gets_what_the_command_line_asks_for(attempt: Attempt) -> None:
     seen: list[DictConfig] = []
     code, _, _ = attempt(seen.append, "flour=rye", "oven.minutes=50", "name=dinner")
     assert code == 0
-    assert (seen[0].flour.dark, seen[0].oven.minutes, seen[0].loaves, seen[0].name) == (True, 50, 2, "dinner")
+    assert (seen[0].flour.dark, seen[0].oven.minutes, seen[0].loaves, seen[0].name) == (
+        True,
+        50,
+        2,
+        "dinner",
+    )
 
 
 def test_nothing_is_left_behind(attempt: Attempt) -> None:
@@ -77,8 +84,12 @@ def test_nothing_is_left_behind(attempt: Attempt) -> None:
     assert list(Path.cwd().iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [("--multirun", "loaves=1,3", "name=x"), ("loaves=1,3", "-m", "name=x")])
-def test_many_runs_take_one_value_each_and_keep_what_was_asked_for(attempt: Attempt, arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [("--multirun", "loaves=1,3", "name=x"), ("loaves=1,3", "-m", "name=x")]
+)
+def test_many_runs_take_one_value_each_and_keep_what_was_asked_for(
+    attempt: Attempt, arguments: tuple[str, ...]
+) -> None:
     seen: list[DictConfig] = []
     code, _, error = attempt(seen.append, *arguments)
     assert code == 0, error
@@ -89,26 +100,60 @@ def test_many_runs_take_one_value_each_and_keep_what_was_asked_for(attempt: Atte
 @pytest.mark.parametrize(
     ("argument", "answers"),
     [
-        ("flour=wheet", ["There is no flour 'wheet'. Did you mean 'wheat'", "Allowed: rye, wheat."]),
-        ("oven.minuets=3", ["There is no option 'oven.minuets'. Did you mean 'oven.minutes'", "oven.minutes, oven.degrees"]),
+        (
+            "flour=wheet",
+            ["There is no flour 'wheet'. Did you mean 'wheat'", "Allowed: rye, wheat."],
+        ),
+        (
+            "oven.minuets=3",
+            [
+                "There is no option 'oven.minuets'. Did you mean 'oven.minutes'",
+                "oven.minutes, oven.degrees",
+            ],
+        ),
         ("minuets=3", ["There is no option 'minuets'. Did you mean 'oven.minutes'"]),
         ("loafs=3", ["There is no option 'loafs'. Did you mean 'loaves'"]),
         ("flower=rye", ["There is no option 'flower'. Did you mean 'flour'"]),
         ("drink=tea", ["There is no option 'drink'."]),
         ("+loaves=3", ["The option 'loaves' is there already; leave the + away: loaves=..."]),
-        ("yeast.grams=3", ["no options below 'yeast'. Did you mean 'dough.grams'? It is a choice, yeast=NAME: fresh."]),
+        (
+            "yeast.grams=3",
+            [
+                (
+                    "no options below 'yeast'. Did you mean 'dough.grams'? It is a choice, "
+                    "yeast=NAME: fresh."
+                )
+            ],
+        ),
         ("loaves=[", ["Cannot read 'loaves=['", "key=value"]),
         ("loaves=3", ["The option 'name' has no value", "stringline-bake name="]),
         (
             "seeds=sesame",
-            ["The option 'seeds' is 'sesame'; allowed: lists, such as [sesame]. It is [poppy,flax] if"],
+            [
+                (
+                    "The option 'seeds' is 'sesame'; allowed: lists, such as [sesame]. It is "
+                    "[poppy,flax] if"
+                )
+            ],
         ),
-        ("loaves=many", ["The option 'loaves' is 'many'; allowed: numbers. It is 2 if it is not given."]),
+        (
+            "loaves=many",
+            ["The option 'loaves' is 'many'; allowed: numbers. It is 2 if it is not given."],
+        ),
         ("loaves=nan", ["The option 'loaves' is nan; allowed: numbers."]),
-        ("oven.minutes=true", ["The option 'oven.minutes' is true; allowed: numbers. It is 40 if it is not given."]),
+        (
+            "oven.minutes=true",
+            ["The option 'oven.minutes' is true; allowed: numbers. It is 40 if it is not given."],
+        ),
         (
             "flour.dark=perhaps",
-            ["The option 'flour.dark' is 'perhaps'; allowed: true and false. It is false if it is not given."],
+            [
+                (
+                    "The option 'flour.dark' is 'perhaps'; allowed: true and false. It is false "
+                    "if it "
+                    "is not given."
+                )
+            ],
         ),
     ],
 )
@@ -125,34 +170,55 @@ def test_a_misspelt_choice_or_option_is_answered_with_what_would_do(
 def test_values_of_other_kinds_that_mean_something_pass(attempt: Attempt) -> None:
     """Nothing, lists, what is not there before, what refers to something else, and numbers or true for a word."""
     seen: list[DictConfig] = []
-    arguments = ("loaves=null", "oven.minutes=[1,2]", "oven.degrees=${oven.minutes}", "+oven.door=open", "name=true")
+    arguments = (
+        "loaves=null",
+        "oven.minutes=[1,2]",
+        "oven.degrees=${oven.minutes}",
+        "+oven.door=open",
+        "name=true",
+    )
     assert attempt(seen.append, *arguments)[0] == 0
-    assert (seen[0].loaves, seen[0].oven.degrees, seen[0].oven.door, seen[0].name) == (None, [1, 2], "open", True)
+    assert (seen[0].loaves, seen[0].oven.degrees, seen[0].oven.door, seen[0].name) == (
+        None,
+        [1, 2],
+        "open",
+        True,
+    )
     assert attempt(seen.append, "flour=rye", "flour.dark=false", "loaves=1e2", "name='7'")[0] == 0
     assert (seen[1].flour.dark, seen[1].loaves, seen[1].name) == (False, 100.0, "7")
 
 
 def test_what_this_package_refuses_is_a_line_and_no_trace(attempt: Attempt) -> None:
     code, _, error = attempt(lambda _: Camera("a", 0, 1), "name=x")
-    assert (code, error) == (2, "stringline-bake: Camera 'a' has size 0x1; both must be positive.\n")
+    assert (code, error) == (
+        2,
+        "stringline-bake: Camera 'a' has size 0x1; both must be positive.\n",
+    )
 
 
 def test_so_is_what_it_refuses_while_hydra_builds_it(attempt: Attempt) -> None:
     camera = {"_target_": "stringline.Camera", "name": "a", "height": 0, "width": 1}
     code, _, error = attempt(lambda _: instantiate(camera), "name=x")
-    assert (code, error) == (2, "stringline-bake: Camera 'a' has size 0x1; both must be positive.\n")
+    assert (code, error) == (
+        2,
+        "stringline-bake: Camera 'a' has size 0x1; both must be positive.\n",
+    )
 
 
 def test_so_is_what_it_refuses_in_a_worker(attempt: Attempt) -> None:
     def task(settings: DictConfig) -> None:
-        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        with concurrent.futures.ProcessPoolExecutor(
+            1, multiprocessing.get_context("spawn")
+        ) as pool:
             pool.submit(Camera, "a", 0, 1).result()
 
     code, _, error = attempt(task, "name=x")
     assert (code, error.count("\n")) == (2, 1), error
 
 
-@pytest.mark.parametrize("bug", [lambda: np.zeros(3) + np.zeros(4), lambda: float("three"), lambda: {}["key"]])
+@pytest.mark.parametrize(
+    "bug", [lambda: np.zeros(3) + np.zeros(4), lambda: float("three"), lambda: {}["key"]]
+)
 def test_a_defect_shows_its_trace(attempt: Attempt, bug: Callable[[], object]) -> None:
     code, _, error = attempt(lambda _: bug(), "name=x")
     assert code == 1
@@ -201,7 +267,13 @@ def test_interruption_says_how_to_go_on(attempt: Attempt) -> None:
 def test_help_is_the_opening_comment_the_choices_and_the_options(attempt: Attempt) -> None:
     code, text, _ = attempt(nothing, "--help", "flour=rye")
     assert code == 0
-    for part in ("Bakes bread.\nExample: stringline-bake flour=rye", "rye, wheat", "dark: true", "minutes: 40", "--debug"):
+    for part in (
+        "Bakes bread.\nExample: stringline-bake flour=rye",
+        "rye, wheat",
+        "dark: true",
+        "minutes: 40",
+        "--debug",
+    ):
         assert part in text
 
 

@@ -5,13 +5,32 @@ import math
 import numpy as np
 import pytest
 
-from stringline.datasets.contract.arguments import COUNT, FINITE, NOT_NEGATIVE, POSITIVE, SHARE, WHOLE, Range
+from stringline.datasets.contract.arguments import (
+    COUNT,
+    FINITE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    WHOLE,
+    Range,
+)
 
-EVERY = (FINITE, POSITIVE, NOT_NEGATIVE, SHARE, WHOLE, COUNT, Range(most=1), Range(below=1), Range(above=0, most=1))
+EVERY = (
+    FINITE,
+    POSITIVE,
+    NOT_NEGATIVE,
+    SHARE,
+    WHOLE,
+    COUNT,
+    Range(most=1),
+    Range(below=1),
+    Range(above=0, most=1),
+)
 
 
 @pytest.mark.parametrize(
-    "strange", [math.nan, math.inf, -math.inf, np.float32("nan"), np.float64("inf"), None, "1", True, 1j, [1]]
+    "strange",
+    [math.nan, math.inf, -math.inf, np.float32("nan"), np.float64("inf"), None, "1", True, 1j, [1]],
 )
 def test_nothing_strange_lies_in_a_range(strange: object) -> None:
     for allowed in EVERY:
@@ -64,5 +83,7 @@ def test_a_range_says_what_it_allows(allowed: Range, words: str) -> None:
 
 def test_what_is_inside_passes() -> None:
     SHARE.check(dropout=0.0, joint_dropout=0.999, other=0)
-    with pytest.raises(ValueError, match=r"^chunk is 'many'; allowed: whole numbers 1 and above\.$"):
+    with pytest.raises(
+        ValueError, match=r"^chunk is 'many'; allowed: whole numbers 1 and above\.$"
+    ):
         COUNT.check(draws=3, chunk="many")

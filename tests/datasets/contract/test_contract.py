@@ -8,19 +8,28 @@ import numpy as np
 import pytest
 
 from stringline.datasets.contract.contract import ActionDimension, Array, Camera, Contract
-from stringline.datasets.contract.validation import validate_action, validate_episode, validate_observation
+from stringline.datasets.contract.validation import (
+    validate_action,
+    validate_episode,
+    validate_observation,
+)
 
 CONTRACT = Contract(
     embodiment="post",
     base_frame="its foot",
     control_hz=10.0,
     cameras=(
-        Camera("eye", 4, 6, "measured", 0.001, distortion=(0.1, 0.2), distortion_model="brown_conrady"),
+        Camera(
+            "eye", 4, 6, "measured", 0.001, distortion=(0.1, 0.2), distortion_model="brown_conrady"
+        ),
         Camera("plain", 4, 4),
     ),
     joints=("post/hinge", "post/gripper"),
     arms=("post",),
-    action=(ActionDimension("post/hinge", "post", "joint"), ActionDimension("post/gripper", "post", "gripper", unit="opening")),
+    action=(
+        ActionDimension("post/hinge", "post", "joint"),
+        ActionDimension("post/gripper", "post", "gripper", unit="opening"),
+    ),
 )
 STEPS, FRAMES = 5, 3
 
@@ -45,7 +54,11 @@ def episode() -> dict[str, Array]:
 def observation() -> dict[str, Array]:
     arrays = episode()
     fixed = ("intrinsics", "T_base_camera")
-    return {key: value if key.startswith(fixed) else value[0] for key, value in arrays.items() if not key.startswith("frame/")}
+    return {
+        key: value if key.startswith(fixed) else value[0]
+        for key, value in arrays.items()
+        if not key.startswith("frame/")
+    }
 
 
 def test_plain_data_round_trip() -> None:
@@ -54,7 +67,9 @@ def test_plain_data_round_trip() -> None:
 
 def test_plain_data_that_lacks_a_field_is_refused() -> None:
     with pytest.raises(ValueError, match=r"This is no contract: .*control_hz"):
-        Contract.from_dict({key: value for key, value in CONTRACT.to_dict().items() if key != "control_hz"})
+        Contract.from_dict(
+            {key: value for key, value in CONTRACT.to_dict().items() if key != "control_hz"}
+        )
 
 
 def test_what_fits_is_accepted() -> None:
@@ -70,11 +85,31 @@ def test_what_fits_is_accepted() -> None:
     [
         ("time", np.zeros(STEPS), r"time does not grow at step 1"),
         ("time", np.array([]), r"at least one step"),
-        ("rgb/eye", np.zeros((FRAMES, 4, 6, 3), np.float32), r"rgb/eye has type float32; allowed: uint8"),
-        ("rgb/eye", np.zeros((FRAMES, 6, 4, 3), np.uint8), r"rgb/eye has shape \(3, 6, 4, 3\); allowed: \(3, 4, 6, 3\)"),
-        ("depth/eye", np.ones((FRAMES, 4, 6), np.float32), r"depth/eye has type float32; allowed: uint16"),
-        ("action", np.full((STEPS, 2), np.nan, np.float32), r"action is not finite at index \(0, 0\)"),
-        ("frame/eye", np.full(STEPS, 7, np.int32), r"frame/eye points at frames 7 to 7; there are 3"),
+        (
+            "rgb/eye",
+            np.zeros((FRAMES, 4, 6, 3), np.float32),
+            r"rgb/eye has type float32; allowed: uint8",
+        ),
+        (
+            "rgb/eye",
+            np.zeros((FRAMES, 6, 4, 3), np.uint8),
+            r"rgb/eye has shape \(3, 6, 4, 3\); allowed: \(3, 4, 6, 3\)",
+        ),
+        (
+            "depth/eye",
+            np.ones((FRAMES, 4, 6), np.float32),
+            r"depth/eye has type float32; allowed: uint16",
+        ),
+        (
+            "action",
+            np.full((STEPS, 2), np.nan, np.float32),
+            r"action is not finite at index \(0, 0\)",
+        ),
+        (
+            "frame/eye",
+            np.full(STEPS, 7, np.int32),
+            r"frame/eye points at frames 7 to 7; there are 3",
+        ),
         ("reward", np.zeros(2), r"reward has 2 steps, time has 5"),
     ],
 )
@@ -83,7 +118,9 @@ def test_episodes_that_do_not_fit(key: str, value: Array, message: str) -> None:
         validate_episode(episode() | {key: value}, CONTRACT)
 
 
-@pytest.mark.parametrize("key", ["action", "T_base_gripper/post", "depth/eye", "rgb/plain", "joints/position"])
+@pytest.mark.parametrize(
+    "key", ["action", "T_base_gripper/post", "depth/eye", "rgb/plain", "joints/position"]
+)
 def test_missing_keys_are_named(key: str) -> None:
     arrays = episode()
     del arrays[key]
@@ -92,7 +129,11 @@ def test_missing_keys_are_named(key: str) -> None:
 
 
 def test_state_alone_can_be_checked() -> None:
-    state = {key: value for key, value in observation().items() if "eye" not in key and "plain" not in key}
+    state = {
+        key: value
+        for key, value in observation().items()
+        if "eye" not in key and "plain" not in key
+    }
     validate_observation(state, CONTRACT, cameras=False)
     with pytest.raises(ValueError, match=r"no observation key 'rgb/eye'"):
         validate_observation(state, CONTRACT)
@@ -107,10 +148,18 @@ def test_actions() -> None:
 
 
 def test_misfits_are_sentences() -> None:
-    other = replace(CONTRACT, embodiment="pole", joints=("post/hinge",), cameras=(Camera("eye", 4, 6, has_geometry=False),))
+    other = replace(
+        CONTRACT,
+        embodiment="pole",
+        joints=("post/hinge",),
+        cameras=(Camera("eye", 4, 6, has_geometry=False),),
+    )
     found = CONTRACT.misfits(other)
     assert found[0] == "embodiment: 'post' is asked for, 'pole' is offered."
-    assert any(sentence.startswith("joints: 2 (post/hinge, post/gripper) is asked for, 1 (post/hinge)") for sentence in found)
+    assert any(
+        sentence.startswith("joints: 2 (post/hinge, post/gripper) is asked for, 1 (post/hinge)")
+        for sentence in found
+    )
     assert any("depth is asked for" in sentence for sentence in found)
     assert any("no camera 'plain'" in sentence for sentence in found)
 
@@ -132,7 +181,9 @@ def test_contracts_that_describe_nothing(changes: dict[str, object], message: st
 def test_cameras_that_cannot_be() -> None:
     with pytest.raises(ValueError, match=r"size 0x4; both must be positive"):
         Camera("eye", 0, 4)
-    with pytest.raises(ValueError, match=r"depth_unit_m is 1; allowed: above 0 and at most 0.001 m"):
+    with pytest.raises(
+        ValueError, match=r"depth_unit_m is 1; allowed: above 0 and at most 0.001 m"
+    ):
         Camera("eye", 4, 4, "measured", 1)
 
 

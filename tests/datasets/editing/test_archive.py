@@ -31,13 +31,15 @@ MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
 
 @pytest.fixture
 def store(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> EpisodeStore:
-    """Four episodes of pictures that stand still, with an empty array and a scalar."""
+    """Four episodes of images that stand still, with an empty array and a scalar."""
     store = EpisodeStore.create(tmp_path / "store")
     for seed in range(4):
         arrays = make_episode(steps=41, seed=seed)
         arrays["rgb/front"][:] = arrays["rgb/front"][0]
         extra = {"extra/none": np.zeros((0, 3), np.float32), "extra/one": np.array(7, np.int16)}
-        store.write(arrays | extra, EpisodeAttributes(contract, "reach", seed, instruction="touch it"))
+        store.write(
+            arrays | extra, EpisodeAttributes(contract, "reach", seed, instruction="touch it")
+        )
     return store
 
 
@@ -45,7 +47,9 @@ def store(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> Epis
 def s3_server(*buckets: str) -> Iterator[str]:
     """Starts a real S3 server, moto's, on loopback with some buckets and yields its address."""
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as server:
         try:
             yield _ready(server, buckets)
         finally:
@@ -77,7 +81,11 @@ def s3() -> Iterator[str]:
 
 def files_of(folder: Path) -> dict[str, bytes]:
     """Returns the contents of all files below a folder."""
-    return {f"{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        f"{path.relative_to(folder)}": path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 700, 1 << 25])
@@ -117,11 +125,15 @@ def test_s3_errors_name_the_address(store: EpisodeStore, s3: str) -> None:
         archive(store, "tape://x")
 
 
-def test_without_s3fs_the_extra_is_named(store: EpisodeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_s3fs_the_extra_is_named(
+    store: EpisodeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
     # It remembers what was imported before.
     monkeypatch.delitem(sys.modules["fsspec.registry"].__dict__["_registry"], "s3", raising=False)
-    with pytest.raises(ValueError, match=r's3://bucket cannot be reached: .*pip install "stringline\[remote\]"'):
+    with pytest.raises(
+        ValueError, match=r's3://bucket cannot be reached: .*pip install "stringline\[remote\]"'
+    ):
         archive(store, "s3://bucket")
 
 
@@ -143,16 +155,27 @@ def test_both_directions_go_on_where_they_were(store: EpisodeStore, tmp_path: Pa
 
 
 @pytest.mark.parametrize("spoil", ["cut", "empty", "flip", "no zip"])
-def test_a_damaged_file_is_named_and_the_others_are_expanded(store: EpisodeStore, tmp_path: Path, spoil: str) -> None:
+def test_a_damaged_file_is_named_and_the_others_are_expanded(
+    store: EpisodeStore, tmp_path: Path, spoil: str
+) -> None:
     folder, (bad, *good) = tmp_path / "archive", store.names()
     archive(store, str(folder))
     path = folder / f"{bad}{SUFFIX}"
     data = bytearray(path.read_bytes())
     with zipfile.ZipFile(path) as packed:
-        inside = next(info.header_offset + 60 for info in packed.infolist() if info.filename.startswith("rgb.wrist/c"))
+        inside = next(
+            info.header_offset + 60
+            for info in packed.infolist()
+            if info.filename.startswith("rgb.wrist/c")
+        )
     data[inside] ^= 8
-    path.write_bytes({"cut": data[: len(data) // 2], "empty": b"", "flip": data, "no zip": b"hello"}[spoil])
-    with pytest.raises(ValueError, match=f"1 of 4 episodes are damaged, the others are done. The archived episode {bad}"):
+    path.write_bytes(
+        {"cut": data[: len(data) // 2], "empty": b"", "flip": data, "no zip": b"hello"}[spoil]
+    )
+    with pytest.raises(
+        ValueError,
+        match=f"1 of 4 episodes are damaged, the others are done. The archived episode {bad}",
+    ):
         expand(str(folder), tmp_path / "back")
     back = EpisodeStore.open(tmp_path / "back")
     assert back.names() == good
@@ -201,7 +224,9 @@ def test_the_estimate_is_near(store: EpisodeStore, tmp_path: Path) -> None:
 
 
 def test_sizes_are_said_as_a_reader_says_them() -> None:
-    assert [mebibytes(size) for size in (0, 7, 2048, 3.25 * 2**20, 41 * 2**20, 1.6 * 2**30, 2**41)] == [
+    assert [
+        mebibytes(size) for size in (0, 7, 2048, 3.25 * 2**20, 41 * 2**20, 1.6 * 2**30, 2**41)
+    ] == [
         "0 B",
         "7 B",
         "2.0 KiB",

@@ -15,9 +15,9 @@ from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 
 
-def by_brightness(pictures: NDArray[Any]) -> NDArray[np.float64]:
+def by_brightness(images: NDArray[Any]) -> NDArray[np.float64]:
     """An estimator whose answer is known: a metre per 100 of red; not finite, negative or far at three pixels."""
-    metres = pictures[..., 0] / 100.0
+    metres = images[..., 0] / 100.0
     metres[:, 0, :3] = (np.nan, -1.0, 11.0)
     return metres
 
@@ -26,7 +26,9 @@ def by_brightness(pictures: NDArray[Any]) -> NDArray[np.float64]:
 def store(contract: Contract, make_episode: MakeEpisode, tmp_path: Path) -> EpisodeStore:
     store = EpisodeStore.create(tmp_path / "store")
     for seed in range(2):
-        store.write(make_episode(seed=seed), EpisodeAttributes(contract, "small", seed, extra={"kept": 1}))
+        store.write(
+            make_episode(seed=seed), EpisodeAttributes(contract, "small", seed, extra={"kept": 1})
+        )
     return store
 
 
@@ -41,9 +43,15 @@ def test_depth_is_written_and_marked(store: EpisodeStore, tmp_path: Path) -> Non
         )
         assert contract.camera("front") == old.attributes.contract.camera("front")
         assert new.attributes.extra["kept"] == 1
-        assert new.attributes.extra["estimated_depth"] == {"of": old.name, "model": "red", "cameras": ["wrist"]}
+        assert new.attributes.extra["estimated_depth"] == {
+            "of": old.name,
+            "model": "red",
+            "cameras": ["wrist"],
+        }
         depth = new.arrays["depth/wrist"]
-        np.testing.assert_array_equal(depth[:, 1:], np.rint(old.arrays["rgb/wrist"][:, 1:, :, 0] * 20.0))
+        np.testing.assert_array_equal(
+            depth[:, 1:], np.rint(old.arrays["rgb/wrist"][:, 1:, :, 0] * 20.0)
+        )
         assert not depth[:, 0, :3].any(), "what is not known is no return"
         assert depth.nbytes == estimation.size(old)
         assert {key for key in new.arrays} - {key for key in old.arrays} == {"depth/wrist"}
@@ -53,29 +61,47 @@ def test_depth_is_written_and_marked(store: EpisodeStore, tmp_path: Path) -> Non
         assert "depth/wrist" not in old.arrays
 
 
-def test_a_copy_is_completed(store: EpisodeStore, contract: Contract, make_episode: MakeEpisode, tmp_path: Path) -> None:
+def test_a_copy_is_completed(
+    store: EpisodeStore, contract: Contract, make_episode: MakeEpisode, tmp_path: Path
+) -> None:
     estimation = DepthEstimation(by_brightness, "red", ["wrist"])
     first = estimate_depth(store, tmp_path / "copy", estimation)
     written = {name: (first.path / name / "zarr.json").stat().st_mtime_ns for name in first.names()}
     added = store.write(make_episode(seed=7), EpisodeAttributes(contract, "small", 7))
     copy = estimate_depth(store, tmp_path / "copy", estimation)
     assert set(copy.names()) - set(written) == {added}
-    assert written == {name: (copy.path / name / "zarr.json").stat().st_mtime_ns for name in written}
-    with pytest.raises(ValueError, match=r"holds episodes whose depth is by red, not by blue. Choose another folder"):
+    assert written == {
+        name: (copy.path / name / "zarr.json").stat().st_mtime_ns for name in written
+    }
+    with pytest.raises(
+        ValueError,
+        match=r"holds episodes whose depth is by red, not by blue. Choose another folder",
+    ):
         estimate_depth(store, tmp_path / "copy", replace(estimation, model="blue"))
 
 
-def test_depth_that_is_there_is_replaced_only_when_asked(store: EpisodeStore, tmp_path: Path) -> None:
+def test_depth_that_is_there_is_replaced_only_when_asked(
+    store: EpisodeStore, tmp_path: Path
+) -> None:
     estimation = DepthEstimation(by_brightness, "red")
     with pytest.raises(
-        ValueError, match=r"Camera 'front' has simulated depth already, .*cameras=\[wrist\], or say replace_depth=true"
+        ValueError,
+        match=(
+            r"Camera 'front' has simulated depth already, .*cameras=\[wrist\], or say "
+            r"replace_depth=true"
+        ),
     ):
         estimate_depth(store, tmp_path / "copy", estimation)
     assert not (tmp_path / "copy").exists()
     copy = estimate_depth(store, tmp_path / "copy", replace(estimation, replace_depth=True))
     for old, new in zip(store.episodes(), copy.episodes(), strict=True):
-        assert [camera.depth for camera in new.attributes.contract.cameras] == ["estimated", "estimated"]
-        np.testing.assert_array_equal(new.arrays["depth/front"][:, 1:], old.arrays["rgb/front"][:, 1:, :, 0] * 10.0)
+        assert [camera.depth for camera in new.attributes.contract.cameras] == [
+            "estimated",
+            "estimated",
+        ]
+        np.testing.assert_array_equal(
+            new.arrays["depth/front"][:, 1:], old.arrays["rgb/front"][:, 1:, :, 0] * 10.0
+        )
         assert (new.arrays["depth/front"] != old.arrays["depth/front"]).any()
 
 
@@ -84,9 +110,14 @@ def test_what_cannot_be_estimated(store: EpisodeStore, tmp_path: Path) -> None:
         estimate_depth(store, tmp_path / "copy", DepthEstimation(by_brightness, "red", ["wirst"]))
     with pytest.raises(ValueError, match=r"batch is 0; allowed: 1 and above"):
         DepthEstimation(by_brightness, "red", batch=0)
-    with pytest.raises(ValueError, match=r"farthest_m is 100.0; allowed at a unit of 0.001 m: up to 65.535"):
+    with pytest.raises(
+        ValueError, match=r"farthest_m is 100.0; allowed at a unit of 0.001 m: up to 65.535"
+    ):
         DepthEstimation(by_brightness, "red", farthest_m=100.0)
-    crooked = DepthEstimation(lambda pictures: by_brightness(pictures)[:, 1:], "crooked", ["wrist"])
-    with pytest.raises(ValueError, match=r"crooked returned depth of shape \(7, 3, 4\) for pictures of shape \(7, 4, 4, 3\)"):
+    crooked = DepthEstimation(lambda images: by_brightness(images)[:, 1:], "crooked", ["wrist"])
+    with pytest.raises(
+        ValueError,
+        match=r"crooked returned depth of shape \(7, 3, 4\) for images of shape \(7, 4, 4, 3\)",
+    ):
         estimate_depth(store, tmp_path / "copy", crooked)
     assert EpisodeStore.open(tmp_path / "copy").names() == []

@@ -33,9 +33,13 @@ def store(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> Epis
     store = EpisodeStore.create(tmp_path / "store")
     for seed in range(6):
         success = None if seed == 5 else seed % 2 == 0
-        arrays = make_episode(steps=STEPS, seed=seed) | {"reward": np.arange(STEPS, dtype=np.float32)}
+        arrays = make_episode(steps=STEPS, seed=seed) | {
+            "reward": np.arange(STEPS, dtype=np.float32)
+        }
         source = "expert" if seed < 3 else "teleoperation"
-        store.write(arrays, EpisodeAttributes(contract, "reach", seed, success, source, extra={"scale": 2}))
+        store.write(
+            arrays, EpisodeAttributes(contract, "reach", seed, success, source, extra={"scale": 2})
+        )
     return store
 
 
@@ -58,7 +62,10 @@ def test_trimming_keeps_each_step_with_what_it_saw(store: EpisodeStore) -> None:
     arrays, steps = store.episode(new).arrays, slice(5, 26)
     for key in ("time", "action", "joints/position", "T_base_gripper/one", "reward"):
         np.testing.assert_array_equal(arrays[key], old[key][steps])
-    for camera, keys in {"front": ("rgb", "depth", "time"), "wrist": ("rgb", "time", "T_base_camera")}.items():
+    for camera, keys in {
+        "front": ("rgb", "depth", "time"),
+        "wrist": ("rgb", "time", "T_base_camera"),
+    }.items():
         frames, before = arrays[f"frame/{camera}"], old[f"frame/{camera}"][steps]
         assert frames[0] == 0
         for key in keys:
@@ -67,7 +74,10 @@ def test_trimming_keeps_each_step_with_what_it_saw(store: EpisodeStore) -> None:
             assert len(now) == frames[-1] + 1
         np.testing.assert_array_equal(arrays[f"intrinsics/{camera}"], old[f"intrinsics/{camera}"])
     np.testing.assert_array_equal(arrays["T_base_camera/front"], old["T_base_camera/front"])
-    assert store.episode(new).attributes.extra == {"scale": 2, "edits": [{"of": name, "steps": [5, 26]}]}
+    assert store.episode(new).attributes.extra == {
+        "scale": 2,
+        "edits": [{"of": name, "steps": [5, 26]}],
+    }
     assert os.listdir(trash_of(store.path)) == [name]
     for key, array in read_episode(trash_of(store.path) / name).arrays.items():
         np.testing.assert_array_equal(array, old[key])
@@ -80,10 +90,14 @@ def test_the_parts_of_an_episode_are_the_episode(store: EpisodeStore) -> None:
     assert len(store) == 8
     assert [store.episode(part).steps for part in parts] == [5, 15, 20]
     for key in ("time", "action", "joints/position", "reward"):
-        np.testing.assert_array_equal(np.concatenate([store.episode(part).arrays[key] for part in parts]), old[key])
+        np.testing.assert_array_equal(
+            np.concatenate([store.episode(part).arrays[key] for part in parts]), old[key]
+        )
     for part in parts:
         seen = store.episode(part).arrays
-        np.testing.assert_array_equal(seen["rgb/front"][seen["frame/front"][0]][None], seen["rgb/front"][:1])
+        np.testing.assert_array_equal(
+            seen["rgb/front"][seen["frame/front"][0]][None], seen["rgb/front"][:1]
+        )
 
 
 def test_the_whole_is_a_part(store: EpisodeStore) -> None:
@@ -101,21 +115,33 @@ def test_times_from_the_end(store: EpisodeStore) -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda s, n: trim(s, n, from_s=0.9), r"lasts 0.78 s; nothing is left from 0.9 s to 0.78 s"),
+        (
+            lambda s, n: trim(s, n, from_s=0.9),
+            r"lasts 0.78 s; nothing is left from 0.9 s to 0.78 s",
+        ),
         (lambda s, n: trim(s, n, from_s=0.5, to_s=-0.5), r"nothing is left from 0.5 s to 0.28 s"),
         (lambda s, n: trim(s, n, from_s=-1), r"nothing is left from -1 s"),
         (lambda s, n: split_episode(s, n[0], []), "Say where the episode is to be divided"),
         (lambda s, n: split_episode(s, n[0], [0.0]), r"divided at \[0.0\] a part would be empty"),
         (lambda s, n: split_episode(s, n[0], [0.2, 0.201, 0.209]), "a part would be empty"),
-        (lambda s, n: relabel(s, n), "Nothing to change: give one of success, instruction, task, source"),
+        (
+            lambda s, n: relabel(s, n),
+            "Nothing to change: give one of success, instruction, task, source",
+        ),
         (lambda s, n: relabel(s, n, task=""), "An episode needs the name of its task"),
         (
             lambda s, n: select(s, ["reach.0000000001.x"]),
             "There is no episode 'reach.0000000001.x'. Did you mean 'reach.0000000001",
         ),
         (lambda s, n: merge([], s.path / "x"), "There is no episode in no store at all"),
-        (lambda s, n: filter_store(s, s.path / "x", Wanted(task="fly")), "None of the 6 episodes in .* fits .*task='fly'"),
-        (lambda s, n: split_store(s, {s.path / "x": 0.5}), r"The shares are \[0.5\]; allowed: positive ones that add up to 1"),
+        (
+            lambda s, n: filter_store(s, s.path / "x", Wanted(task="fly")),
+            "None of the 6 episodes in .* fits .*task='fly'",
+        ),
+        (
+            lambda s, n: split_store(s, {s.path / "x": 0.5}),
+            r"The shares are \[0.5\]; allowed: positive ones that add up to 1",
+        ),
         (
             lambda s, n: split_store(s, {s.path / "x": 0.99, s.path / "y": 0.01}),
             "A share of 0.01 of 6 episodes leaves none for",
@@ -151,14 +177,19 @@ def test_deleted_episodes_can_be_put_back(store: EpisodeStore) -> None:
     assert sorted(os.listdir(trash_of(store.path))) == [names[1], names[4]]
 
 
-def test_relabelling_copies_no_picture(store: EpisodeStore) -> None:
+def test_relabelling_copies_no_image(store: EpisodeStore) -> None:
     name = store.names()[5]
     before = contents(store, name)
     inode = (store.path / name / "rgb.front/c/0/0/0/0").stat().st_ino
     (new,) = relabel(store, [name], success=True, instruction="touch it", task="touch")
     assert verify_store(store) == {}
     attributes = store.episode(new).attributes
-    assert (attributes.success, attributes.instruction, attributes.task, attributes.seed) == (True, "touch it", "touch", 5)
+    assert (attributes.success, attributes.instruction, attributes.task, attributes.seed) == (
+        True,
+        "touch it",
+        "touch",
+        5,
+    )
     assert attributes.source == "teleoperation"
     assert (store.path / new / "rgb.front/c/0/0/0/0").stat().st_ino == inode
     for key, array in contents(store, new).items():
@@ -176,7 +207,9 @@ def test_relabelling_copies_no_picture(store: EpisodeStore) -> None:
         (Wanted(shortest_s=0.5), [0, 1, 2, 3, 4]),
     ],
 )
-def test_filtering(store: EpisodeStore, tmp_path: Path, wanted: Wanted, expected: list[int]) -> None:
+def test_filtering(
+    store: EpisodeStore, tmp_path: Path, wanted: Wanted, expected: list[int]
+) -> None:
     trim(store, store.names()[5:], to_s=0.3)
     kept = filter_store(store, tmp_path / "kept", wanted)
     assert seeds(kept) == expected
@@ -194,10 +227,14 @@ def test_splitting_and_merging_again_gives_the_store(store: EpisodeStore, tmp_pa
     whole = merge(parts, tmp_path / "whole")
     assert whole.names() == store.names()
     assert verify_store(whole) == {}
-    assert {path.stat().st_nlink for path in (whole.path / whole.names()[0]).glob("rgb.*/c/0/0/0/0")} == {3}
+    assert {
+        path.stat().st_nlink for path in (whole.path / whole.names()[0]).glob("rgb.*/c/0/0/0/0")
+    } == {3}
 
 
-def test_across_disks_arrays_are_copied(store: EpisodeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_across_disks_arrays_are_copied(
+    store: EpisodeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where no second name can be given, the copy is whole."""
 
     def refuse(old: Path, new: Path) -> None:
@@ -214,7 +251,10 @@ def test_stores_that_differ_are_not_merged(
 ) -> None:
     for change, message in (
         ({"control_hz": 10.0}, "control_hz: 50.0 is asked for, 10.0 is offered"),
-        ({"cameras": (replace(contract.cameras[0], depth_unit_m=0.0005), contract.cameras[1])}, "depth_unit_m=0.0005"),
+        (
+            {"cameras": (replace(contract.cameras[0], depth_unit_m=0.0005), contract.cameras[1])},
+            "depth_unit_m=0.0005",
+        ),
     ):
         other = EpisodeStore.create(tmp_path / message[:5])
         other.write(make_episode(), EpisodeAttributes(replace(contract, **change), "reach", 9))  # type: ignore[arg-type]
@@ -238,10 +278,16 @@ while True:
 def test_killed_editors_leave_the_old_or_the_new(store: EpisodeStore, kills: int) -> None:
     """Whenever it is killed, a reader sees each episode once, all before the edit or all after it; no repair is needed."""
     relabel(store, store.names(), success=True)
-    expected = {episode.attributes.seed: contents(store, episode.name) for episode in store.episodes()}
+    expected = {
+        episode.attributes.seed: contents(store, episode.name) for episode in store.episodes()
+    }
     rng, interrupted = np.random.default_rng(0), 0
     for delay in rng.uniform(0.0, 0.15, kills):
-        editor = subprocess.Popen([sys.executable, "-c", RELABEL, str(store.path)], env=ENVIRONMENT, stdout=subprocess.PIPE)
+        editor = subprocess.Popen(
+            [sys.executable, "-c", RELABEL, str(store.path)],
+            env=ENVIRONMENT,
+            stdout=subprocess.PIPE,
+        )
         assert editor.stdout is not None
         assert editor.stdout.readline() == b"ready\n"
         with pytest.raises(subprocess.TimeoutExpired):
@@ -258,14 +304,18 @@ def test_killed_editors_leave_the_old_or_the_new(store: EpisodeStore, kills: int
     recover(store.path)
     store.remove_leftovers()
     assert store.names() == names
-    assert sorted(entry for entry in os.listdir(store.path) if not entry.startswith(".new-")) == sorted([*names, "zarr.json"])
+    assert sorted(
+        entry for entry in os.listdir(store.path) if not entry.startswith(".new-")
+    ) == sorted([*names, "zarr.json"])
     for episode in store.episodes():
         for key, array in expected[episode.attributes.seed].items():
             np.testing.assert_array_equal(episode.arrays[key], array)
 
 
 @pytest.mark.parametrize("failing", [5, 6])
-def test_an_edit_that_fails_is_taken_back(store: EpisodeStore, failing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edit_that_fails_is_taken_back(
+    store: EpisodeStore, failing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The disk fills up at the third of six episodes, where it begins or where it is committed: none is replaced."""
     names, calls = store.names(), []
     rename = Path.rename
@@ -286,11 +336,20 @@ def test_an_edit_that_fails_is_taken_back(store: EpisodeStore, failing: int, mon
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
-        (["trim", "episodes=*", "to_s=0.3"], "6 episodes of {} replaced by 6; the old ones are in {}.trash"),
-        (["delete", "episodes=[reach.0000000001.*,reach.0000000002.*]"], "2 episodes moved to {}.trash; 4 are left in {}"),
+        (
+            ["trim", "episodes=*", "to_s=0.3"],
+            "6 episodes of {} replaced by 6; the old ones are in {}.trash",
+        ),
+        (
+            ["delete", "episodes=[reach.0000000001.*,reach.0000000002.*]"],
+            "2 episodes moved to {}.trash; 4 are left in {}",
+        ),
         (["split", "parts={train: 0.5, test: 0.5}"], "{}_train: 3 episodes"),
         (["split", "episode=reach.0000000003.*", "at_s=[0.3]"], "1 episodes of {} replaced by 2"),
-        (["relabel", "episodes=reach.0000000003.*", "success=true"], "1 episodes of {} replaced by 1"),
+        (
+            ["relabel", "episodes=reach.0000000003.*", "success=true"],
+            "1 episodes of {} replaced by 1",
+        ),
         (["filter", "output={}_good"], "{}_good: 3 episodes"),
         (["merge", "stores=[{},{}]", "output={}_all"], "{}_all: 6 episodes"),
         (["archive", "output={}_archive"], "6 episodes added"),
@@ -315,8 +374,13 @@ def test_verbs(
 def test_splitting_asks_for_one_thing(
     store: EpisodeStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for arguments, answer in (([], "Give parts="), (["episode=*", "at_s=[1]"], "One episode can be divided at a time; got 6")):
-        monkeypatch.setattr(sys, "argv", ["stringline-data", "split", f"store={store.path}", *arguments])
+    for arguments, answer in (
+        ([], "Give parts="),
+        (["episode=*", "at_s=[1]"], "One episode can be divided at a time; got 6"),
+    ):
+        monkeypatch.setattr(
+            sys, "argv", ["stringline-data", "split", f"store={store.path}", *arguments]
+        )
         with pytest.raises(SystemExit):
             main()
         assert answer in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Training copies: pictures shrink as Pillow shrinks them, holes stay out of depth, places stay where they are."""
+"""Training copies: images shrink as Pillow shrinks them, holes stay out of depth, places stay where they are."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +13,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from stringline.datasets.contract.contract import Contract
-from stringline.datasets.editing.resampling import resample_colour, resample_depth, resample_intrinsics
+from stringline.datasets.editing.resampling import (
+    resample_colour,
+    resample_depth,
+    resample_intrinsics,
+)
 from stringline.datasets.editing.training_copy import Resolution, cache
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
@@ -25,39 +29,49 @@ SIZES = st.tuples(st.integers(1, 40), st.integers(1, 40))
 
 @settings(max_examples=60)
 @given(SIZES, SIZES, st.integers(0, 9))
-def test_colour_is_the_mean_over_the_area(old: tuple[int, int], new: tuple[int, int], seed: int) -> None:
-    """Pillow's box filter agrees wherever pictures shrink; it rounds between its two passes, so by 1."""
+def test_colour_is_the_mean_over_the_area(
+    old: tuple[int, int], new: tuple[int, int], seed: int
+) -> None:
+    """Pillow's box filter agrees wherever images shrink; it rounds between its two passes, so by 1."""
     new = min(old[0], new[0]), min(old[1], new[1])
-    pictures = np.random.default_rng(seed).integers(0, 256, (2, *old, 3), np.uint8)
-    resampled = resample_colour(pictures, *new)
+    images = np.random.default_rng(seed).integers(0, 256, (2, *old, 3), np.uint8)
+    resampled = resample_colour(images, *new)
     assert resampled.shape == (2, *new, 3)
-    for got, picture in zip(resampled, pictures, strict=True):
-        box = np.asarray(Image.fromarray(picture).resize((new[1], new[0]), Image.Resampling.BOX), np.int16)
-        # Where an edge cuts a pixel Pillow takes it or leaves it; only whole factors are comparable.
+    for got, image in zip(resampled, images, strict=True):
+        box = np.asarray(
+            Image.fromarray(image).resize((new[1], new[0]), Image.Resampling.BOX), np.int16
+        )
+        # Where an edge cuts a pixel Pillow takes it or leaves it; only whole factors are
+        # comparable.
         if old[0] % new[0] == 0 and old[1] % new[1] == 0:
             assert np.abs(box - got).max() <= 1
 
 
 @settings(max_examples=60)
 @given(SIZES, SIZES, st.integers(0, 9))
-def test_the_mean_of_a_picture_stays(old: tuple[int, int], new: tuple[int, int], seed: int) -> None:
-    """Areas cover the picture once, whatever the sizes; rounding is half a value at most."""
-    pictures = np.random.default_rng(seed).integers(0, 256, (3, *old, 3), np.uint8)
-    before, after = pictures.mean((1, 2)), resample_colour(pictures, *new).mean((1, 2))
+def test_the_mean_of_a_image_stays(old: tuple[int, int], new: tuple[int, int], seed: int) -> None:
+    """Areas cover the image once, whatever the sizes; rounding is half a value at most."""
+    images = np.random.default_rng(seed).integers(0, 256, (3, *old, 3), np.uint8)
+    before, after = images.mean((1, 2)), resample_colour(images, *new).mean((1, 2))
     np.testing.assert_allclose(after, before, atol=0.51)
 
 
 def test_the_same_size_changes_nothing() -> None:
     rng = np.random.default_rng(0)
-    pictures, depth = rng.integers(0, 256, (20, 7, 5, 3), np.uint8), rng.integers(0, 65536, (20, 7, 5)).astype(np.uint16)
-    np.testing.assert_array_equal(resample_colour(pictures, 7, 5), pictures)
+    images, depth = (
+        rng.integers(0, 256, (20, 7, 5, 3), np.uint8),
+        rng.integers(0, 65536, (20, 7, 5)).astype(np.uint16),
+    )
+    np.testing.assert_array_equal(resample_colour(images, 7, 5), images)
     np.testing.assert_array_equal(resample_depth(depth, 7, 5), depth)
     np.testing.assert_array_equal(resample_depth(depth, 7, 5, "nearest"), depth)
 
 
 @settings(max_examples=60)
 @given(SIZES, SIZES, st.floats(0, 1), st.integers(0, 9))
-def test_holes_never_pull_depth_down(old: tuple[int, int], new: tuple[int, int], holes: float, seed: int) -> None:
+def test_holes_never_pull_depth_down(
+    old: tuple[int, int], new: tuple[int, int], holes: float, seed: int
+) -> None:
     """Over a wall at 60000 counts with holes, each pixel says 60000 or nothing, and nothing where most of the area is empty."""
     rng = np.random.default_rng(seed)
     depth = np.where(rng.random((2, *old)) < holes, 0, 60000).astype(np.uint16)
@@ -91,7 +105,10 @@ def store(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> Epis
     """Three episodes; `front` is 6x8 with depth, `wrist` 4x4."""
     store = EpisodeStore.create(tmp_path / "store")
     for seed in range(3):
-        store.write(make_episode(seed=seed), EpisodeAttributes(contract, "reach", seed, True, instruction="touch it"))
+        store.write(
+            make_episode(seed=seed),
+            EpisodeAttributes(contract, "reach", seed, True, instruction="touch it"),
+        )
     return store
 
 
@@ -104,15 +121,28 @@ def test_a_training_copy(store: EpisodeStore, tmp_path: Path) -> None:
         old, new = store.episode(name), copy.episode(name)
         assert resolution.size(old) == new.nbytes
         assert new.attributes.contract.camera("front").height == 3
-        assert new.attributes.extra["cache"] == {"of": name, "height": 3, "width": 4, "depth": "valid_mean"}
+        assert new.attributes.extra["cache"] == {
+            "of": name,
+            "height": 3,
+            "width": 4,
+            "depth": "valid_mean",
+        }
         assert replace(new.attributes, contract=old.attributes.contract, extra={}) == old.attributes
-        np.testing.assert_array_equal(new.arrays["rgb/front"], resample_colour(old.arrays["rgb/front"], 3, 4))
-        np.testing.assert_array_equal(new.arrays["depth/front"], resample_depth(old.arrays["depth/front"], 3, 4))
+        np.testing.assert_array_equal(
+            new.arrays["rgb/front"], resample_colour(old.arrays["rgb/front"], 3, 4)
+        )
+        np.testing.assert_array_equal(
+            new.arrays["depth/front"], resample_depth(old.arrays["depth/front"], 3, 4)
+        )
         np.testing.assert_allclose(
-            new.arrays["intrinsics/wrist"], old.arrays["intrinsics/wrist"] * [[1], [0.75], [1]], rtol=1e-6
+            new.arrays["intrinsics/wrist"],
+            old.arrays["intrinsics/wrist"] * [[1], [0.75], [1]],
+            rtol=1e-6,
         )
         for key in set(old.arrays) - {
-            f"{kind}/{name}" for kind in ("rgb", "depth", "intrinsics") for name in ("front", "wrist")
+            f"{kind}/{name}"
+            for kind in ("rgb", "depth", "intrinsics")
+            for name in ("front", "wrist")
         }:
             np.testing.assert_array_equal(new.arrays[key], old.arrays[key])
 
@@ -135,17 +165,27 @@ def test_a_copy_is_completed_not_repeated(store: EpisodeStore, tmp_path: Path) -
     assert {name: (copy.path / name / "zarr.json").stat().st_mtime_ns for name in others} == times
 
 
-def test_mistakes(store: EpisodeStore, tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> None:
+def test_mistakes(
+    store: EpisodeStore, tmp_path: Path, contract: Contract, make_episode: MakeEpisode
+) -> None:
     cache(store, tmp_path / "copy", Resolution(3, 4))
-    with pytest.raises(ValueError, match="holds front 3x4, wrist 3x4; asked for is front 2x4, wrist 2x4. Choose another"):
+    with pytest.raises(
+        ValueError,
+        match="holds front 3x4, wrist 3x4; asked for is front 2x4, wrist 2x4. Choose another",
+    ):
         cache(store, tmp_path / "copy", Resolution(2, 4))
-    with pytest.raises(ValueError, match="'wrist' was recorded at 4x4; a training copy at 6x4 would only repeat pixels"):
+    with pytest.raises(
+        ValueError,
+        match="'wrist' was recorded at 4x4; a training copy at 6x4 would only repeat pixels",
+    ):
         cache(store, tmp_path / "new", Resolution(6, 4))
     with pytest.raises(ValueError, match="There is no camera 'frond'. Did you mean 'front'"):
         cache(store, tmp_path / "new", Resolution(3, 4, ["frond"]))
     with pytest.raises(ValueError, match="both must be positive"):
         Resolution(0, 4)
-    with pytest.raises(ValueError, match="no way to resample depth 'nearst'. Did you mean 'nearest'"):
+    with pytest.raises(
+        ValueError, match="no way to resample depth 'nearst'. Did you mean 'nearest'"
+    ):
         Resolution(3, 4, None, "nearst")  # type: ignore[arg-type]
     other = EpisodeStore.create(tmp_path / "other")
     other.write(make_episode(), EpisodeAttributes(contract, "reach", 9))
@@ -153,7 +193,9 @@ def test_mistakes(store: EpisodeStore, tmp_path: Path, contract: Contract, make_
         cache(other, tmp_path / "copy", Resolution(3, 4))
 
 
-@pytest.mark.parametrize("spoil", [lambda data: data[:-1], lambda data: bytes([data[0] ^ 1]) + data[1:]])
+@pytest.mark.parametrize(
+    "spoil", [lambda data: data[:-1], lambda data: bytes([data[0] ^ 1]) + data[1:]]
+)
 def test_a_damaged_episode_keeps_no_other_from_being_copied(
     store: EpisodeStore, tmp_path: Path, spoil: Callable[[bytes], bytes]
 ) -> None:
@@ -161,6 +203,9 @@ def test_a_damaged_episode_keeps_no_other_from_being_copied(
     bad, *good = store.names()
     chunk = store.path / bad / "rgb.front/c/0/0/0/0"
     chunk.write_bytes(spoil(chunk.read_bytes()))
-    with pytest.raises(ValueError, match=f"1 of 3 episodes are damaged, the others are done. Episode {bad}: rgb/front has"):
+    with pytest.raises(
+        ValueError,
+        match=f"1 of 3 episodes are damaged, the others are done. Episode {bad}: rgb/front has",
+    ):
         cache(store, tmp_path / "copy", Resolution(3, 4))
     assert EpisodeStore.open(tmp_path / "copy").names() == good

@@ -21,7 +21,11 @@ from stringline.datasets.embodiments.aloha import (
 )
 from stringline.datasets.embodiments.aloha_mjcf import bare_arms_mjcf
 from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics, OutOfReachError, kinematic_xml
+from stringline.datasets.embodiments.inverse_kinematics import (
+    InverseKinematics,
+    OutOfReachError,
+    kinematic_xml,
+)
 from stringline.datasets.embodiments.transforms import inverse, pose, quaternion, rotation_about
 
 
@@ -60,9 +64,13 @@ def test_forward_kinematics_and_cameras_equal_those_of_mujoco(physics: mjcf.Phys
             np.testing.assert_allclose(T_base_gripper[:3, 3], site.xpos, atol=1e-9)
             np.testing.assert_allclose(T_base_gripper[:3, :3], site.xmat.reshape(3, 3), atol=1e-9)
         for name, T_base_camera in ALOHA.camera_poses(q).items():
-            camera = data.camera(f"{name.removeprefix('wrist_')}/{name}" if name.startswith("wrist") else name)
+            camera = data.camera(
+                f"{name.removeprefix('wrist_')}/{name}" if name.startswith("wrist") else name
+            )
             np.testing.assert_allclose(T_base_camera[:3, 3], camera.xpos, atol=1e-9)
-            np.testing.assert_allclose(T_base_camera[:3, :3] * (1, -1, -1), camera.xmat.reshape(3, 3), atol=1e-9)
+            np.testing.assert_allclose(
+                T_base_camera[:3, :3] * (1, -1, -1), camera.xmat.reshape(3, 3), atol=1e-9
+            )
 
 
 def test_the_purely_kinematic_model_equals_it_too() -> None:
@@ -72,7 +80,9 @@ def test_the_purely_kinematic_model_equals_it_too() -> None:
         data.qpos = q[[joint.kind == "hinge" for joint in ALOHA.joints]]
         mujoco.mj_forward(model, data)
         for arm, T_base_gripper in ALOHA.forward_kinematics(q).items():
-            np.testing.assert_allclose(T_base_gripper[:3, 3], data.site(f"{arm}/gripper").xpos, atol=1e-9)
+            np.testing.assert_allclose(
+                T_base_gripper[:3, 3], data.site(f"{arm}/gripper").xpos, atol=1e-9
+            )
 
 
 def test_forward_kinematics_of_a_batch_is_that_of_its_members() -> None:
@@ -97,7 +107,9 @@ def test_joint_vectors_of_another_length_are_refused() -> None:
 def test_inverse_kinematics_undoes_forward_kinematics(kinematics: InverseKinematics) -> None:
     rng = np.random.default_rng(1)
     for _ in range(10):
-        q = ALOHA.home + rng.uniform(-0.4, 0.4, len(ALOHA.joints)) * [joint.kind == "hinge" for joint in ALOHA.joints]
+        q = ALOHA.home + rng.uniform(-0.4, 0.4, len(ALOHA.joints)) * [
+            joint.kind == "hinge" for joint in ALOHA.joints
+        ]
         targets = ALOHA.forward_kinematics(q)
         found = kinematics.solve(targets, ALOHA.home, tolerance=1e-5)
         for arm, T_base_gripper in ALOHA.forward_kinematics(found).items():
@@ -121,7 +133,10 @@ def test_a_step_is_no_faster_than_the_joints(kinematics: InverseKinematics) -> N
 
 
 def test_what_is_out_of_reach_is_said_to_be(kinematics: InverseKinematics) -> None:
-    with pytest.raises(OutOfReachError, match=r"Out of reach: right at \[2\.0, 0\.0, 0\.5\] m; the nearest found is off by"):
+    with pytest.raises(
+        OutOfReachError,
+        match=r"Out of reach: right at \[2\.0, 0\.0, 0\.5\] m; the nearest found is off by",
+    ):
         kinematics.solve({"right": pose((2.0, 0.0, 0.5))}, ALOHA.home)
 
 
@@ -135,12 +150,16 @@ def test_targets_that_mean_nothing_are_refused(kinematics: InverseKinematics) ->
 def test_finger_travel_and_opening_are_inverse_and_linear_in_the_gap() -> None:
     opening = np.linspace(0, 1, 11)
     np.testing.assert_allclose(opening_of_finger(finger_of_opening(opening)), opening, atol=1e-12)
-    np.testing.assert_allclose(gap_of_opening(opening), 2 * finger_of_opening(opening) - 0.0156, atol=1e-12)
+    np.testing.assert_allclose(
+        gap_of_opening(opening), 2 * finger_of_opening(opening) - 0.0156, atol=1e-12
+    )
     assert gap_of_opening(1.0) == pytest.approx(0.0584)
 
 
 @pytest.mark.parametrize("opening", [0.0, 0.3, 1.0])
-def test_the_gap_between_the_models_pads_is_the_stated_one(physics: mjcf.Physics, opening: float) -> None:
+def test_the_gap_between_the_models_pads_is_the_stated_one(
+    physics: mjcf.Physics, opening: float
+) -> None:
     q = ALOHA.home.copy()
     q[[6, 13]] = opening
     data, model = put(physics, q), physics.model.ptr
@@ -169,7 +188,9 @@ def test_the_followers_linkage_moves_its_fingers_as_far_as_the_model_does() -> N
 def test_the_arms_hold_still_without_sagging(physics: mjcf.Physics) -> None:
     data = put(physics, ALOHA.home)
     for joint, value in zip(ALOHA.joints, ALOHA.home, strict=True):
-        data.actuator(joint.name).ctrl[0] = value if joint.kind == "hinge" else finger_of_opening(value)
+        data.actuator(joint.name).ctrl[0] = (
+            value if joint.kind == "hinge" else finger_of_opening(value)
+        )
     before = data.site("left/gripper").xpos.copy()
     mujoco.mj_step(physics.model.ptr, data, nstep=500)
     assert np.linalg.norm(data.site("left/gripper").xpos - before) < 1e-3
@@ -220,7 +241,14 @@ def test_rotations_quaternions_and_inverses_agree_with_mujoco() -> None:
 
 def test_the_embodiment_is_light_to_import() -> None:
     code = (
-        "import sys, stringline.datasets.embodiments.aloha; print({'torch', 'mujoco', 'mink', 'dm_control'} & set(sys.modules))"
+        "import sys, stringline.datasets.embodiments.aloha; print({'torch', 'mujoco', 'mink', "
+        "'dm_control'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": ".src"})
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": ".src"},
+    )
     assert done.stdout.strip() == "set()"

@@ -8,7 +8,13 @@ from dm_control import mjcf
 from stringline.datasets.contract.contract import Camera
 from stringline.datasets.embodiments.catalogue import BODIES
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
-from stringline.datasets.embodiments.iiwa14 import FACING, FINGERS, GRIPPER_Z, IIWA14, IIWA14_BIMANUAL
+from stringline.datasets.embodiments.iiwa14 import (
+    FACING,
+    FINGERS,
+    GRIPPER_Z,
+    IIWA14,
+    IIWA14_BIMANUAL,
+)
 from stringline.datasets.embodiments.iiwa14_mjcf import bare_arms_mjcf
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics, OutOfReachError
 from stringline.datasets.embodiments.transforms import pose
@@ -18,7 +24,10 @@ BOTH = pytest.mark.parametrize("body", [IIWA14, IIWA14_BIMANUAL], ids=lambda bod
 
 @pytest.fixture(scope="module")
 def worlds() -> dict[str, mjcf.Physics]:
-    return {body.name: mjcf.Physics.from_mjcf_model(bare_arms_mjcf(body)) for body in (IIWA14, IIWA14_BIMANUAL)}
+    return {
+        body.name: mjcf.Physics.from_mjcf_model(bare_arms_mjcf(body))
+        for body in (IIWA14, IIWA14_BIMANUAL)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +53,9 @@ def random_joints(body: Embodiment, count: int) -> Vector:
 
 
 @BOTH
-def test_forward_kinematics_and_cameras_equal_those_of_mujoco(worlds: dict[str, mjcf.Physics], body: Embodiment) -> None:
+def test_forward_kinematics_and_cameras_equal_those_of_mujoco(
+    worlds: dict[str, mjcf.Physics], body: Embodiment
+) -> None:
     for q in random_joints(body, 20):
         data = put(worlds[body.name], body, q)
         for arm, T_base_gripper in body.forward_kinematics(q).items():
@@ -55,7 +66,9 @@ def test_forward_kinematics_and_cameras_equal_those_of_mujoco(worlds: dict[str, 
             parent = next(mount.parent for mount in body.cameras if mount.name == name)
             camera = data.camera(name if parent == "world" else f"{parent}/{name}")
             np.testing.assert_allclose(T_base_camera[:3, 3], camera.xpos, atol=1e-9)
-            np.testing.assert_allclose(T_base_camera[:3, :3] * (1, -1, -1), camera.xmat.reshape(3, 3), atol=1e-9)
+            np.testing.assert_allclose(
+                T_base_camera[:3, :3] * (1, -1, -1), camera.xmat.reshape(3, 3), atol=1e-9
+            )
 
 
 def test_heights_and_axes_of_the_upright_arm_are_the_published_ones() -> None:
@@ -65,27 +78,42 @@ def test_heights_and_axes_of_the_upright_arm_are_the_published_ones() -> None:
         T = T @ link.T_parent_link
         heights.append(T[2, 3])
         axes.append(tuple(np.round(T[:3, :3] @ link.axis, 9) + 0.0))
-    np.testing.assert_allclose(heights, (0.1575, 0.36, 0.5645, 0.78, 0.9645, 1.18, 1.261), atol=1e-12)
+    np.testing.assert_allclose(
+        heights, (0.1575, 0.36, 0.5645, 0.78, 0.9645, 1.18, 1.261), atol=1e-12
+    )
     up, ahead, back = (0.0, 0.0, 1.0), (0.0, 1.0, 0.0), (0.0, -1.0, 0.0)
     assert axes == [up, ahead, up, back, up, ahead, up]
     upright = IIWA14.forward_kinematics(np.zeros(8))["arm"]
     np.testing.assert_allclose(upright[:3, 3], (0, 0, 1.261 + GRIPPER_Z), atol=1e-12)
-    bent = np.array([0, 0, 0, -np.pi / 2, 0, np.pi / 2, 0, 0])  # A published pose: flange at (0.40, 0, 0.654), pointing down.
+    bent = np.array(
+        [0, 0, 0, -np.pi / 2, 0, np.pi / 2, 0, 0]
+    )  # A published pose: flange at (0.40, 0, 0.654), pointing down.
     T_base_gripper = IIWA14.forward_kinematics(bent)["arm"]
-    np.testing.assert_allclose(T_base_gripper[:3, 3], (0.4, 0, 0.654 - (GRIPPER_Z - 0.045)), atol=1e-9)
+    np.testing.assert_allclose(
+        T_base_gripper[:3, 3], (0.4, 0, 0.654 - (GRIPPER_Z - 0.045)), atol=1e-9
+    )
     np.testing.assert_allclose(T_base_gripper[:3, 0], (0, 0, -1), atol=1e-9)
 
 
 def test_limits_are_the_published_ones(worlds: dict[str, mjcf.Physics]) -> None:
     hinges = IIWA14.hinges["arm"]
-    np.testing.assert_allclose(np.degrees(IIWA14.upper[hinges]), (170, 120, 170, 120, 170, 120, 175))
+    np.testing.assert_allclose(
+        np.degrees(IIWA14.upper[hinges]), (170, 120, 170, 120, 170, 120, 175)
+    )
     np.testing.assert_array_equal(IIWA14.lower[hinges], -IIWA14.upper[hinges])
-    np.testing.assert_allclose(np.degrees(IIWA14.velocity_limits[hinges]), (85, 85, 100, 75, 130, 135, 135))
+    np.testing.assert_allclose(
+        np.degrees(IIWA14.velocity_limits[hinges]), (85, 85, 100, 75, 130, 135, 135)
+    )
     model = worlds["iiwa14"].model.ptr
     for number, torque in enumerate((320, 320, 176, 176, 110, 40, 40), 1):
         np.testing.assert_allclose(model.actuator(f"arm/a{number}").forcerange, (-torque, torque))
-        np.testing.assert_allclose(model.joint(f"arm/a{number}").range, IIWA14.upper[number - 1] * np.array([-1, 1]))
-    arm = sum(model.body(name).mass[0] for name in ("arm/base_link", *(f"arm/link_{n}" for n in range(1, 8))))
+        np.testing.assert_allclose(
+            model.joint(f"arm/a{number}").range, IIWA14.upper[number - 1] * np.array([-1, 1])
+        )
+    arm = sum(
+        model.body(name).mass[0]
+        for name in ("arm/base_link", *(f"arm/link_{n}" for n in range(1, 8)))
+    )
     assert arm == pytest.approx(5 + 5.76 + 6.35 + 3.5 + 3.5 + 3.5 + 1.8 + 1.2)
 
 
@@ -106,7 +134,9 @@ def test_inverse_kinematics_undoes_forward_kinematics(kinematics: InverseKinemat
     for _ in range(10):
         target = IIWA14.forward_kinematics(IIWA14.home + rng.uniform(-0.25, 0.25, 8) * hinge)
         found = kinematics.solve(target, IIWA14.home, tolerance=1e-5)
-        np.testing.assert_allclose(IIWA14.forward_kinematics(found)["arm"], target["arm"], atol=3e-5)
+        np.testing.assert_allclose(
+            IIWA14.forward_kinematics(found)["arm"], target["arm"], atol=3e-5
+        )
         assert (found >= IIWA14.lower).all()
         assert (found <= IIWA14.upper).all()
     with pytest.raises(OutOfReachError, match=r"Out of reach: arm at \[1\.5, 0\.0, 0\.5\] m"):
@@ -115,12 +145,16 @@ def test_inverse_kinematics_undoes_forward_kinematics(kinematics: InverseKinemat
 
 def test_a_step_is_no_faster_than_each_joint(kinematics: InverseKinematics) -> None:
     target = IIWA14.forward_kinematics(IIWA14.home)["arm"] @ pose((0.2, 0.2, -0.2))
-    share = np.abs(kinematics.step({"arm": target}, IIWA14.home, 0.02) - IIWA14.home) / (0.02 * IIWA14.velocity_limits)
+    share = np.abs(kinematics.step({"arm": target}, IIWA14.home, 0.02) - IIWA14.home) / (
+        0.02 * IIWA14.velocity_limits
+    )
     assert 0.9 < share.max() <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("opening", [0.0, 0.3, 1.0])
-def test_openings_are_linear_in_the_gap_between_the_pads(worlds: dict[str, mjcf.Physics], opening: float) -> None:
+def test_openings_are_linear_in_the_gap_between_the_pads(
+    worlds: dict[str, mjcf.Physics], opening: float
+) -> None:
     assert FINGERS.opening(FINGERS.travel(opening)) == pytest.approx(opening)
     physics, q = worlds["iiwa14"], IIWA14.home.copy()
     q[7] = opening
@@ -132,7 +166,9 @@ def test_openings_are_linear_in_the_gap_between_the_pads(worlds: dict[str, mjcf.
     assert np.linalg.norm(data.geom_xpos[pads].mean(axis=0) - data.site("arm/gripper").xpos) < 1e-9
     capsules = [capsule for capsule in IIWA14.capsules(q) if capsule.radius < 0.02]
     for pad in pads:
-        assert min(distance(data.geom_xpos[pad], c.start, c.end) - c.radius for c in capsules) < -0.004
+        assert (
+            min(distance(data.geom_xpos[pad], c.start, c.end) - c.radius for c in capsules) < -0.004
+        )
 
 
 def distance(point: Vector, start: Vector, end: Vector) -> float:
@@ -140,12 +176,16 @@ def distance(point: Vector, start: Vector, end: Vector) -> float:
     return float(np.linalg.norm(point - start - share * (end - start)))
 
 
-def test_the_arm_holds_still_without_sagging_and_keeps_its_limits(worlds: dict[str, mjcf.Physics]) -> None:
+def test_the_arm_holds_still_without_sagging_and_keeps_its_limits(
+    worlds: dict[str, mjcf.Physics],
+) -> None:
     physics = worlds["iiwa14"]
     data = put(physics, IIWA14, IIWA14.home)
     data.qvel[:] = 0
     for joint, value in zip(IIWA14.joints, IIWA14.home, strict=True):
-        data.actuator(joint.name).ctrl[0] = value if joint.kind == "hinge" else FINGERS.travel(value)
+        data.actuator(joint.name).ctrl[0] = (
+            value if joint.kind == "hinge" else FINGERS.travel(value)
+        )
     before = data.site("arm/gripper").xpos.copy()
     mujoco.mj_step(physics.model.ptr, data, nstep=500)
     assert np.linalg.norm(data.site("arm/gripper").xpos - before) < 5e-4

@@ -54,8 +54,13 @@ def watched(folder: Path, shots: Path) -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_whenever_it_is_killed_a_whole_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
-    """The old one or the new one, under its name; if two steps are needed, once under another. And the next writer goes on."""
+def test_whenever_it_is_killed_a_whole_one_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    """The old one or the new one, under its name; if two steps are needed, once under another.
+
+    And the next writer goes on.
+    """
     if not at_once:
         monkeypatch.setattr(module, "exchange", lambda one, other: False)
     folder = tmp_path / "run"
@@ -79,7 +84,9 @@ def test_a_first_one_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with watched(tmp_path / "run", tmp_path / "shots") as shoot:
         write(tmp_path / "run" / "best", "new", between=shoot)
-    there = [shot / "best" for shot in sorted((tmp_path / "shots").iterdir()) if (shot / "best").exists()]
+    there = [
+        shot / "best" for shot in sorted((tmp_path / "shots").iterdir()) if (shot / "best").exists()
+    ]
     assert there
     assert all(contents(each) == {"new"} for each in there)
 
@@ -93,8 +100,12 @@ def test_folders_change_places_or_stay(tmp_path: Path) -> None:
     assert contents(tmp_path / "one") == {"other"}
 
 
-def test_a_c_library_that_cannot_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stringline.datasets.files.replaced_directory.ctypes.CDLL", lambda name: object())
+def test_a_c_library_that_cannot_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "stringline.datasets.files.replaced_directory.ctypes.CDLL", lambda name: object()
+    )
     write(tmp_path / "best", "old")
     assert not exchange(tmp_path / "best", tmp_path / "best")
     write(tmp_path / "best", "new")

@@ -1,8 +1,11 @@
-"""Lets lerobot itself judge: what it writes we import, and what we export it loads. Run by `make interop`.
+"""Lets lerobot itself judge: what it writes we import, and what we export it loads.
 
-lerobot has an environment of its own, whose Python is the one argument; this script starts itself there, by role. Its two
-decoders do not run there: torchcodec looks for a system's FFmpeg, and torchvision has dropped the other. So lerobot's function
-that decodes frames is replaced by PyAV, with lerobot's own tolerance for their times; all else is lerobot's.
+Run by `make interop`.
+
+lerobot has an environment of its own, whose Python is the one argument; this script starts itself
+there, by role. Its two decoders do not run there: torchcodec looks for a system's FFmpeg, and
+torchvision has dropped the other. So lerobot's function that decodes frames is replaced by PyAV,
+with lerobot's own tolerance for their times; all else is lerobot's.
 """
 
 import importlib
@@ -19,7 +22,7 @@ HZ = 50
 LENGTHS = (7, 11)
 SHAPE = (48, 64, 3)
 VIDEO, IMAGE = "observation.images.top", "observation.images.wrist"
-LOSS = 8.0  # Largest mean difference of a picture that went through a video.
+LOSS = 8.0  # Largest mean difference of an image that went through a video.
 
 
 def main() -> None:
@@ -29,13 +32,15 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         check_import(Path(folder), sys.argv[1])
-        for pictures in ("video", "image"):
-            check_export(Path(folder), sys.argv[1], pictures)
+        for images in ("video", "image"):
+            check_export(Path(folder), sys.argv[1], images)
 
 
-def picture(step: int, episode: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def image(step: int, episode: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     rows, columns = np.mgrid[: SHAPE[0], : SHAPE[1]]
-    return np.stack([3 * rows + 5 * step, 2 * columns, 0 * rows + 90 * episode], axis=-1).astype(np.uint8)
+    return np.stack([3 * rows + 5 * step, 2 * columns, 0 * rows + 90 * episode], axis=-1).astype(
+        np.uint8
+    )
 
 
 def vectors(steps: int, episode: int) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -50,60 +55,85 @@ def check_import(folder: Path, python: str) -> None:
 
     elsewhere(python, "write", folder / "theirs", folder)
     store = EpisodeStore.create(folder / "imported")
-    outcome = import_data(LeRobotReader(AlohaLayout("opening", "opening")), folder / "theirs", store)
+    outcome = import_data(
+        LeRobotReader(AlohaLayout("opening", "opening")), folder / "theirs", store
+    )
     expect(not outcome.refused, f"lerobot's data set comes in whole {dict(outcome.refused)}")
     for number, episode in enumerate(store.episodes()):
         arrays = episode.arrays
         expect(episode.steps == LENGTHS[number], f"episode {number} has its length")
-        expect(np.array_equal(arrays["joints/position"], vectors(LENGTHS[number], number)), "its states are exact")
-        expect(np.array_equal(arrays["action"], vectors(LENGTHS[number], number + 50)), "its actions are exact")
+        expect(
+            np.array_equal(arrays["joints/position"], vectors(LENGTHS[number], number)),
+            "its states are exact",
+        )
+        expect(
+            np.array_equal(arrays["action"], vectors(LENGTHS[number], number + 50)),
+            "its actions are exact",
+        )
         expect(episode.attributes.instruction == f"task {number}", "it has its task")
         for step in range(episode.steps):
             expect(
-                np.array_equal(arrays["rgb/wrist"][step], picture(step, number)),
-                "its single pictures are exact",
+                np.array_equal(arrays["rgb/wrist"][step], image(step, number)),
+                "its single images are exact",
                 show=step == 0,
             )
-            loss = np.abs(arrays["rgb/top"][step].astype(int) - picture(step, number)).mean()
-            expect(loss < LOSS, "its video shows the right pictures", show=step == 0)
+            loss = np.abs(arrays["rgb/top"][step].astype(int) - image(step, number)).mean()
+            expect(loss < LOSS, "its video shows the right images", show=step == 0)
 
 
-def check_export(folder: Path, python: str, pictures: str) -> None:
+def check_export(folder: Path, python: str, images: str) -> None:
     from stringline.datasets.contract.contract import Camera
     from stringline.datasets.embodiments.aloha import ALOHA
     from stringline.datasets.formats.lerobot_writer import LeRobotWriter
     from stringline.datasets.store.episode import EpisodeAttributes
     from stringline.datasets.store.store import EpisodeStore
 
-    store = EpisodeStore.create(folder / f"ours {pictures}")
-    contract = ALOHA.contract([Camera("overhead", *SHAPE[:2], has_geometry=False, depth="simulated")], HZ)
+    store = EpisodeStore.create(folder / f"ours {images}")
+    contract = ALOHA.contract(
+        [Camera("overhead", *SHAPE[:2], has_geometry=False, depth="simulated")], HZ
+    )
     for episode, steps in enumerate(LENGTHS):
         time = np.arange(steps) / HZ
         arrays = {
             "time": time,
             "joints/position": vectors(steps, episode),
             "action": vectors(steps, episode + 50),
-            "rgb/overhead": np.stack([picture(step, episode) for step in range(steps)]),
+            "rgb/overhead": np.stack([image(step, episode) for step in range(steps)]),
             "depth/overhead": np.stack([depth(step) for step in range(steps)]),
             "frame/overhead": np.arange(steps, dtype=np.int32),
             "time/overhead": time,
             **{f"T_base_gripper/{arm}": np.zeros((steps, 4, 4), np.float32) for arm in ALOHA.arms},
         }
-        store.write(arrays, EpisodeAttributes(contract, "stack", episode, instruction=f"task {episode}"))
-    LeRobotWriter(pictures=pictures).write(store, folder / pictures)  # type: ignore[arg-type]
-    elsewhere(python, "read", folder / pictures, folder / f"{pictures}.npz")
-    found = np.load(folder / f"{pictures}.npz")
-    expect(len(found["action"]) == sum(LENGTHS), f"lerobot loads every row of our {pictures} export")
+        store.write(
+            arrays, EpisodeAttributes(contract, "stack", episode, instruction=f"task {episode}")
+        )
+    LeRobotWriter(images=images).write(store, folder / images)  # type: ignore[arg-type]
+    elsewhere(python, "read", folder / images, folder / f"{images}.npz")
+    found = np.load(folder / f"{images}.npz")
+    expect(len(found["action"]) == sum(LENGTHS), f"lerobot loads every row of our {images} export")
     for key, first in (("observation.state", 0), ("action", 50)):
-        expected = np.concatenate([vectors(steps, first + episode) for episode, steps in enumerate(LENGTHS)])
+        expected = np.concatenate(
+            [vectors(steps, first + episode) for episode, steps in enumerate(LENGTHS)]
+        )
         expect(np.array_equal(found[key], expected), f"its {key} is exact")
-        expect(np.allclose(found[f"mean {key}"], expected.mean(0), atol=1e-5), f"its statistics of {key} are right")
-    shown = np.concatenate([np.stack([picture(step, episode) for step in range(n)]) for episode, n in enumerate(LENGTHS)])
+        expect(
+            np.allclose(found[f"mean {key}"], expected.mean(0), atol=1e-5),
+            f"its statistics of {key} are right",
+        )
+    shown = np.concatenate(
+        [np.stack([image(step, episode) for step in range(n)]) for episode, n in enumerate(LENGTHS)]
+    )
     loss = np.abs(255 * np.moveaxis(found["rgb"], 1, -1) - shown).mean((1, 2, 3)).max()
-    expect(loss < (LOSS if pictures == "video" else 1e-3), f"it shows the right pictures ({loss:.3f} of 255 off)")
+    expect(
+        loss < (LOSS if images == "video" else 1e-3),
+        f"it shows the right images ({loss:.3f} of 255 off)",
+    )
     depths = np.concatenate([np.stack([depth(step) for step in range(n)]) for n in LENGTHS])
     expect(np.array_equal(np.squeeze(found["depth"]), depths), "its depth is exact")
-    expect(found["task"].tolist() == [f"task {e}" for e, n in enumerate(LENGTHS) for _ in range(n)], "it has the tasks")
+    expect(
+        found["task"].tolist() == [f"task {e}" for e, n in enumerate(LENGTHS) for _ in range(n)],
+        "it has the tasks",
+    )
 
 
 def depth(step: int) -> np.ndarray[Any, np.dtype[np.uint16]]:
@@ -122,12 +152,19 @@ def write(path: Path, _: Path) -> None:
         VIDEO: {"dtype": "video", **shown},
         IMAGE: {"dtype": "image", **shown},
     }
-    dataset = dataset_class.create("here/theirs", fps=HZ, features=features, root=path, robot_type="aloha")
+    dataset = dataset_class.create(
+        "here/theirs", fps=HZ, features=features, root=path, robot_type="aloha"
+    )
     for episode, steps in enumerate(LENGTHS):
         states, actions = vectors(steps, episode), vectors(steps, episode + 50)
         for step in range(steps):
-            shot = picture(step, episode)
-            row = {"observation.state": states[step], "action": actions[step], VIDEO: shot, IMAGE: shot}
+            shot = image(step, episode)
+            row = {
+                "observation.state": states[step],
+                "action": actions[step],
+                VIDEO: shot,
+                IMAGE: shot,
+            }
             dataset.add_frame({**row, "task": f"task {episode}"})
         dataset.save_episode()
     dataset.finalize()
@@ -139,11 +176,21 @@ def read(path: Path, result: Path) -> None:
     dataset = dataset_class("here/ours", root=path)
     items = [dataset[row] for row in range(len(dataset))]
     key = "observation.images.overhead"
-    columns = {name: np.stack([item[name].numpy() for item in items]) for name in ("observation.state", "action")}
+    columns = {
+        name: np.stack([item[name].numpy() for item in items])
+        for name in ("observation.state", "action")
+    }
     means = {f"mean {name}": np.asarray(dataset.meta.stats[name]["mean"]) for name in columns}
     shown = {"rgb": key, "depth": f"{key}_depth"}
-    pictures = {kind: np.stack([np.asarray(item[name]) for item in items]) for kind, name in shown.items()}
-    saved: dict[str, Any] = {"task": np.array([item["task"] for item in items]), **columns, **means, **pictures}
+    images = {
+        kind: np.stack([np.asarray(item[name]) for item in items]) for kind, name in shown.items()
+    }
+    saved: dict[str, Any] = {
+        "task": np.array([item["task"] for item in items]),
+        **columns,
+        **means,
+        **images,
+    }
     np.savez(result, **saved)
 
 
@@ -157,7 +204,9 @@ def lerobot() -> Any:
     return module.LeRobotDataset
 
 
-def decode(path: Path, timestamps: list[float], tolerance_s: float, backend: str | None = None) -> Any:
+def decode(
+    path: Path, timestamps: list[float], tolerance_s: float, backend: str | None = None
+) -> Any:
     """Returns frames (T, 3, H, W) from 0 to 1 at times in s, as lerobot's own function does."""
     import av
     import torch
@@ -172,7 +221,10 @@ def decode(path: Path, timestamps: list[float], tolerance_s: float, backend: str
     nearest = [float(times[np.argmin(np.abs(times - wanted))]) for wanted in timestamps]
     if np.abs(np.array(nearest) - timestamps).max() >= tolerance_s:
         raise ValueError(f"{path} has no frame at {timestamps}; the nearest are {nearest}.")
-    return torch.from_numpy(np.stack([frames[time] for time in nearest])).permute(0, 3, 1, 2).float() / 255
+    return (
+        torch.from_numpy(np.stack([frames[time] for time in nearest])).permute(0, 3, 1, 2).float()
+        / 255
+    )
 
 
 def elsewhere(python: str, role: str, *paths: Path) -> None:
@@ -184,7 +236,11 @@ def elsewhere(python: str, role: str, *paths: Path) -> None:
         "PATH": "/usr/bin:/bin",
     }
     done = subprocess.run(
-        [python, __file__, role, *map(str, paths)], env=environment, capture_output=True, text=True, check=False
+        [python, __file__, role, *map(str, paths)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         sys.exit(f"In lerobot's environment, {role}:\n{done.stderr}")

@@ -21,10 +21,12 @@ HEIGHT, WIDTH = 16, 24
 Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
 
 
-def smooth_picture(frame: int, shift: int = 0) -> NDArray[np.uint8]:
-    """Returns a picture (16, 24, 3) that lossy codecs keep nearly as it is, another for each frame."""
+def smooth_image(frame: int, shift: int = 0) -> NDArray[np.uint8]:
+    """Returns an image (16, 24, 3) that lossy codecs keep nearly as it is, another for each frame."""
     rows, columns = np.mgrid[:HEIGHT, :WIDTH]
-    return np.stack([40 + 5 * rows + 4 * frame, 60 + 4 * columns, 0 * rows + 120 + shift], axis=-1).astype(np.uint8)
+    return np.stack(
+        [40 + 5 * rows + 4 * frame, 60 + 4 * columns, 0 * rows + 120 + shift], axis=-1
+    ).astype(np.uint8)
 
 
 def joint_series(steps: int, seed: int = 0) -> NDArray[np.float32]:
@@ -35,7 +37,9 @@ def joint_series(steps: int, seed: int = 0) -> NDArray[np.float32]:
     return joints
 
 
-def aloha_episode(steps: int = 5, seed: int = 0, *, depth: bool = False) -> tuple[Arrays, EpisodeAttributes]:
+def aloha_episode(
+    steps: int = 5, seed: int = 0, *, depth: bool = False
+) -> tuple[Arrays, EpisodeAttributes]:
     """Returns an episode with two cameras at 50 Hz, as a store takes it."""
     cameras = [
         Camera("overhead", HEIGHT, WIDTH, depth="simulated" if depth else None, has_geometry=False),
@@ -51,12 +55,20 @@ def aloha_episode(steps: int = 5, seed: int = 0, *, depth: bool = False) -> tupl
     poses = ALOHA.forward_kinematics(arrays["joints/position"])
     arrays |= {f"T_base_gripper/{arm}": pose.astype(np.float32) for arm, pose in poses.items()}
     for shift, camera in enumerate(cameras):
-        arrays[f"rgb/{camera.name}"] = np.stack([smooth_picture(frame, 9 * shift) for frame in range(steps)])
+        arrays[f"rgb/{camera.name}"] = np.stack(
+            [smooth_image(frame, 9 * shift) for frame in range(steps)]
+        )
         arrays[f"frame/{camera.name}"] = np.arange(steps, dtype=np.int32)
         arrays[f"time/{camera.name}"] = time
     if depth:
-        arrays["depth/overhead"] = np.random.default_rng(seed).integers(300, 2000, (steps, HEIGHT, WIDTH)).astype(np.uint16)
-    return arrays, EpisodeAttributes(contract, "stack", seed, source="expert", instruction="stack the cups")
+        arrays["depth/overhead"] = (
+            np.random.default_rng(seed)
+            .integers(300, 2000, (steps, HEIGHT, WIDTH))
+            .astype(np.uint16)
+        )
+    return arrays, EpisodeAttributes(
+        contract, "stack", seed, source="expert", instruction="stack the cups"
+    )
 
 
 @pytest.fixture
@@ -81,11 +93,11 @@ def imported(tmp_path: Path) -> Import:
 
 @pytest.fixture
 def samples() -> SimpleNamespace:
-    """Returns the makers of pictures, joints and episodes, and their sizes."""
+    """Returns the makers of images, joints and episodes, and their sizes."""
     return SimpleNamespace(
         height=HEIGHT,
         width=WIDTH,
-        picture=smooth_picture,
+        image=smooth_image,
         joints=joint_series,
         episode=aloha_episode,
         size_of=size_of,
@@ -94,4 +106,8 @@ def samples() -> SimpleNamespace:
 
 def size_of(path: Path) -> int:
     """Returns the bytes of a file or of all files in a folder."""
-    return sum(file.stat().st_size for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
+    return sum(
+        file.stat().st_size
+        for file in ([path] if path.is_file() else path.rglob("*"))
+        if file.is_file()
+    )

@@ -27,9 +27,9 @@ Import = Callable[[ActHdf5Reader, Path], tuple[EpisodeStore, Outcome]]
 Record = Callable[..., Path]
 
 
-def jpeg(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def jpeg(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     buffer = io.BytesIO()
-    Image.fromarray(picture).save(buffer, format="JPEG", quality=90)
+    Image.fromarray(image).save(buffer, format="JPEG", quality=90)
     return np.frombuffer(buffer.getvalue(), np.uint8)
 
 
@@ -38,8 +38,8 @@ def record(samples: Any) -> Record:
     return partial(recorded, samples)
 
 
-def recorded(samples: Any, path: Path, steps: int = 5, seed: int = 0, pictures: str = "raw") -> Path:
-    """Writes a file as ACT's and ALOHA's recording scripts do; `pictures` is raw, padded or strings."""
+def recorded(samples: Any, path: Path, steps: int = 5, seed: int = 0, images: str = "raw") -> Path:
+    """Writes a file as ACT's and ALOHA's recording scripts do; `images` is raw, padded or strings."""
     path.parent.mkdir(exist_ok=True)
     with h5py.File(path, "w") as file:
         file.attrs["sim"] = False
@@ -49,18 +49,26 @@ def recorded(samples: Any, path: Path, steps: int = 5, seed: int = 0, pictures: 
         observations["qvel"] = np.full((steps, 14), 0.5, np.float32)
         observations["effort"] = np.zeros((steps, 14), np.float32)
         for camera in CAMERAS:
-            frames = [samples.picture(frame) for frame in range(steps)]
-            if pictures == "raw":
-                file.create_dataset(f"observations/images/{camera}", data=np.stack(frames), chunks=(1, HEIGHT, WIDTH, 3))
+            frames = [samples.image(frame) for frame in range(steps)]
+            if images == "raw":
+                file.create_dataset(
+                    f"observations/images/{camera}",
+                    data=np.stack(frames),
+                    chunks=(1, HEIGHT, WIDTH, 3),
+                )
                 continue
             encoded = [jpeg(frame) for frame in frames]
-            if pictures == "padded":
+            if images == "padded":
                 file[f"compress_len/{camera}"] = [len(row) for row in encoded]
                 longest = max(map(len, encoded))
                 padded = np.stack([np.pad(row, (0, longest - len(row))) for row in encoded])
-                file.create_dataset(f"observations/images/{camera}", data=padded, chunks=(1, longest))
+                file.create_dataset(
+                    f"observations/images/{camera}", data=padded, chunks=(1, longest)
+                )
             else:
-                strings = file.create_dataset(f"observations/images/{camera}", (steps,), h5py.vlen_dtype(np.uint8))
+                strings = file.create_dataset(
+                    f"observations/images/{camera}", (steps,), h5py.vlen_dtype(np.uint8)
+                )
                 for frame, row in enumerate(encoded):
                     strings[frame] = row
     return path
@@ -71,11 +79,11 @@ def only(store: EpisodeStore) -> Any:
     return episode
 
 
-@pytest.mark.parametrize(("pictures", "tolerance"), [("raw", 0), ("padded", 6), ("strings", 6)])
+@pytest.mark.parametrize(("images", "tolerance"), [("raw", 0), ("padded", 6), ("strings", 6)])
 def test_what_was_recorded_comes_in(
-    tmp_path: Path, imported: Import, record: Record, samples: Any, pictures: str, tolerance: int
+    tmp_path: Path, imported: Import, record: Record, samples: Any, images: str, tolerance: int
 ) -> None:
-    assert samples.size_of(record(tmp_path / "set" / "episode_3.hdf5", pictures=pictures)) < 100_000
+    assert samples.size_of(record(tmp_path / "set" / "episode_3.hdf5", images=images)) < 100_000
     store, outcome = imported(ActHdf5Reader(OPENINGS), tmp_path / "set")
     assert (len(outcome.imported), outcome.present, outcome.refused) == (1, 0, {})
     episode = only(store)
@@ -84,22 +92,37 @@ def test_what_was_recorded_comes_in(
     np.testing.assert_array_equal(arrays["action"], samples.joints(5, 100))
     np.testing.assert_allclose(arrays["joints/velocity"], 0.5, atol=1e-3)
     np.testing.assert_allclose(np.diff(arrays["time"]), 0.02)
-    np.testing.assert_allclose(arrays["T_base_gripper/left"], ALOHA.forward_kinematics(samples.joints(5))["left"], atol=1e-6)
+    np.testing.assert_allclose(
+        arrays["T_base_gripper/left"],
+        ALOHA.forward_kinematics(samples.joints(5))["left"],
+        atol=1e-6,
+    )
     for camera in CAMERAS:
-        off = np.abs(arrays[f"rgb/{camera}"].astype(int) - np.stack([samples.picture(frame) for frame in range(5)]))
+        off = np.abs(
+            arrays[f"rgb/{camera}"].astype(int)
+            - np.stack([samples.image(frame) for frame in range(5)])
+        )
         assert off.max() <= tolerance
         assert not contract.camera(camera).has_geometry
     assert contract == ALOHA.contract([], 50.0).with_cameras(*contract.cameras)
-    assert (episode.attributes.task, episode.attributes.seed, episode.attributes.source) == ("set", 3, "set")
+    assert (episode.attributes.task, episode.attributes.seed, episode.attributes.source) == (
+        "set",
+        3,
+        "set",
+    )
     assert store.verify(episode.name) == []
 
 
-def test_cameras_can_be_chosen_renamed_and_swapped(tmp_path: Path, imported: Import, record: Record, samples: Any) -> None:
+def test_cameras_can_be_chosen_renamed_and_swapped(
+    tmp_path: Path, imported: Import, record: Record, samples: Any
+) -> None:
     record(tmp_path / "set" / "episode_0.hdf5")
-    reader = ActHdf5Reader(OPENINGS, cameras={"cam_high": "overhead"}, swap_colours=True, control_hz=25)
+    reader = ActHdf5Reader(
+        OPENINGS, cameras={"cam_high": "overhead"}, swap_colours=True, control_hz=25
+    )
     arrays = only(imported(reader, tmp_path / "set")[0]).arrays
     assert [key for key in arrays if key.startswith("rgb/")] == ["rgb/overhead"]
-    np.testing.assert_array_equal(arrays["rgb/overhead"][4], samples.picture(4)[..., ::-1])
+    np.testing.assert_array_equal(arrays["rgb/overhead"][4], samples.image(4)[..., ::-1])
     np.testing.assert_allclose(np.diff(arrays["time"]), 0.04)
 
 
@@ -107,14 +130,22 @@ def test_states_and_actions_may_count_grippers_differently(
     tmp_path: Path, imported: Import, record: Record, samples: Any
 ) -> None:
     record(tmp_path / "set" / "episode_0.hdf5")
-    arrays = only(imported(ActHdf5Reader(AlohaLayout("opening", "aloha1_follower_share")), tmp_path / "set")[0]).arrays
+    arrays = only(
+        imported(ActHdf5Reader(AlohaLayout("opening", "aloha1_follower_share")), tmp_path / "set")[
+            0
+        ]
+    ).arrays
     np.testing.assert_array_equal(arrays["joints/position"], samples.joints(5))
     servo = GRIPPER_SERVOS["aloha1_follower"]
     share = samples.joints(5, 100)[:, 6]
-    np.testing.assert_allclose(arrays["action"][:, 6], servo.opening(servo.closed + share * 2.1123), rtol=1e-5)
+    np.testing.assert_allclose(
+        arrays["action"][:, 6], servo.opening(servo.closed + share * 2.1123), rtol=1e-5
+    )
 
 
-def test_degrees_become_radians(tmp_path: Path, imported: Import, record: Record, samples: Any) -> None:
+def test_degrees_become_radians(
+    tmp_path: Path, imported: Import, record: Record, samples: Any
+) -> None:
     path = record(tmp_path / "set" / "episode_0.hdf5")
     hinges = np.delete(np.arange(14), [6, 13])
     with h5py.File(path, "r+") as file:
@@ -124,11 +155,17 @@ def test_degrees_become_radians(tmp_path: Path, imported: Import, record: Record
             file[key][:] = values
     store, outcome = imported(ActHdf5Reader(OPENINGS), tmp_path / "set")
     assert "no joint turns so far in rad; another unit?" in next(iter(outcome.refused.values()))
-    store, outcome = imported(ActHdf5Reader(AlohaLayout("opening", "opening", "deg")), tmp_path / "set")
-    np.testing.assert_allclose(only(store).arrays["joints/position"], samples.joints(5), rtol=1e-5, atol=1e-6)
+    store, outcome = imported(
+        ActHdf5Reader(AlohaLayout("opening", "opening", "deg")), tmp_path / "set"
+    )
+    np.testing.assert_allclose(
+        only(store).arrays["joints/position"], samples.joints(5), rtol=1e-5, atol=1e-6
+    )
 
 
-def test_episodes_of_two_lengths_make_windows_and_statistics(tmp_path: Path, imported: Import, record: Record) -> None:
+def test_episodes_of_two_lengths_make_windows_and_statistics(
+    tmp_path: Path, imported: Import, record: Record
+) -> None:
     for number, steps in enumerate((5, 9)):
         record(tmp_path / "set" / f"episode_{number}.hdf5", steps, number)
     store, _ = imported(ActHdf5Reader(OPENINGS), tmp_path / "set")
@@ -140,7 +177,9 @@ def test_episodes_of_two_lengths_make_windows_and_statistics(tmp_path: Path, imp
     assert Statistics.of_store(store)["action"].count == 14
 
 
-def test_again_and_again_brings_only_what_is_new(tmp_path: Path, imported: Import, record: Record) -> None:
+def test_again_and_again_brings_only_what_is_new(
+    tmp_path: Path, imported: Import, record: Record
+) -> None:
     for number in range(2):
         record(tmp_path / "set" / f"episode_{number}.hdf5", 5, number)
     reader = ActHdf5Reader(OPENINGS)
@@ -151,7 +190,9 @@ def test_again_and_again_brings_only_what_is_new(tmp_path: Path, imported: Impor
     assert (len(outcome.imported), outcome.present) == (1, 2)
     assert [episode.attributes.seed for episode in store.episodes()] == [0, 1, 10]
     assert store.leftovers() == []
-    record(tmp_path / "set" / "episode_1.hdf5", 5, 8)  # Another recording under an old name is no old one.
+    record(
+        tmp_path / "set" / "episode_1.hdf5", 5, 8
+    )  # Another recording under an old name is no old one.
     assert len(imported(reader, tmp_path / "set")[1].imported) == 1
 
 
@@ -176,45 +217,78 @@ def replace(path: Path, key: str, value: Any) -> None:
 BAD = [
     (truncate, "episode_1.hdf5 cannot be read as HDF5; it is truncated"),
     (lambda path: path.write_bytes(b"\0" * 500), "episode_1.hdf5 cannot be read as HDF5"),
-    (lambda path: edit(path, "action", np.nan, (3, 2)), "action at frame 3, dimension 2, is nan; every value must be finite."),
-    (lambda path: edit(path, "observations/qvel", np.inf, (1, 0)), "observations/qvel at frame 1, dimension 0, is inf"),
+    (
+        lambda path: edit(path, "action", np.nan, (3, 2)),
+        "action at frame 3, dimension 2, is nan; every value must be finite.",
+    ),
+    (
+        lambda path: edit(path, "observations/qvel", np.inf, (1, 0)),
+        "observations/qvel at frame 1, dimension 0, is inf",
+    ),
     (
         lambda path: edit(path, "action", 90.0, (2, 1)),
         "action at frame 2, 'left/shoulder', is 90; no joint turns so far in rad",
     ),
     (
         lambda path: edit(path, "observations/qpos", 1.62, (4, 13)),
-        "observations/qpos at frame 4, 'right/gripper', is 1.62; no gripper opens so far under 'opening'.",
+        (
+            "observations/qpos at frame 4, 'right/gripper', is 1.62; no gripper opens so far under "
+            "'opening'."
+        ),
     ),
     (
         lambda path: replace(path, "action", np.zeros((4, 14))),
         "observations/qpos has 5 frames, action has 4; they must be equal.",
     ),
     (
-        lambda path: replace(path, "observations/images/cam_high", np.zeros((6, HEIGHT, WIDTH, 3), np.uint8)),
+        lambda path: replace(
+            path, "observations/images/cam_high", np.zeros((6, HEIGHT, WIDTH, 3), np.uint8)
+        ),
         "observations/images/cam_high has 6 frames, action has 5; they must be equal.",
     ),
-    (lambda path: replace(path, "observations/qpos", np.zeros((5, 7))), "ALOHA has 14 joints; the state has 7:"),
-    (lambda path: replace(path, "observations/qpos", None), "There is no data set 'observations/qpos'. Did you mean"),
+    (
+        lambda path: replace(path, "observations/qpos", np.zeros((5, 7))),
+        "ALOHA has 14 joints; the state has 7:",
+    ),
+    (
+        lambda path: replace(path, "observations/qpos", None),
+        "There is no data set 'observations/qpos'. Did you mean",
+    ),
     (
         lambda path: replace(path, "observations/images/cam_high", None),
         "There is no camera 'cam_high'. Did you mean 'cam_left_wrist'? Allowed: cam_left_wrist.",
     ),
     (
-        lambda path: replace(path, "observations/images/cam_high", np.zeros((5, HEIGHT, WIDTH, 3), np.float32)),
-        "observations/images/cam_high at frame 0 is float32 (16, 24, 3); allowed: uint8 (16, 24, 3).",
+        lambda path: replace(
+            path, "observations/images/cam_high", np.zeros((5, HEIGHT, WIDTH, 3), np.float32)
+        ),
+        (
+            "observations/images/cam_high at frame 0 is float32 (16, 24, 3); allowed: uint8 (16, "
+            "24, "
+            "3)."
+        ),
     ),
     (
-        lambda path: replace(path, "observations/images/cam_high", np.zeros((5, HEIGHT, WIDTH), np.uint8)),
+        lambda path: replace(
+            path, "observations/images/cam_high", np.zeros((5, HEIGHT, WIDTH), np.uint8)
+        ),
         "observations/images/cam_high has frames of shape (16, 24); allowed: (H, W, 3), or JPEG.",
     ),
     (
-        lambda path: replace(path, "observations/images/cam_high", np.zeros((5, 4, WIDTH, 3), np.uint8)),
+        lambda path: replace(
+            path, "observations/images/cam_high", np.zeros((5, 4, WIDTH, 3), np.uint8)
+        ),
         "It does not fit the episodes before it. Its cameras are",
     ),
-    (lambda path: replace(path, "action", np.full((5, 14), b"x")), "action has type |S1; allowed: floats and integers."),
+    (
+        lambda path: replace(path, "action", np.full((5, 14), b"x")),
+        "action has type |S1; allowed: floats and integers.",
+    ),
     (lambda path: replace(path, "action", np.zeros(5)), "action has shape (5,); allowed: (T, D)."),
-    (lambda path: replace(path, "action", np.zeros((0, 14))), "observations/qpos has 5 frames, action has 0"),
+    (
+        lambda path: replace(path, "action", np.zeros((0, 14))),
+        "observations/qpos has 5 frames, action has 0",
+    ),
 ]
 
 
@@ -225,7 +299,9 @@ def test_a_bad_episode_is_named_and_the_good_ones_come_in(
     for number in range(3):
         record(tmp_path / "set" / f"episode_{number}.hdf5", 5, number)
     spoil(tmp_path / "set" / "episode_1.hdf5")
-    store, outcome = imported(ActHdf5Reader(OPENINGS, cameras={camera: camera for camera in CAMERAS}), tmp_path / "set")
+    store, outcome = imported(
+        ActHdf5Reader(OPENINGS, cameras={camera: camera for camera in CAMERAS}), tmp_path / "set"
+    )
     assert list(outcome.refused) == ["episode 1 (episode_1.hdf5)"]
     assert message in outcome.refused["episode 1 (episode_1.hdf5)"]
     assert [episode.attributes.seed for episode in store.episodes()] == [0, 2]
@@ -234,11 +310,16 @@ def test_a_bad_episode_is_named_and_the_good_ones_come_in(
     assert len(imported(ActHdf5Reader(OPENINGS), tmp_path / "set")[1].imported) == 1
 
 
-def test_a_picture_that_does_not_decode_is_named(tmp_path: Path, imported: Import, record: Record) -> None:
-    path = record(tmp_path / "set" / "episode_0.hdf5", pictures="padded")
+def test_a_image_that_does_not_decode_is_named(
+    tmp_path: Path, imported: Import, record: Record
+) -> None:
+    path = record(tmp_path / "set" / "episode_0.hdf5", images="padded")
     edit(path, "observations/images/cam_left_wrist", 0, 3)
     store, outcome = imported(ActHdf5Reader(OPENINGS), tmp_path / "set")
-    assert "observations/images/cam_left_wrist at frame 3 does not decode" in outcome.refused["episode 0 (episode_0.hdf5)"]
+    assert (
+        "observations/images/cam_left_wrist at frame 3 does not decode"
+        in outcome.refused["episode 0 (episode_0.hdf5)"]
+    )
     assert len(store) == 0
     assert store.leftovers() == []
 
@@ -249,22 +330,34 @@ def test_damaged_bytes_are_named(tmp_path: Path, imported: Import, record: Recor
     with h5py.File(path, "r+") as file:
         frames = file["observations/images/cam_high"][:]
         del file["observations/images/cam_high"]
-        file.create_dataset("observations/images/cam_high", data=frames, chunks=(1, HEIGHT, WIDTH, 3), fletcher32=True)
+        file.create_dataset(
+            "observations/images/cam_high",
+            data=frames,
+            chunks=(1, HEIGHT, WIDTH, 3),
+            fletcher32=True,
+        )
         place = file["observations/images/cam_high"].id.get_chunk_info(2).byte_offset
     raw = bytearray(path.read_bytes())
     raw[place] ^= 255
     path.write_bytes(raw)
     _, outcome = imported(ActHdf5Reader(OPENINGS), tmp_path / "set")
-    assert "observations/images/cam_high cannot be read at frames 2 to 3" in outcome.refused["episode 0 (episode_0.hdf5)"]
+    assert (
+        "observations/images/cam_high cannot be read at frames 2 to 3"
+        in outcome.refused["episode 0 (episode_0.hdf5)"]
+    )
 
 
 @pytest.mark.parametrize("signature", [b"TREE", b"SNOD", b"HEAP"])
-def test_damaged_structure_is_named(tmp_path: Path, imported: Import, record: Record, signature: bytes) -> None:
+def test_damaged_structure_is_named(
+    tmp_path: Path, imported: Import, record: Record, signature: bytes
+) -> None:
     path = record(tmp_path / "set" / "episode_0.hdf5")
     path.write_bytes(path.read_bytes().replace(signature, b"\0\0\0\0"))
     assert (
         "episode_0.hdf5 is damaged: "
-        in imported(ActHdf5Reader(OPENINGS), tmp_path / "set")[1].refused["episode 0 (episode_0.hdf5)"]
+        in imported(ActHdf5Reader(OPENINGS), tmp_path / "set")[1].refused[
+            "episode 0 (episode_0.hdf5)"
+        ]
     )
 
 

@@ -34,45 +34,84 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 def act(tmp_path: Path, original: EpisodeStore, command: Command) -> Path:
     """A data set of ACT, exported."""
     target = ["target=act_hdf5", "target.state_gripper=opening", "target.action_gripper=opening"]
-    status, out, _ = command("export", *target, f"store={original.path}", f"path={tmp_path / 'act'}")
+    status, out, _ = command(
+        "export", *target, f"store={original.path}", f"path={tmp_path / 'act'}"
+    )
     assert (status, out) == (0, f"2 episodes exported to {tmp_path / 'act'}.\n")
     return tmp_path / "act"
 
 
 @pytest.mark.parametrize("target", ["lerobot", "diffusion_policy"])
-def test_each_format_can_be_chosen(tmp_path: Path, original: EpisodeStore, command: Command, target: str) -> None:
-    arguments = ["target.pictures=image"] if target == "lerobot" else []
-    status, out, _ = command("export", f"target={target}", f"store={original.path}", f"path={tmp_path / 'set'}", *arguments)
+def test_each_format_can_be_chosen(
+    tmp_path: Path, original: EpisodeStore, command: Command, target: str
+) -> None:
+    arguments = ["target.images=image"] if target == "lerobot" else []
+    status, out, _ = command(
+        "export",
+        f"target={target}",
+        f"store={original.path}",
+        f"path={tmp_path / 'set'}",
+        *arguments,
+    )
     assert (status, out) == (0, f"2 episodes exported to {tmp_path / 'set'}.\n")
     rate = ["format.control_hz=50"] if target == "diffusion_policy" else []
-    arguments = [f"format={target}", f"path={tmp_path / 'set'}", f"store={tmp_path / 'back'}", *OPENINGS, *rate]
+    arguments = [
+        f"format={target}",
+        f"path={tmp_path / 'set'}",
+        f"store={tmp_path / 'back'}",
+        *OPENINGS,
+        *rate,
+    ]
     status, out, _ = command("import", *arguments)
     assert (status, out) == (0, f"2 episodes imported, 0 were in {tmp_path / 'back'} already.\n")
 
 
-def test_an_import_says_what_it_left_out_and_ends_with_2(tmp_path: Path, act: Path, command: Command) -> None:
+def test_an_import_says_what_it_left_out_and_ends_with_2(
+    tmp_path: Path, act: Path, command: Command
+) -> None:
     good = (act / "episode_1.hdf5").read_bytes()
     (act / "episode_1.hdf5").write_bytes(good[:-100])
-    arguments = ["import", f"path={act}", f"store={tmp_path / 'back'}", "task_name=stack", *OPENINGS]
+    arguments = [
+        "import",
+        f"path={act}",
+        f"store={tmp_path / 'back'}",
+        "task_name=stack",
+        *OPENINGS,
+    ]
     status, out, error = command(*arguments)
     assert status == 2
     assert out.startswith("1 episodes imported, 0 were in ")
-    assert "Left out: episode 1 (episode_1.hdf5): episode_1.hdf5 cannot be read as HDF5; it is truncated" in out
+    assert (
+        "Left out: episode 1 (episode_1.hdf5): episode_1.hdf5 cannot be read as HDF5; it is "
+        "truncated"
+    ) in out
     assert f"1 of 2 episodes were left out; the others are in {tmp_path / 'back'}." in error
     (act / "episode_1.hdf5").write_bytes(good)
     status, out, _ = command(*arguments)
     assert (status, out) == (0, f"1 episodes imported, 1 were in {tmp_path / 'back'} already.\n")
-    assert {episode.attributes.task for episode in EpisodeStore.open(tmp_path / "back").episodes()} == {"stack"}
+    assert {
+        episode.attributes.task for episode in EpisodeStore.open(tmp_path / "back").episodes()
+    } == {"stack"}
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["path={act}"], "body.state_gripper is not named, and nothing in the data says what it is. Allowed: opening"),
+        (
+            ["path={act}"],
+            (
+                "body.state_gripper is not named, and nothing in the data says what it is. "
+                "Allowed: "
+                "opening"
+            ),
+        ),
         (["path={act}", "format=act"], "There is no format 'act'. Did you mean 'act_hdf5'"),
         (["path={act}", "body=kuka"], "There is no body 'kuka'."),
         (["path=nowhere", *OPENINGS], "There is no data set at nowhere."),
-        (["path={act}", "format=lerobot", *OPENINGS], "is no LeRobotDataset: it has no meta/info.json."),
+        (
+            ["path={act}", "format=lerobot", *OPENINGS],
+            "is no LeRobotDataset: it has no meta/info.json.",
+        ),
         (["path={act}", "format=robomimic"], "format.action_gripper is not named"),
         (["path={act}", "format=umi"], "format.gripper_open_m=NUMBER"),
     ],
@@ -80,7 +119,9 @@ def test_an_import_says_what_it_left_out_and_ends_with_2(tmp_path: Path, act: Pa
 def test_a_mistake_is_answered_in_one_line(
     tmp_path: Path, act: Path, command: Command, arguments: list[str], message: str
 ) -> None:
-    status, _, error = command("import", f"store={tmp_path / 'back'}", *(text.format(act=act) for text in arguments))
+    status, _, error = command(
+        "import", f"store={tmp_path / 'back'}", *(text.format(act=act) for text in arguments)
+    )
     assert status == 2
     assert message in error
     assert error.count("\n") == 1
@@ -93,4 +134,6 @@ def test_a_library_that_is_missing_is_named(
     monkeypatch.setitem(sys.modules, "h5py", None)
     status, _, error = command("import", f"path={act}", f"store={tmp_path / 'back'}", *OPENINGS)
     assert status == 2
-    assert 'This needs h5py, which is not installed. Run: pip install "stringline[formats]"' in error
+    assert (
+        'This needs h5py, which is not installed. Run: pip install "stringline[formats]"' in error
+    )

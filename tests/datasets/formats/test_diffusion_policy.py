@@ -24,11 +24,19 @@ from stringline.datasets.store.store import EpisodeStore
 
 LENGTHS = (5, 8, 4)
 OPENINGS = AlohaLayout("opening", "opening")
-AXES = [{"name": axis, "arm": "finger", "kind": "position", "unit": "px", "frame": "picture"} for axis in "xy"]
+AXES = [
+    {"name": axis, "arm": "finger", "kind": "position", "unit": "px", "frame": "image"}
+    for axis in "xy"
+]
 Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
 
 
-def replay_buffer(path: Path, series: dict[str, NDArray[Any]], codecs: dict[str, Any] | None = None, chunk: int = 3) -> Path:
+def replay_buffer(
+    path: Path,
+    series: dict[str, NDArray[Any]],
+    codecs: dict[str, Any] | None = None,
+    chunk: int = 3,
+) -> Path:
     """Writes a buffer as diffusion_policy does: zarr format 2, Blosc, a few frames in each chunk."""
     store: Any = ZipStore(path, mode="w") if path.suffix == ".zip" else path
     root = zarr.open_group(store, mode="w", zarr_format=2)
@@ -37,10 +45,16 @@ def replay_buffer(path: Path, series: dict[str, NDArray[Any]], codecs: dict[str,
         codec = (codecs or {}).get(key, default)
         rows = 1 if key in (codecs or {}) else chunk
         array = root.create_array(
-            f"data/{key}", shape=values.shape, dtype=values.dtype, chunks=(rows, *values.shape[1:]), compressors=codec
+            f"data/{key}",
+            shape=values.shape,
+            dtype=values.dtype,
+            chunks=(rows, *values.shape[1:]),
+            compressors=codec,
         )
         array[:] = values
-    ends = root.create_array("meta/episode_ends", shape=(len(LENGTHS),), dtype=np.int64, compressors=None)
+    ends = root.create_array(
+        "meta/episode_ends", shape=(len(LENGTHS),), dtype=np.int64, compressors=None
+    )
     ends[:] = np.cumsum(LENGTHS)
     if isinstance(store, ZipStore):
         store.close()
@@ -50,7 +64,9 @@ def replay_buffer(path: Path, series: dict[str, NDArray[Any]], codecs: dict[str,
 @pytest.fixture
 def series(samples: Any) -> dict[str, NDArray[Any]]:
     return {
-        "img": np.concatenate([np.stack([samples.picture(f, e) for f in range(n)]) for e, n in enumerate(LENGTHS)]),
+        "img": np.concatenate(
+            [np.stack([samples.image(f, e) for f in range(n)]) for e, n in enumerate(LENGTHS)]
+        ),
         "state": np.concatenate([samples.joints(n, e) for e, n in enumerate(LENGTHS)]),
         "action": np.concatenate([samples.joints(n, e + 100) for e, n in enumerate(LENGTHS)]),
     }
@@ -61,7 +77,7 @@ def hand(samples: Any) -> dict[str, NDArray[Any]]:
     """Returns the series of a gripper of UMI."""
     rng, steps = np.random.default_rng(0), sum(LENGTHS)
     return {
-        "camera0_rgb": np.stack([samples.picture(frame) for frame in range(steps)]),
+        "camera0_rgb": np.stack([samples.image(frame) for frame in range(steps)]),
         "robot0_eef_pos": rng.normal(size=(steps, 3)).astype(np.float32),
         "robot0_eef_rot_axis_angle": rng.normal(size=(steps, 3)).astype(np.float32),
         "robot0_gripper_width": rng.uniform(0, 0.08, (steps, 1)).astype(np.float32),
@@ -80,17 +96,27 @@ def test_joint_data_comes_in(
     assert outcome.refused == {}
     for number, episode in enumerate(store.episodes()):
         steps = LENGTHS[number]
-        np.testing.assert_array_equal(episode.arrays["joints/position"], samples.joints(steps, number))
+        np.testing.assert_array_equal(
+            episode.arrays["joints/position"], samples.joints(steps, number)
+        )
         np.testing.assert_array_equal(episode.arrays["action"], samples.joints(steps, number + 100))
-        np.testing.assert_array_equal(episode.arrays["rgb/overhead"][steps - 1], samples.picture(steps - 1, number))
+        np.testing.assert_array_equal(
+            episode.arrays["rgb/overhead"][steps - 1], samples.image(steps - 1, number)
+        )
     assert len(Windows(store)) == sum(LENGTHS)
     assert imported(reader, path)[1].present == len(LENGTHS)
 
 
-def test_pushed_blocks_come_in_as_they_are_described(tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]) -> None:
+def test_pushed_blocks_come_in_as_they_are_described(
+    tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]
+) -> None:
     target = np.random.default_rng(0).uniform(0, 512, (sum(LENGTHS), 2)).astype(np.float32)
-    path = replay_buffer(tmp_path / "pusht.zarr", {"img": series["img"].astype(np.float32), "action": target})
-    store, _ = imported(DiffusionPolicyReader(DescribedLayout(AXES), control_hz=10, state=None), path)
+    path = replay_buffer(
+        tmp_path / "pusht.zarr", {"img": series["img"].astype(np.float32), "action": target}
+    )
+    store, _ = imported(
+        DiffusionPolicyReader(DescribedLayout(AXES), control_hz=10, state=None), path
+    )
     episode = store.episodes()[1]
     np.testing.assert_array_equal(episode.arrays["action"], target[5:13])
     np.testing.assert_array_equal(episode.arrays["rgb/img"], series["img"][5:13])
@@ -113,13 +139,23 @@ def test_a_hand_held_gripper_comes_in(
     np.testing.assert_allclose(pose[:, :3, 3], hand["robot0_eef_pos"][rows])
     turned = Rotation.from_rotvec(hand["robot0_eef_rot_axis_angle"][rows]).as_matrix()
     np.testing.assert_allclose(pose[:, :3, :3], turned, atol=1e-6)
-    np.testing.assert_allclose(arrays["joints/position"], hand["robot0_gripper_width"][rows] / 0.08, rtol=1e-6)
+    np.testing.assert_allclose(
+        arrays["joints/position"], hand["robot0_gripper_width"][rows] / 0.08, rtol=1e-6
+    )
     np.testing.assert_allclose(arrays["action"][:-1, :3], hand["robot0_eef_pos"][6:13])
     np.testing.assert_allclose(arrays["action"][:-1, 3:6], hand["robot0_eef_rot_axis_angle"][6:13])
     np.testing.assert_array_equal(arrays["action"][-1], arrays["action"][-2])
-    assert np.abs(arrays["rgb/camera0_rgb"].astype(int) - hand["camera0_rgb"][rows]).max() <= (8 if codec else 0)
-    assert (contract.arms, contract.joints, contract.control_hz) == (("robot0",), ("robot0/gripper",), 60)
-    assert [dimension.kind for dimension in contract.action] == ["position"] * 3 + ["rotation"] * 3 + ["gripper"]
+    assert np.abs(arrays["rgb/camera0_rgb"].astype(int) - hand["camera0_rgb"][rows]).max() <= (
+        8 if codec else 0
+    )
+    assert (contract.arms, contract.joints, contract.control_hz) == (
+        ("robot0",),
+        ("robot0/gripper",),
+        60,
+    )
+    assert [dimension.kind for dimension in contract.action] == ["position"] * 3 + [
+        "rotation"
+    ] * 3 + ["gripper"]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +169,10 @@ def test_a_hand_held_gripper_comes_in(
             lambda: UmiReader(control_hz=60),
             "UMI stores the gripper's width in m; name that of an open one, format.gripper_open_m",
         ),
-        (lambda: UmiReader(gripper_open_m=0.0, control_hz=60), "has closed=0.0 and opened=0.0; they must differ."),
+        (
+            lambda: UmiReader(gripper_open_m=0.0, control_hz=60),
+            "has closed=0.0 and opened=0.0; they must differ.",
+        ),
         (lambda: DescribedLayout([{"name": "x"}]), "lacks arm."),
         (
             lambda: DescribedLayout([{"name": "x", "arm": "a", "knid": "joint"}]),
@@ -143,7 +182,10 @@ def test_a_hand_held_gripper_comes_in(
             lambda: DescribedLayout([{"name": "x", "arm": "a", "kind": "grip"}]),
             "no kind of dimension 'grip'. Did you mean 'gripper'",
         ),
-        (lambda: DescribedLayout([{"name": "x", "arm": "a", "kind": "gripper"}]), "gripper convention of x is not named"),
+        (
+            lambda: DescribedLayout([{"name": "x", "arm": "a", "kind": "gripper"}]),
+            "gripper convention of x is not named",
+        ),
         (
             lambda: DescribedLayout([{"name": "x", "arm": "a", "gripper": "opening"}]),
             "'x' is of kind 'joint'; a gripper, and nothing",
@@ -162,10 +204,13 @@ def test_what_is_not_named_is_asked_for(build: Callable[[], object], message: st
             DiffusionPolicyReader(OPENINGS, control_hz=10, state="qpos"),
             r"no series 'qpos'. .* With their shapes: action \(14,\), img \(16",
         ),
-        (DiffusionPolicyReader(OPENINGS, control_hz=10, cameras={"top": "a"}), "There is no series 'top'"),
+        (
+            DiffusionPolicyReader(OPENINGS, control_hz=10, cameras={"top": "a"}),
+            "There is no series 'top'",
+        ),
         (
             DiffusionPolicyReader(OPENINGS, control_hz=10, cameras={"state": "a"}),
-            "no series with pictures 'state'. .*Allowed: img.",
+            "no series with images 'state'. .*Allowed: img.",
         ),
         (
             DiffusionPolicyReader(DescribedLayout(), control_hz=10),
@@ -175,7 +220,10 @@ def test_what_is_not_named_is_asked_for(build: Callable[[], object], message: st
             DiffusionPolicyReader(DescribedLayout(AXES * 7), control_hz=10),
             "Describe each number of the state in body.joints, or leave it out",
         ),
-        (UmiReader(gripper_open_m=0.08, control_hz=60), r"has no robot0_eef_pos; it is no data of UMI. It has: action \(14,\)"),
+        (
+            UmiReader(gripper_open_m=0.08, control_hz=60),
+            r"has no robot0_eef_pos; it is no data of UMI. It has: action \(14,\)",
+        ),
     ],
 )
 def test_what_does_not_fit_is_answered_with_what_there_is(
@@ -208,10 +256,22 @@ def spoil_row(key: str, value: float) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (spoil_row("action", np.nan), "action at frame 4, dimension 0, is nan; every value must be finite."),
-        (spoil_row("state", 90), "state at frame 4, 'left/waist', is 90; no joint turns so far in rad"),
-        (spoil_row("img", 300), "data/img at frame 4 has values from 60.0 to 300.0; allowed: 0 to 255."),
-        (lambda path: (path / "data/img/3.0.0.0").unlink(), "data/img lacks the chunk with frame 4 (data/img/3.0.0.0)"),
+        (
+            spoil_row("action", np.nan),
+            "action at frame 4, dimension 0, is nan; every value must be finite.",
+        ),
+        (
+            spoil_row("state", 90),
+            "state at frame 4, 'left/waist', is 90; no joint turns so far in rad",
+        ),
+        (
+            spoil_row("img", 300),
+            "data/img at frame 4 has values from 60.0 to 300.0; allowed: 0 to 255.",
+        ),
+        (
+            lambda path: (path / "data/img/3.0.0.0").unlink(),
+            "data/img lacks the chunk with frame 4 (data/img/3.0.0.0)",
+        ),
         (
             lambda path: (path / "data/action/3.0").write_bytes(b"\x02\x01\x21\x08" + bytes(30)),
             "data/action cannot be read in frames 0 to 7",
@@ -219,7 +279,11 @@ def spoil_row(key: str, value: float) -> Callable[[Path], None]:
     ],
 )
 def test_a_bad_episode_is_named_and_the_good_ones_come_in(
-    tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]], spoil: Callable[[Path], None], message: str
+    tmp_path: Path,
+    imported: Import,
+    series: dict[str, NDArray[Any]],
+    spoil: Callable[[Path], None],
+    message: str,
 ) -> None:
     path = replay_buffer(tmp_path / "set.zarr", series | {"img": series["img"].astype(np.float32)})
     spoil(path)
@@ -229,17 +293,25 @@ def test_a_bad_episode_is_named_and_the_good_ones_come_in(
     assert [episode.attributes.seed for episode in store.episodes()] == [0, 2]
 
 
-def test_white_must_be_255(tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]) -> None:
-    path = replay_buffer(tmp_path / "set.zarr", series | {"img": series["img"].astype(np.float32) / 255})
+def test_white_must_be_255(
+    tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]
+) -> None:
+    path = replay_buffer(
+        tmp_path / "set.zarr", series | {"img": series["img"].astype(np.float32) / 255}
+    )
     outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), path)[1]
     assert "data/img at frame 0 has values up to" in outcome.refused["episode 0 (set.zarr)"]
     assert "allowed: 0 to 255. Is white 1?" in outcome.refused["episode 0 (set.zarr)"]
 
 
-def test_unequal_lengths_are_named(tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]) -> None:
+def test_unequal_lengths_are_named(
+    tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]
+) -> None:
     path = replay_buffer(tmp_path / "set.zarr", series | {"img": series["img"][:15]})
     outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), path)[1]
-    assert "data/img ends at frame 2; the episode goes on." in outcome.refused["episode 2 (set.zarr)"]
+    assert (
+        "data/img ends at frame 2; the episode goes on." in outcome.refused["episode 2 (set.zarr)"]
+    )
 
 
 @pytest.mark.parametrize(("scale", "dtype"), [(1.0, np.float32), (1000.0, np.uint16)])
@@ -247,37 +319,54 @@ def test_depth_in_metres_or_millimetres_comes_in(
     tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]], scale: float, dtype: type
 ) -> None:
     metres = np.random.default_rng(0).uniform(0.3, 2, (sum(LENGTHS), 16, 24))
-    path = replay_buffer(tmp_path / "set.zarr", series | {"img_depth": (scale * metres).astype(dtype)})
+    path = replay_buffer(
+        tmp_path / "set.zarr", series | {"img_depth": (scale * metres).astype(dtype)}
+    )
     store, outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), path)
     assert outcome.refused == {}
     np.testing.assert_allclose(store.episodes()[1].arrays["depth/img"], 1000 * metres[5:13], atol=1)
     assert store.episodes()[1].attributes.contract.camera("img").depth == "measured"
 
 
-def test_depth_in_another_unit_is_named(tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]) -> None:
+def test_depth_in_another_unit_is_named(
+    tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]
+) -> None:
     depth = np.full((sum(LENGTHS), 16, 24), 700, np.float32)
     outcome = imported(
-        DiffusionPolicyReader(OPENINGS, control_hz=50), replay_buffer(tmp_path / "a.zarr", series | {"img_depth": depth})
+        DiffusionPolicyReader(OPENINGS, control_hz=50),
+        replay_buffer(tmp_path / "a.zarr", series | {"img_depth": depth}),
     )[1]
-    assert "data/img_depth at frame 0 reaches 700; floats are metres" in outcome.refused["episode 0 (a.zarr)"]
+    assert (
+        "data/img_depth at frame 0 reaches 700; floats are metres"
+        in outcome.refused["episode 0 (a.zarr)"]
+    )
     with pytest.raises(ValueError, match="There is no source of depth 'guess'"):
         DiffusionPolicyReader(OPENINGS, control_hz=50, depth_source="guess")
 
 
-@pytest.mark.parametrize(("change", "message"), [(600.0, "is 600; that is more than 10 m; millimetres?"), (np.inf, "is inf")])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [(600.0, "is 600; that is more than 10 m; millimetres?"), (np.inf, "is inf")],
+)
 def test_poses_in_millimetres_are_named(
     tmp_path: Path, imported: Import, hand: dict[str, NDArray[Any]], change: float, message: str
 ) -> None:
     hand["robot0_eef_pos"][2, 1] = change
-    outcome = imported(UmiReader(gripper_open_m=0.08, control_hz=60), replay_buffer(tmp_path / "cup.zarr", hand))[1]
+    outcome = imported(
+        UmiReader(gripper_open_m=0.08, control_hz=60), replay_buffer(tmp_path / "cup.zarr", hand)
+    )[1]
     assert message in outcome.refused["episode 0 (cup.zarr)"]
     assert "at frame 2" in outcome.refused["episode 0 (cup.zarr)"]
 
 
-def test_what_is_no_replay_buffer_is_refused(tmp_path: Path, series: dict[str, NDArray[Any]]) -> None:
+def test_what_is_no_replay_buffer_is_refused(
+    tmp_path: Path, series: dict[str, NDArray[Any]]
+) -> None:
     reader = DiffusionPolicyReader(OPENINGS, control_hz=50)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="is no replay buffer: a zarr 2 group with data and meta/episode_ends"):
+    with pytest.raises(
+        ValueError, match="is no replay buffer: a zarr 2 group with data and meta/episode_ends"
+    ):
         list(reader.episodes(tmp_path / "empty"))
     path = replay_buffer(tmp_path / "cut.zarr.zip", series)
     path.write_bytes(path.read_bytes()[:-400])
@@ -293,15 +382,22 @@ def test_a_codec_that_is_missing_is_named(tmp_path: Path, series: dict[str, NDAr
     path = replay_buffer(tmp_path / "set.zarr", series)
     text = (path / "data/img/.zarray").read_text()
     (path / "data/img/.zarray").write_text(text.replace('"blosc"', '"imagecodecs_future"'))
-    with pytest.raises(ValueError, match="data/img cannot be opened: .*imagecodecs_future.*formats"):
+    with pytest.raises(
+        ValueError, match="data/img cannot be opened: .*imagecodecs_future.*formats"
+    ):
         list(DiffusionPolicyReader(OPENINGS, control_hz=50).episodes(path))
 
 
-def test_a_zip_file_lacks_chunks_too(tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]) -> None:
+def test_a_zip_file_lacks_chunks_too(
+    tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]
+) -> None:
     path = replay_buffer(tmp_path / "full.zarr.zip", series)
     with zipfile.ZipFile(path) as full, zipfile.ZipFile(tmp_path / "set.zarr.zip", "w") as less:
         for name in full.namelist():
             if name != "data/action/5.0":
                 less.writestr(name, full.read(name))
     outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), tmp_path / "set.zarr.zip")[1]
-    assert "data/action lacks the chunk with frame 2 (data/action/5.0)" in outcome.refused["episode 2 (set.zarr.zip)"]
+    assert (
+        "data/action lacks the chunk with frame 2 (data/action/5.0)"
+        in outcome.refused["episode 2 (set.zarr.zip)"]
+    )

@@ -19,7 +19,10 @@ from stringline.datasets.files.atomic import NoSpaceError
 from stringline.datasets.formats import exporting, importing
 from stringline.datasets.formats.act_hdf5 import ActHdf5Reader, ActHdf5Writer
 from stringline.datasets.formats.body import AlohaLayout
-from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader, DiffusionPolicyWriter
+from stringline.datasets.formats.diffusion_policy import (
+    DiffusionPolicyReader,
+    DiffusionPolicyWriter,
+)
 from stringline.datasets.formats.foreign import Reader, Writer
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.lerobot import LeRobotReader
@@ -30,12 +33,27 @@ from stringline.datasets.store.store import EpisodeStore
 Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
 OPENINGS = AlohaLayout("opening", "opening")
 WAYS: list[tuple[str, Writer, Reader, int]] = [
-    ("act", ActHdf5Writer(state_gripper="opening", action_gripper="opening"), ActHdf5Reader(OPENINGS), 0),
-    ("act", ActHdf5Writer(state_gripper="opening", action_gripper="opening", jpeg_quality=95), ActHdf5Reader(OPENINGS), 6),
+    (
+        "act",
+        ActHdf5Writer(state_gripper="opening", action_gripper="opening"),
+        ActHdf5Reader(OPENINGS),
+        0,
+    ),
+    (
+        "act",
+        ActHdf5Writer(state_gripper="opening", action_gripper="opening", jpeg_quality=95),
+        ActHdf5Reader(OPENINGS),
+        6,
+    ),
     ("set.zarr", DiffusionPolicyWriter(), DiffusionPolicyReader(OPENINGS, control_hz=50), 0),
     ("set.zarr.zip", DiffusionPolicyWriter(), DiffusionPolicyReader(OPENINGS, control_hz=50), 0),
-    ("set", LeRobotWriter(pictures="image"), LeRobotReader(OPENINGS), 0),
-    ("set", LeRobotWriter(codec="libx264", encoder={"g": "2", "crf": "5"}), LeRobotReader(OPENINGS), 12),
+    ("set", LeRobotWriter(images="image"), LeRobotReader(OPENINGS), 0),
+    (
+        "set",
+        LeRobotWriter(codec="libx264", encoder={"g": "2", "crf": "5"}),
+        LeRobotReader(OPENINGS),
+        12,
+    ),
 ]
 
 
@@ -52,54 +70,89 @@ def test_what_is_exported_comes_back(
         for key, array in before.arrays.items():
             exact = not key.startswith(("rgb/", "T_base", "time"))
             allowed = {"rtol": 0, "atol": 0 if exact else max(tolerance, 1e-6)}
-            np.testing.assert_allclose(after.arrays[key].astype(float), array.astype(float), **allowed, err_msg=key)
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(["original", "imported", name])
+            np.testing.assert_allclose(
+                after.arrays[key].astype(float), array.astype(float), **allowed, err_msg=key
+            )
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(
+        ["original", "imported", name]
+    )
 
 
 @pytest.mark.parametrize(
     ("writer", "reader", "unit_m"),
     [
-        (LeRobotWriter(pictures="image"), LeRobotReader(OPENINGS, depth_source="simulated"), 0.001),
-        (DiffusionPolicyWriter(), DiffusionPolicyReader(OPENINGS, control_hz=50, depth_source="simulated"), 0.001),
-        (DiffusionPolicyWriter(), DiffusionPolicyReader(OPENINGS, control_hz=50, depth_source="simulated"), 0.00025),
+        (LeRobotWriter(images="image"), LeRobotReader(OPENINGS, depth_source="simulated"), 0.001),
+        (
+            DiffusionPolicyWriter(),
+            DiffusionPolicyReader(OPENINGS, control_hz=50, depth_source="simulated"),
+            0.001,
+        ),
+        (
+            DiffusionPolicyWriter(),
+            DiffusionPolicyReader(OPENINGS, control_hz=50, depth_source="simulated"),
+            0.00025,
+        ),
     ],
 )
-def test_depth_survives(tmp_path: Path, imported: Import, samples: Any, writer: Writer, reader: Reader, unit_m: float) -> None:
+def test_depth_survives(
+    tmp_path: Path, imported: Import, samples: Any, writer: Writer, reader: Reader, unit_m: float
+) -> None:
     arrays, attributes = samples.episode(6, depth=True)
     cameras = attributes.contract.cameras
-    contract = attributes.contract.with_cameras(replace(cameras[0], depth_unit_m=unit_m), cameras[1])
+    contract = attributes.contract.with_cameras(
+        replace(cameras[0], depth_unit_m=unit_m), cameras[1]
+    )
     source = EpisodeStore.create(tmp_path / "source")
     source.write(arrays, replace(attributes, contract=contract))
     writer.write(source, tmp_path / "set")
     store, outcome = imported(reader, tmp_path / "set")
     assert outcome.refused == {}
-    np.testing.assert_array_equal(store.episodes()[0].arrays["depth/overhead"], arrays["depth/overhead"])
+    np.testing.assert_array_equal(
+        store.episodes()[0].arrays["depth/overhead"], arrays["depth/overhead"]
+    )
     assert store.episodes()[0].attributes.contract == contract
 
 
 def test_finer_depth_leaves_in_millimetres(tmp_path: Path, imported: Import, samples: Any) -> None:
     arrays, attributes = samples.episode(6, depth=True)
     cameras = attributes.contract.cameras
-    contract = attributes.contract.with_cameras(replace(cameras[0], depth_unit_m=0.00025), cameras[1])
+    contract = attributes.contract.with_cameras(
+        replace(cameras[0], depth_unit_m=0.00025), cameras[1]
+    )
     source = EpisodeStore.create(tmp_path / "source")
     source.write(arrays, replace(attributes, contract=contract))
-    LeRobotWriter(pictures="image").write(source, tmp_path / "set")
-    found = imported(LeRobotReader(OPENINGS), tmp_path / "set")[0].episodes()[0].arrays["depth/overhead"]
+    LeRobotWriter(images="image").write(source, tmp_path / "set")
+    found = (
+        imported(LeRobotReader(OPENINGS), tmp_path / "set")[0]
+        .episodes()[0]
+        .arrays["depth/overhead"]
+    )
     np.testing.assert_allclose(found, arrays["depth/overhead"] / 4, atol=0.5)
 
 
-def test_grippers_leave_in_the_convention_that_was_asked_for(tmp_path: Path, original: EpisodeStore, imported: Import) -> None:
-    ActHdf5Writer(state_gripper="closing", action_gripper="aloha1_follower_share").write(original, tmp_path / "act")
+def test_grippers_leave_in_the_convention_that_was_asked_for(
+    tmp_path: Path, original: EpisodeStore, imported: Import
+) -> None:
+    ActHdf5Writer(state_gripper="closing", action_gripper="aloha1_follower_share").write(
+        original, tmp_path / "act"
+    )
     episode = original.episodes()[0].arrays
     with h5py.File(tmp_path / "act/episode_0.hdf5") as file:
-        np.testing.assert_allclose(file["observations/qpos"][:, 6], 1 - episode["joints/position"][:, 6], atol=1e-6)
+        np.testing.assert_allclose(
+            file["observations/qpos"][:, 6], 1 - episode["joints/position"][:, 6], atol=1e-6
+        )
         servo = GRIPPER_SERVOS["aloha1_follower"]
         angle = servo.closed + (servo.opened - servo.closed) * file["action"][:, 13].astype(float)
         np.testing.assert_allclose(servo.opening(angle), episode["action"][:, 13], atol=1e-5)
         np.testing.assert_allclose(
-            file["observations/qvel"][:, 6], -np.gradient(episode["joints/position"][:, 6], 0.02), rtol=1e-3, atol=1e-4
+            file["observations/qvel"][:, 6],
+            -np.gradient(episode["joints/position"][:, 6], 0.02),
+            rtol=1e-3,
+            atol=1e-4,
         )
-    store, _ = imported(ActHdf5Reader(AlohaLayout("closing", "aloha1_follower_share")), tmp_path / "act")
+    store, _ = imported(
+        ActHdf5Reader(AlohaLayout("closing", "aloha1_follower_share")), tmp_path / "act"
+    )
     np.testing.assert_allclose(store.episodes()[0].arrays["action"], episode["action"], atol=1e-5)
 
 
@@ -108,13 +161,22 @@ def test_velocities_survive(tmp_path: Path, samples: Any, imported: Import) -> N
     arrays["joints/velocity"] = samples.joints(5, 9)
     source = EpisodeStore.create(tmp_path / "source")
     source.write(arrays, attributes)
-    ActHdf5Writer(state_gripper="follower_rad", action_gripper="opening").write(source, tmp_path / "act")
+    ActHdf5Writer(state_gripper="follower_rad", action_gripper="opening").write(
+        source, tmp_path / "act"
+    )
     store, _ = imported(ActHdf5Reader(AlohaLayout("follower_rad", "opening")), tmp_path / "act")
-    np.testing.assert_allclose(store.episodes()[0].arrays["joints/velocity"], arrays["joints/velocity"], rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(store.episodes()[0].arrays["joints/position"], arrays["joints/position"], atol=1e-5)
+    np.testing.assert_allclose(
+        store.episodes()[0].arrays["joints/velocity"],
+        arrays["joints/velocity"],
+        rtol=1e-3,
+        atol=1e-4,
+    )
+    np.testing.assert_allclose(
+        store.episodes()[0].arrays["joints/position"], arrays["joints/position"], atol=1e-5
+    )
 
 
-def test_a_slow_camera_shows_a_picture_several_times(tmp_path: Path, samples: Any) -> None:
+def test_a_slow_camera_shows_a_image_several_times(tmp_path: Path, samples: Any) -> None:
     arrays, attributes = samples.episode(6)
     for key in ("rgb/overhead", "time/overhead"):
         arrays[key] = arrays[key][::3]
@@ -129,7 +191,7 @@ def test_a_slow_camera_shows_a_picture_several_times(tmp_path: Path, samples: An
 
 
 def test_lerobot_finds_what_its_format_promises(tmp_path: Path, original: EpisodeStore) -> None:
-    LeRobotWriter(pictures="image", cameras={"overhead": "top"}).write(original, tmp_path / "set")
+    LeRobotWriter(images="image", cameras={"overhead": "top"}).write(original, tmp_path / "set")
     info = json.loads((tmp_path / "set/meta/info.json").read_text())
     assert (info["codebase_version"], info["fps"], info["robot_type"]) == ("v3.0", 50, "aloha")
     assert (info["total_episodes"], info["total_frames"], info["total_tasks"]) == (2, 13, 1)
@@ -141,16 +203,25 @@ def test_lerobot_finds_what_its_format_promises(tmp_path: Path, original: Episod
     tasks = pd.read_parquet(tmp_path / "set/meta/tasks.parquet")
     assert tasks.loc["stack the cups", "task_index"] == 0
     entries = pq.read_table(tmp_path / "set/meta/episodes/chunk-000/file-000.parquet").to_pylist()
-    assert [(e["dataset_from_index"], e["dataset_to_index"], e["length"]) for e in entries] == [(0, 5, 5), (5, 13, 8)]
+    assert [(e["dataset_from_index"], e["dataset_to_index"], e["length"]) for e in entries] == [
+        (0, 5, 5),
+        (5, 13, 8),
+    ]
     rows = pq.read_table(tmp_path / "set/data/chunk-000/file-001.parquet")
     assert rows["index"].to_pylist() == list(range(5, 13))
     statistics = json.loads((tmp_path / "set/meta/stats.json").read_text())
-    actions = np.concatenate([episode.arrays["action"] for episode in original.episodes()]).astype(float)
+    actions = np.concatenate([episode.arrays["action"] for episode in original.episodes()]).astype(
+        float
+    )
     np.testing.assert_allclose(statistics["action"]["mean"], actions.mean(0))
     np.testing.assert_allclose(statistics["action"]["std"], actions.std(0))
     np.testing.assert_allclose(entries[0]["stats/action/max"], actions[:5].max(0))
-    pictures = np.concatenate([episode.arrays["rgb/overhead"] for episode in original.episodes()]) / 255
-    np.testing.assert_allclose(np.squeeze(statistics["observation.images.top"]["mean"]), pictures.mean((0, 1, 2)))
+    images = (
+        np.concatenate([episode.arrays["rgb/overhead"] for episode in original.episodes()]) / 255
+    )
+    np.testing.assert_allclose(
+        np.squeeze(statistics["observation.images.top"]["mean"]), images.mean((0, 1, 2))
+    )
     assert statistics["observation.images.top"]["count"] == [13]
 
 
@@ -159,11 +230,19 @@ def test_lerobot_finds_what_its_format_promises(tmp_path: Path, original: Episod
     [
         (lambda: ActHdf5Writer(state_gripper="opening"), "target.action_gripper is not named"),
         (
-            lambda: ActHdf5Writer(state_gripper="opening", action_gripper="opening", jpeg_quality=99),
+            lambda: ActHdf5Writer(
+                state_gripper="opening", action_gripper="opening", jpeg_quality=99
+            ),
             "jpeg_quality is 99; allowed",
         ),
-        (lambda: LeRobotWriter(pictures="movie"), "There is no kind of pictures 'movie'. .*Allowed: image, video."),  # type: ignore[arg-type]
-        (lambda: LeRobotWriter(codec="libx999"), "There is no video encoder 'libx999'; with PyAV come libsvtav1"),
+        (
+            lambda: LeRobotWriter(images="movie"),
+            "There is no kind of images 'movie'. .*Allowed: image, video.",
+        ),  # type: ignore[arg-type]
+        (
+            lambda: LeRobotWriter(codec="libx999"),
+            "There is no video encoder 'libx999'; with PyAV come libsvtav1",
+        ),
     ],
 )
 def test_options_are_checked(build: Callable[[], object], message: str) -> None:
@@ -171,20 +250,31 @@ def test_options_are_checked(build: Callable[[], object], message: str) -> None:
         build()
 
 
-def test_what_a_format_cannot_hold_is_refused(tmp_path: Path, original: EpisodeStore, contract: Any, make_episode: Any) -> None:
+def test_what_a_format_cannot_hold_is_refused(
+    tmp_path: Path, original: EpisodeStore, contract: Any, make_episode: Any
+) -> None:
     writer = ActHdf5Writer(state_gripper="opening", action_gripper="opening")
     (tmp_path / "there").mkdir()
-    with pytest.raises(ValueError, match="there exists; an export makes a new data set. Remove it or choose another name."):
+    with pytest.raises(
+        ValueError,
+        match="there exists; an export makes a new data set. Remove it or choose another name.",
+    ):
         writer.write(original, tmp_path / "there")
-    with pytest.raises(ValueError, match="There is no camera 'top'. .*Allowed: overhead, wrist_left."):
+    with pytest.raises(
+        ValueError, match="There is no camera 'top'. .*Allowed: overhead, wrist_left."
+    ):
         LeRobotWriter(cameras={"top": "a"}).write(original, tmp_path / "set")
-    with pytest.raises(ValueError, match="The series 'action' is taken; give the camera another name"):
+    with pytest.raises(
+        ValueError, match="The series 'action' is taken; give the camera another name"
+    ):
         DiffusionPolicyWriter(cameras={"overhead": "action"}).write(original, tmp_path / "set.zarr")
     with pytest.raises(ValueError, match="There are no episodes in"):
         writer.write(EpisodeStore.create(tmp_path / "empty"), tmp_path / "act")
     other = EpisodeStore.create(tmp_path / "other")
     other.write(make_episode(), EpisodeAttributes(contract, "small", 0))
-    with pytest.raises(ValueError, match="ACT's HDF5 holds ALOHA's 14 joints and absolute targets; .* has small."):
+    with pytest.raises(
+        ValueError, match="ACT's HDF5 holds ALOHA's 14 joints and absolute targets; .* has small."
+    ):
         writer.write(other, tmp_path / "act")
     original.write(make_episode(), EpisodeAttributes(contract, "small", 0))
     with pytest.raises(ValueError, match="one data set holds one kind. embodiment: "):
@@ -215,7 +305,9 @@ def test_a_full_disk_leaves_nothing_behind(
 def test_an_import_stops_at_a_full_disk_and_keeps_what_it_has(
     tmp_path: Path, original: EpisodeStore, imported: Import, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ActHdf5Writer(state_gripper="opening", action_gripper="opening").write(original, tmp_path / "act")
+    ActHdf5Writer(state_gripper="opening", action_gripper="opening").write(
+        original, tmp_path / "act"
+    )
     reader, copy, copied = ActHdf5Reader(OPENINGS), importing._copy, []
 
     def second_fails(*arguments: Any) -> None:

@@ -30,20 +30,29 @@ def unpacked(name: str, folder: Path) -> Path:
     return folder
 
 
-def pictures(episode: int) -> Any:
-    return np.stack([MADE["picture"](step, episode) for step in range(LENGTHS[episode])])
+def images(episode: int) -> Any:
+    return np.stack([MADE["image"](step, episode) for step in range(LENGTHS[episode])])
 
 
 def check_joints(store: EpisodeStore) -> None:
     for number, episode in enumerate(store.episodes()):
         assert episode.steps == LENGTHS[number]
-        np.testing.assert_array_equal(episode.arrays["joints/position"], MADE["joints"](LENGTHS[number], number))
-        np.testing.assert_array_equal(episode.arrays["action"], MADE["joints"](LENGTHS[number], number + 5))
+        np.testing.assert_array_equal(
+            episode.arrays["joints/position"], MADE["joints"](LENGTHS[number], number)
+        )
+        np.testing.assert_array_equal(
+            episode.arrays["action"], MADE["joints"](LENGTHS[number], number + 5)
+        )
 
 
 def test_each_file_is_small() -> None:
     sizes = {path.name: path.stat().st_size for path in FIXTURES.iterdir()}
-    assert set(sizes) == {"lerobot_v3.zip", "lerobot_v21.zip", "diffusion_policy.zip", "umi.zarr.zip"}
+    assert set(sizes) == {
+        "lerobot_v3.zip",
+        "lerobot_v21.zip",
+        "diffusion_policy.zip",
+        "umi.zarr.zip",
+    }
     assert max(sizes.values()) < 100_000
 
 
@@ -53,9 +62,13 @@ def test_lerobot(tmp_path: Path, imported: Import, name: str) -> None:
     assert (len(outcome.imported), outcome.refused) == (2, {})
     check_joints(store)
     for number, episode in enumerate(store.episodes()):
-        np.testing.assert_array_equal(episode.arrays["rgb/wrist"], pictures(number))
-        assert np.abs(episode.arrays["rgb/top"].astype(int) - pictures(number)).mean((1, 2, 3)).max() < 4
-        np.testing.assert_allclose(episode.arrays["time"], np.arange(LENGTHS[number]) / MADE["HZ"], atol=1e-6)
+        np.testing.assert_array_equal(episode.arrays["rgb/wrist"], images(number))
+        assert (
+            np.abs(episode.arrays["rgb/top"].astype(int) - images(number)).mean((1, 2, 3)).max() < 4
+        )
+        np.testing.assert_allclose(
+            episode.arrays["time"], np.arange(LENGTHS[number]) / MADE["HZ"], atol=1e-6
+        )
         assert episode.attributes.instruction == f"task {number}"
 
 
@@ -65,14 +78,25 @@ def test_diffusion_policy(tmp_path: Path, imported: Import) -> None:
     assert (len(outcome.imported), outcome.refused) == (2, {})
     check_joints(store)
     for number, episode in enumerate(store.episodes()):
-        np.testing.assert_array_equal(episode.arrays["rgb/img"], pictures(number))
+        np.testing.assert_array_equal(episode.arrays["rgb/img"], images(number))
 
 
 def test_umi(imported: Import) -> None:
-    store, outcome = imported(UmiReader(gripper_open_m=0.08, control_hz=MADE["HZ"]), FIXTURES / "umi.zarr.zip")
+    store, outcome = imported(
+        UmiReader(gripper_open_m=0.08, control_hz=MADE["HZ"]), FIXTURES / "umi.zarr.zip"
+    )
     assert (len(outcome.imported), outcome.refused) == (2, {})
     for number, episode in enumerate(store.episodes()):
         hand = MADE["hand"](LENGTHS[number], number)
-        np.testing.assert_allclose(episode.arrays["T_base_gripper/robot0"][:, :3, 3], hand["robot0_eef_pos"], rtol=1e-6)
-        np.testing.assert_allclose(episode.arrays["joints/position"], hand["robot0_gripper_width"] / 0.08, rtol=1e-5)
-        assert np.abs(episode.arrays["rgb/camera0_rgb"].astype(int) - pictures(number)).mean((1, 2, 3)).max() < 4
+        np.testing.assert_allclose(
+            episode.arrays["T_base_gripper/robot0"][:, :3, 3], hand["robot0_eef_pos"], rtol=1e-6
+        )
+        np.testing.assert_allclose(
+            episode.arrays["joints/position"], hand["robot0_gripper_width"] / 0.08, rtol=1e-5
+        )
+        assert (
+            np.abs(episode.arrays["rgb/camera0_rgb"].astype(int) - images(number))
+            .mean((1, 2, 3))
+            .max()
+            < 4
+        )

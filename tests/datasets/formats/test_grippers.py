@@ -4,10 +4,16 @@ import numpy as np
 import pytest
 
 from stringline.datasets.embodiments.aloha import FINGER_OPEN, GRIPPER_SERVOS, finger_of_opening
-from stringline.datasets.formats.grippers import GRIPPER_CONVENTIONS, GripperConvention, gripper_convention
+from stringline.datasets.formats.grippers import (
+    GRIPPER_CONVENTIONS,
+    GripperConvention,
+    gripper_convention,
+)
 
 CONVENTIONS = list(GRIPPER_CONVENTIONS.values())
-OPENINGS = np.linspace(0, 0.97, 40)  # Beyond it one servo passes its dead centre, where no inverse is.
+OPENINGS = np.linspace(
+    0, 0.97, 40
+)  # Beyond it one servo passes its dead centre, where no inverse is.
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda convention: convention.name)
@@ -22,9 +28,13 @@ def test_speeds_follow_positions(convention: GripperConvention) -> None:
     time = np.linspace(0, 1, 2001)
     opening = 0.5 + 0.4 * np.sin(time)
     foreign = convention.from_opening(opening)
-    speed, foreign_speed = (np.gradient(values, time, edge_order=2) for values in (opening, foreign))
+    speed, foreign_speed = (
+        np.gradient(values, time, edge_order=2) for values in (opening, foreign)
+    )
     np.testing.assert_allclose(convention.rate_to_opening(foreign, foreign_speed), speed, rtol=1e-4)
-    np.testing.assert_allclose(convention.rate_from_opening(opening, speed), foreign_speed, rtol=1e-4)
+    np.testing.assert_allclose(
+        convention.rate_from_opening(opening, speed), foreign_speed, rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +53,9 @@ def test_speeds_follow_positions(convention: GripperConvention) -> None:
     ],
 )
 def test_their_ends_are_as_published(name: str, closed: float, opened: float) -> None:
-    np.testing.assert_allclose(gripper_convention(name, "option").to_opening(np.array([closed, opened])), [0, 1], atol=1e-9)
+    np.testing.assert_allclose(
+        gripper_convention(name, "option").to_opening(np.array([closed, opened])), [0, 1], atol=1e-9
+    )
 
 
 def test_an_angle_is_not_its_opening() -> None:
@@ -55,7 +67,9 @@ def test_an_angle_is_not_its_opening() -> None:
 
 
 def test_fingers_agree_with_the_model() -> None:
-    np.testing.assert_allclose(GRIPPER_CONVENTIONS["finger_m"].from_opening(OPENINGS), finger_of_opening(OPENINGS))
+    np.testing.assert_allclose(
+        GRIPPER_CONVENTIONS["finger_m"].from_opening(OPENINGS), finger_of_opening(OPENINGS)
+    )
     assert GRIPPER_CONVENTIONS["finger_m"].from_opening(np.ones(1))[0] == pytest.approx(FINGER_OPEN)
 
 
@@ -67,10 +81,27 @@ def test_ends_can_be_given() -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (None, "option is not named, and nothing in the data says what it is. Allowed: opening \\(0 \\(closed\\)"),
+        (
+            None,
+            (
+                "option is not named, and nothing in the data says what it is. Allowed: opening "
+                "\\(0 "
+                "\\(closed\\)"
+            ),
+        ),
         ("", "option is not named"),
-        ("open", "There is no option 'open'. Allowed: opening .*aloha1_leader_share .*closed: NUMBER, opened: NUMBER"),
-        ({"closed": 1}, "option is {'closed': 1}; allowed: a name, or {closed: NUMBER, opened: NUMBER}."),
+        (
+            "open",
+            (
+                "There is no option 'open'. Allowed: opening .*aloha1_leader_share .*closed: "
+                "NUMBER, "
+                "opened: NUMBER"
+            ),
+        ),
+        (
+            {"closed": 1},
+            "option is {'closed': 1}; allowed: a name, or {closed: NUMBER, opened: NUMBER}.",
+        ),
         ({"closed": 1, "opened": 1}, "closed=1 and opened=1; they must differ."),
     ],
 )

@@ -29,7 +29,12 @@ DEPTH = "observation.images.cam_high_depth"
 FPS = 50
 LENGTHS = (5, 8, 4)
 VIDEO_TOLERANCE = 12
-DEPTH_CODING = {"video.depth_min": 0.01, "video.depth_max": 10.0, "video.shift": 3.5, "video.use_log": True}
+DEPTH_CODING = {
+    "video.depth_min": 0.01,
+    "video.depth_max": 10.0,
+    "video.shift": 3.5,
+    "video.use_log": True,
+}
 Import = Callable[[LeRobotReader, Path], tuple[EpisodeStore, Outcome]]
 Record = Callable[..., Path]
 
@@ -38,11 +43,18 @@ def encode(path: Path, frames: NDArray[Any], codec: str = "libx264") -> None:
     """Writes frames (T, H, W, 3) uint8, or (T, H, W) uint16 codes of depth, without loss."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if frames.ndim == 4:
-        options = {"g": "2", "crf": "5", "preset": "8" if codec == "libsvtav1" else "fast", "svtav1-params": "rc=0"}
+        options = {
+            "g": "2",
+            "crf": "5",
+            "preset": "8" if codec == "libsvtav1" else "fast",
+            "svtav1-params": "rc=0",
+        }
         write_video(path, frames, fps=FPS, codec=codec, pixel_format="yuv420p", options=options)
         return
     with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx265", rate=FPS, options={"x265-params": "lossless=1:log-level=none"})
+        stream = container.add_stream(
+            "libx265", rate=FPS, options={"x265-params": "lossless=1:log-level=none"}
+        )
         assert isinstance(stream, av.VideoStream)
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "gray12le"
@@ -53,7 +65,9 @@ def encode(path: Path, frames: NDArray[Any], codec: str = "libx264") -> None:
 
 def depth_frame(codes: NDArray[np.uint16]) -> av.VideoFrame:
     frame = av.VideoFrame(codes.shape[1], codes.shape[0], "gray12le")
-    np.frombuffer(memoryview(frame.planes[0]), np.uint16).reshape(len(codes), -1)[:, : codes.shape[1]] = codes
+    np.frombuffer(memoryview(frame.planes[0]), np.uint16).reshape(len(codes), -1)[
+        :, : codes.shape[1]
+    ] = codes
     return frame
 
 
@@ -86,18 +100,28 @@ def rows(samples: Any, episode: int, steps: int, first: int, images: bool) -> di
         "task_index": pa.array(np.zeros(steps, np.int64)),
     }
     if images:
-        columns[CAMERA] = pa.array([png(samples.picture(frame, episode)) for frame in range(steps)])
-        columns[DEPTH] = pa.array([png(np.rint(1000 * m).astype(np.uint16)) for m in depth_metres(steps)])
+        columns[CAMERA] = pa.array([png(samples.image(frame, episode)) for frame in range(steps)])
+        columns[DEPTH] = pa.array(
+            [png(np.rint(1000 * m).astype(np.uint16)) for m in depth_metres(steps)]
+        )
     return columns
 
 
-def recorded(samples: Any, root: Path, version: str, pictures: str = "libx264") -> Path:
-    """Writes a set of three episodes with one camera; `pictures` is a codec, `image`, or `depth` for a camera with depth."""
+def recorded(samples: Any, root: Path, version: str, images: str = "libx264") -> Path:
+    """Writes a set of three episodes with one camera; `images` is a codec, `image`, or `depth` for a camera with depth."""
     (root / "meta").mkdir(parents=True)
-    kind = "image" if pictures == "image" else "video"
+    kind = "image" if images == "image" else "video"
     features: dict[str, Any] = {
-        "observation.state": {"dtype": "float32", "shape": [14], "names": [joint.name for joint in ALOHA.joints]},
-        "action": {"dtype": "float32", "shape": [14], "names": {"motors": [joint.name for joint in ALOHA.joints]}},
+        "observation.state": {
+            "dtype": "float32",
+            "shape": [14],
+            "names": [joint.name for joint in ALOHA.joints],
+        },
+        "action": {
+            "dtype": "float32",
+            "shape": [14],
+            "names": {"motors": [joint.name for joint in ALOHA.joints]},
+        },
         CAMERA: {"dtype": kind, "shape": [3, 16, 24], "names": ["channels", "height", "width"]},
         **{
             key: {"dtype": "int64", "shape": [1], "names": None}
@@ -105,33 +129,58 @@ def recorded(samples: Any, root: Path, version: str, pictures: str = "libx264") 
         },
         "timestamp": {"dtype": "float32", "shape": [1], "names": None},
     }
-    if pictures in ("depth", "image"):
-        info = {"is_depth_map": True, **DEPTH_CODING} if pictures == "depth" else {"is_depth_map": True}
-        features[DEPTH] = {"dtype": kind, "shape": [16, 24, 1], "names": ["height", "width", "channels"], "info": info}
+    if images in ("depth", "image"):
+        info = (
+            {"is_depth_map": True, **DEPTH_CODING} if images == "depth" else {"is_depth_map": True}
+        )
+        features[DEPTH] = {
+            "dtype": kind,
+            "shape": [16, 24, 1],
+            "names": ["height", "width", "channels"],
+            "info": info,
+        }
     firsts = np.cumsum([0, *LENGTHS])
-    tables = [pa.table(rows(samples, e, steps, int(firsts[e]), pictures == "image")) for e, steps in enumerate(LENGTHS)]
-    frames = [np.stack([samples.picture(frame, e) for frame in range(steps)]) for e, steps in enumerate(LENGTHS)]
-    depths = [depth_codes(depth_metres(steps)) for steps in LENGTHS] if pictures == "depth" else []
-    codec = "libx264" if pictures == "depth" else pictures
+    tables = [
+        pa.table(rows(samples, e, steps, int(firsts[e]), images == "image"))
+        for e, steps in enumerate(LENGTHS)
+    ]
+    frames = [
+        np.stack([samples.image(frame, e) for frame in range(steps)])
+        for e, steps in enumerate(LENGTHS)
+    ]
+    depths = [depth_codes(depth_metres(steps)) for steps in LENGTHS] if images == "depth" else []
+    codec = "libx264" if images == "depth" else images
     info = {"codebase_version": version, "fps": FPS, "features": features, "chunks_size": 1000}
     if version == "v3.0":
         info["data_path"] = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
         info["video_path"] = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
-        parquet(root / "data/chunk-000/file-000.parquet", pa.concat_tables(tables[:2]), row_group_size=4)
+        parquet(
+            root / "data/chunk-000/file-000.parquet", pa.concat_tables(tables[:2]), row_group_size=4
+        )
         parquet(root / "data/chunk-000/file-001.parquet", tables[2])
         for key, parts in ((CAMERA, frames), (DEPTH, depths)):
             if kind == "video" and parts:
-                encode(root / f"videos/{key}/chunk-000/file-000.mp4", np.concatenate(parts[:2]), codec)
+                encode(
+                    root / f"videos/{key}/chunk-000/file-000.mp4", np.concatenate(parts[:2]), codec
+                )
                 encode(root / f"videos/{key}/chunk-000/file-001.mp4", parts[2], codec)
-        parquet(root / "meta/episodes/chunk-000/file-000.parquet", index(firsts, [CAMERA, DEPTH] if depths else [CAMERA]))
+        parquet(
+            root / "meta/episodes/chunk-000/file-000.parquet",
+            index(firsts, [CAMERA, DEPTH] if depths else [CAMERA]),
+        )
     else:
         info["data_path"] = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
-        info["video_path"] = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
+        info["video_path"] = (
+            "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
+        )
         for e, table in enumerate(tables):
             parquet(root / f"data/chunk-000/episode_{e:06d}.parquet", table)
             if kind == "video":
                 encode(root / f"videos/chunk-000/{CAMERA}/episode_{e:06d}.mp4", frames[e], codec)
-        lines = [json.dumps({"episode_index": e, "tasks": ["stack"], "length": n}) for e, n in enumerate(LENGTHS)]
+        lines = [
+            json.dumps({"episode_index": e, "tasks": ["stack"], "length": n})
+            for e, n in enumerate(LENGTHS)
+        ]
         (root / "meta/episodes.jsonl").write_text("\n".join(lines) + "\n")
     (root / "meta/info.json").write_text(json.dumps(info))
     return root
@@ -146,9 +195,19 @@ def index(firsts: NDArray[np.int64], videos: list[str]) -> pa.Table:
     entries = []
     for e, steps in enumerate(LENGTHS):
         file, start = (0, firsts[e] / FPS) if e < 2 else (1, 0.0)
-        entry = {"episode_index": e, "tasks": ["stack"], "length": steps, "data/chunk_index": 0, "data/file_index": file}
+        entry = {
+            "episode_index": e,
+            "tasks": ["stack"],
+            "length": steps,
+            "data/chunk_index": 0,
+            "data/file_index": file,
+        }
         for key in videos:
-            entry |= {f"videos/{key}/chunk_index": 0, f"videos/{key}/file_index": file, f"videos/{key}/from_timestamp": start}
+            entry |= {
+                f"videos/{key}/chunk_index": 0,
+                f"videos/{key}/file_index": file,
+                f"videos/{key}/from_timestamp": start,
+            }
         entries.append(entry)
     return pa.Table.from_pylist(entries)
 
@@ -159,12 +218,13 @@ def record(samples: Any) -> Record:
 
 
 @pytest.mark.parametrize(
-    ("version", "pictures"), [("v2.1", "libx264"), ("v3.0", "libx264"), ("v3.0", "libsvtav1"), ("v2.1", "image")]
+    ("version", "images"),
+    [("v2.1", "libx264"), ("v3.0", "libx264"), ("v3.0", "libsvtav1"), ("v2.1", "image")],
 )
 def test_what_was_recorded_comes_in(
-    tmp_path: Path, imported: Import, record: Record, samples: Any, version: str, pictures: str
+    tmp_path: Path, imported: Import, record: Record, samples: Any, version: str, images: str
 ) -> None:
-    root = record(tmp_path / "set", version, pictures)
+    root = record(tmp_path / "set", version, images)
     assert samples.size_of(root) < 100_000
     store, outcome = imported(LeRobotReader(OPENINGS), root)
     assert outcome.refused == {}
@@ -174,11 +234,13 @@ def test_what_was_recorded_comes_in(
         np.testing.assert_array_equal(arrays["joints/position"], samples.joints(steps, number))
         np.testing.assert_array_equal(arrays["action"], samples.joints(steps, number + 100))
         np.testing.assert_allclose(arrays["time"], np.arange(steps) / FPS, atol=1e-6)
-        shown = np.stack([samples.picture(frame, number) for frame in range(steps)])
+        shown = np.stack([samples.image(frame, number) for frame in range(steps)])
         off = np.abs(arrays["rgb/cam_high"].astype(int) - shown).max()
-        assert off == 0 if pictures == "image" else off <= VIDEO_TOLERANCE
-        if pictures == "image":
-            np.testing.assert_array_equal(arrays["depth/cam_high"], np.rint(1000 * depth_metres(steps)))
+        assert off == 0 if images == "image" else off <= VIDEO_TOLERANCE
+        if images == "image":
+            np.testing.assert_array_equal(
+                arrays["depth/cam_high"], np.rint(1000 * depth_metres(steps))
+            )
         assert (episode.attributes.instruction, episode.attributes.seed) == ("stack", number)
         assert episode.attributes.contract.control_hz == FPS
     assert len(Windows(store)) == sum(LENGTHS)
@@ -188,7 +250,8 @@ def test_what_was_recorded_comes_in(
 
 def test_depth_from_video_is_metric(tmp_path: Path, imported: Import, record: Record) -> None:
     store, outcome = imported(
-        LeRobotReader(OPENINGS, cameras={"cam_high": "overhead"}), record(tmp_path / "set", "v3.0", "depth")
+        LeRobotReader(OPENINGS, cameras={"cam_high": "overhead"}),
+        record(tmp_path / "set", "v3.0", "depth"),
     )
     assert outcome.refused == {}
     episode = store.episodes()[1]
@@ -204,20 +267,36 @@ def test_depth_can_be_paired_by_name(tmp_path: Path, imported: Import, record: R
     for path in root.glob("data/*/*.parquet"):
         table = pq.read_table(path)
         pq.write_table(
-            table.rename_columns([name.replace(DEPTH, "observation.images.range") for name in table.column_names]), path
+            table.rename_columns(
+                [name.replace(DEPTH, "observation.images.range") for name in table.column_names]
+            ),
+            path,
         )
     with pytest.raises(
-        ValueError, match="The depth of 'observation.images.range' belongs to no camera; name it, format.depth="
+        ValueError,
+        match=(
+            "The depth of 'observation.images.range' belongs to no camera; name it, format.depth="
+        ),
     ):
         imported(LeRobotReader(OPENINGS), root)
-    store, _ = imported(LeRobotReader(OPENINGS, cameras={CAMERA: "top"}, depth={"cam_high": "range"}), root)
-    np.testing.assert_array_equal(store.episodes()[0].arrays["depth/top"], np.rint(1000 * depth_metres(5)))
+    store, _ = imported(
+        LeRobotReader(OPENINGS, cameras={CAMERA: "top"}, depth={"cam_high": "range"}), root
+    )
+    np.testing.assert_array_equal(
+        store.episodes()[0].arrays["depth/top"], np.rint(1000 * depth_metres(5))
+    )
 
 
-def test_another_robot_is_described_by_its_names(tmp_path: Path, imported: Import, record: Record, samples: Any) -> None:
+def test_another_robot_is_described_by_its_names(
+    tmp_path: Path, imported: Import, record: Record, samples: Any
+) -> None:
     arms = {arm: [joint.name for joint in ALOHA.joints if joint.arm == arm] for arm in ALOHA.arms}
     body = NamedLayout(
-        {"left/gripper": "opening", "right/gripper": {"closed": 1, "opened": 0}}, arms, "rad", "twins", "a table"
+        {"left/gripper": "opening", "right/gripper": {"closed": 1, "opened": 0}},
+        arms,
+        "rad",
+        "twins",
+        "a table",
     )
     store, _ = imported(LeRobotReader(body), record(tmp_path / "set", "v2.1", "image"))
     episode = store.episodes()[0]
@@ -225,7 +304,9 @@ def test_another_robot_is_described_by_its_names(tmp_path: Path, imported: Impor
     assert (contract.embodiment, contract.base_frame, contract.arms) == ("twins", "a table", ())
     assert contract.joints == tuple(joint.name for joint in ALOHA.joints)
     assert contract.action == ALOHA.contract([], 50.0).action
-    np.testing.assert_allclose(episode.arrays["action"][:, 13], 1 - samples.joints(5, 100)[:, 13], rtol=1e-6)
+    np.testing.assert_allclose(
+        episode.arrays["action"][:, 13], 1 - samples.joints(5, 100)[:, 13], rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -233,11 +314,26 @@ def test_another_robot_is_described_by_its_names(tmp_path: Path, imported: Impor
     [
         (
             NamedLayout(angle_unit="rad"),
-            r"Say which numbers are grippers, .* The state has: left/waist, .* The action has: left/waist",
+            (
+                r"Say which numbers are grippers, .* The state has: left/waist, .* The action has: "
+                r"left/waist"
+            ),
         ),
-        (NamedLayout({}), r"Say what the joints are counted in, body.angle_unit=rad or deg. The state has: left/waist"),
-        (NamedLayout({"grip": "opening"}, angle_unit="rad"), "There is no joint 'grip'. Did you mean .*left/gripper"),
-        (NamedLayout({}, {"left": ["left/waist"]}, "rad"), "'left/shoulder' belongs to 0 arms in body.arms"),
+        (
+            NamedLayout({}),
+            (
+                r"Say what the joints are counted in, body.angle_unit=rad or deg. The state has: "
+                r"left/waist"
+            ),
+        ),
+        (
+            NamedLayout({"grip": "opening"}, angle_unit="rad"),
+            "There is no joint 'grip'. Did you mean .*left/gripper",
+        ),
+        (
+            NamedLayout({}, {"left": ["left/waist"]}, "rad"),
+            "'left/shoulder' belongs to 0 arms in body.arms",
+        ),
     ],
 )
 def test_what_is_not_named_is_asked_for(
@@ -248,9 +344,13 @@ def test_what_is_not_named_is_asked_for(
     assert len(EpisodeStore.open(tmp_path / "imported")) == 0
 
 
-def test_unknown_features_are_answered_with_what_there_is(tmp_path: Path, imported: Import, record: Record) -> None:
+def test_unknown_features_are_answered_with_what_there_is(
+    tmp_path: Path, imported: Import, record: Record
+) -> None:
     root = record(tmp_path / "set", "v2.1", "image")
-    with pytest.raises(ValueError, match="There is no feature with pictures 'cam_hgih'. Did you mean"):
+    with pytest.raises(
+        ValueError, match="There is no feature with images 'cam_hgih'. Did you mean"
+    ):
         imported(LeRobotReader(OPENINGS, cameras={"cam_hgih": "a"}), root)
     with pytest.raises(ValueError, match="There is no source of depth 'guessed'"):
         LeRobotReader(OPENINGS, depth_source="guessed")
@@ -275,7 +375,11 @@ DATA = "data/chunk-000/episode_000001.parquet"
 CLIP = f"videos/chunk-000/{CAMERA}/episode_000001.mp4"
 PARTS = [0.0] * 14
 BAD = [
-    (("libx264", DATA), lambda path: path.write_bytes(path.read_bytes()[:-50]), "cannot be read as parquet; it is truncated"),
+    (
+        ("libx264", DATA),
+        lambda path: path.write_bytes(path.read_bytes()[:-50]),
+        "cannot be read as parquet; it is truncated",
+    ),
     (("libx264", DATA), lambda path: path.unlink(), "There is no file episode_000001.parquet in"),
     (
         ("libx264", DATA),
@@ -287,21 +391,41 @@ BAD = [
         lambda path: change(path, "action", put(2, PARTS[1:])),
         "action at frame 2 has 13 numbers, those before it 14.",
     ),
-    (("libx264", DATA), lambda path: change(path, "action", put(6, None)), "action at frame 6 is empty."),
-    (("libx264", DATA), lambda path: change(path, "action", lambda old: ["x"] * len(old)), "action has type object"),
-    (("libx264", DATA), lambda path: change(path, "timestamp", put(4, 0.02)), "timestamp does not grow at frame 4."),
+    (
+        ("libx264", DATA),
+        lambda path: change(path, "action", put(6, None)),
+        "action at frame 6 is empty.",
+    ),
+    (
+        ("libx264", DATA),
+        lambda path: change(path, "action", lambda old: ["x"] * len(old)),
+        "action has type object",
+    ),
+    (
+        ("libx264", DATA),
+        lambda path: change(path, "timestamp", put(4, 0.02)),
+        "timestamp does not grow at frame 4.",
+    ),
     (
         ("libx264", DATA),
         lambda path: change(path, "episode_index", put(7, 9)),
         "The data has 7 frames of it, the list of episodes says 8.",
     ),
-    (("libx264", CLIP), lambda path: path.unlink(), f"{CAMERA}: there is no video episode_000001.mp4 in"),
+    (
+        ("libx264", CLIP),
+        lambda path: path.unlink(),
+        f"{CAMERA}: there is no video episode_000001.mp4 in",
+    ),
     (
         ("libx264", CLIP),
         lambda path: path.write_bytes(path.read_bytes()[:600]),
         f"{CAMERA} at frame 0: episode_000001.mp4 does not decode",
     ),
-    (("libx264", CLIP), lambda path: path.write_bytes(b"no video"), f"{CAMERA} at frame 0: episode_000001.mp4 does not decode"),
+    (
+        ("libx264", CLIP),
+        lambda path: path.write_bytes(b"no video"),
+        f"{CAMERA} at frame 0: episode_000001.mp4 does not decode",
+    ),
     (
         ("libx264", CLIP),
         lambda path: encode(path, np.zeros((6, 16, 24, 3), np.uint8)),
@@ -332,7 +456,12 @@ BAD = [
 
 @pytest.mark.parametrize(("place", "spoil", "message"), BAD)
 def test_a_bad_episode_is_named_and_the_good_ones_come_in(
-    tmp_path: Path, imported: Import, record: Record, place: tuple[str, str], spoil: Any, message: str
+    tmp_path: Path,
+    imported: Import,
+    record: Record,
+    place: tuple[str, str],
+    spoil: Any,
+    message: str,
 ) -> None:
     root = record(tmp_path / "set", "v2.1", place[0])
     spoil(root / place[1])
@@ -343,7 +472,9 @@ def test_a_bad_episode_is_named_and_the_good_ones_come_in(
     assert store.leftovers() == []
 
 
-def test_damage_in_the_middle_of_a_video_is_named(tmp_path: Path, imported: Import, record: Record) -> None:
+def test_damage_in_the_middle_of_a_video_is_named(
+    tmp_path: Path, imported: Import, record: Record
+) -> None:
     root = record(tmp_path / "set", "v3.0", "depth")
     path = root / f"videos/{DEPTH}/chunk-000/file-000.mp4"
     raw = bytearray(path.read_bytes())
@@ -355,7 +486,9 @@ def test_damage_in_the_middle_of_a_video_is_named(tmp_path: Path, imported: Impo
     assert all(DEPTH in message for message in outcome.refused.values())
 
 
-def test_a_list_that_breaks_off_leaves_what_it_lists(tmp_path: Path, imported: Import, record: Record) -> None:
+def test_a_list_that_breaks_off_leaves_what_it_lists(
+    tmp_path: Path, imported: Import, record: Record
+) -> None:
     root = record(tmp_path / "set", "v2.1", "image")
     path = root / "meta/episodes.jsonl"
     path.write_text(path.read_text()[:-20])
@@ -368,7 +501,10 @@ def test_a_list_that_is_no_text_is_named(tmp_path: Path, imported: Import, recor
     root = record(tmp_path / "set", "v2.1", "image")
     path = root / "meta/episodes.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"stack"', b'"st\xffck"', 1))
-    assert "meta/episodes.jsonl is damaged in line 1" in imported(LeRobotReader(OPENINGS), root)[1].refused["episode 0 (meta)"]
+    assert (
+        "meta/episodes.jsonl is damaged in line 1"
+        in imported(LeRobotReader(OPENINGS), root)[1].refused["episode 0 (meta)"]
+    )
     (root / "meta/info.json").write_bytes(b"\xff\xfe{}")
     with pytest.raises(ValueError, match="meta/info.json is damaged"):
         list(LeRobotReader(OPENINGS).episodes(root))

@@ -28,7 +28,11 @@ NAMED = {"action_gripper": "signed_closing", "gripper_open_m": 0.08}
 def recorded(samples: Any, path: Path, controller: Any = OSC, arms: int = 1) -> Path:
     """Writes three demonstrations with a camera that has depth."""
     environment = {"env_name": "Lift", "env_type": 1}
-    environment["env_kwargs"] = {"control_freq": 20, "robots": ["Panda"] * arms, "controller_configs": controller}
+    environment["env_kwargs"] = {
+        "control_freq": 20,
+        "robots": ["Panda"] * arms,
+        "controller_configs": controller,
+    }
     with h5py.File(path, "w") as file:
         data = file.create_group("data")
         data.attrs["env_args"] = json.dumps(environment)
@@ -44,10 +48,14 @@ def recorded(samples: Any, path: Path, controller: Any = OSC, arms: int = 1) -> 
             for arm in range(arms):
                 fingers = rng.uniform(0, 0.04, (steps, 1))
                 demo[f"obs/robot{arm}_eef_pos"] = rng.normal(size=(steps, 3))
-                demo[f"obs/robot{arm}_eef_quat"] = Rotation.random(steps, random_state=number).as_quat()
+                demo[f"obs/robot{arm}_eef_quat"] = Rotation.random(
+                    steps, random_state=number
+                ).as_quat()
                 demo[f"obs/robot{arm}_joint_pos"] = rng.uniform(-2, 2, (steps, 7))
                 demo[f"obs/robot{arm}_gripper_qpos"] = np.hstack([fingers, -fingers])
-            demo["obs/agentview_image"] = np.stack([samples.picture(frame, number) for frame in range(steps)])
+            demo["obs/agentview_image"] = np.stack(
+                [samples.image(frame, number) for frame in range(steps)]
+            )
             demo["obs/agentview_depth"] = rng.uniform(0.5, 2, (steps, 16, 24, 1)).astype(np.float32)
         file["mask/train"] = np.array([b"demo_0", b"demo_2"])
         file["mask/valid"] = np.array([b"demo_1"])
@@ -60,7 +68,9 @@ def record(samples: Any) -> Record:
 
 
 @pytest.mark.parametrize("controller", [OSC, PARTS])
-def test_what_was_recorded_comes_in(tmp_path: Path, imported: Import, samples: Any, record: Record, controller: Any) -> None:
+def test_what_was_recorded_comes_in(
+    tmp_path: Path, imported: Import, samples: Any, record: Record, controller: Any
+) -> None:
     path = record(tmp_path / "lift.hdf5", controller)
     assert samples.size_of(path) < 100_000
     store, outcome = imported(RobomimicReader(**NAMED), path)
@@ -69,21 +79,36 @@ def test_what_was_recorded_comes_in(tmp_path: Path, imported: Import, samples: A
     episode = store.episodes()[1]
     arrays, contract = episode.arrays, episode.attributes.contract
     with h5py.File(path) as file:
-        demo = {key: file["data/demo_1"][key][:] for key in ("actions", *(f"obs/{name}" for name in file["data/demo_1/obs"]))}
+        demo = {
+            key: file["data/demo_1"][key][:]
+            for key in ("actions", *(f"obs/{name}" for name in file["data/demo_1/obs"]))
+        }
     np.testing.assert_allclose(arrays["action"][:, :3], 0.05 * demo["actions"][:, :3], rtol=1e-6)
     np.testing.assert_allclose(arrays["action"][:, 3:6], 0.5 * demo["actions"][:, 3:6], rtol=1e-6)
     np.testing.assert_allclose(arrays["action"][:, 6], (1 - demo["actions"][:, 6]) / 2, rtol=1e-6)
-    np.testing.assert_allclose(arrays["joints/position"][:, :7], demo["obs/robot0_joint_pos"], rtol=1e-6)
-    np.testing.assert_allclose(arrays["joints/position"][:, 7], demo["obs/robot0_gripper_qpos"][:, 0] / 0.04, rtol=1e-6)
+    np.testing.assert_allclose(
+        arrays["joints/position"][:, :7], demo["obs/robot0_joint_pos"], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        arrays["joints/position"][:, 7], demo["obs/robot0_gripper_qpos"][:, 0] / 0.04, rtol=1e-6
+    )
     pose = arrays["T_base_gripper/robot0"]
     np.testing.assert_allclose(pose[:, :3, 3], demo["obs/robot0_eef_pos"], rtol=1e-6)
-    np.testing.assert_allclose(pose[:, :3, :3], Rotation.from_quat(demo["obs/robot0_eef_quat"]).as_matrix(), atol=1e-6)
+    np.testing.assert_allclose(
+        pose[:, :3, :3], Rotation.from_quat(demo["obs/robot0_eef_quat"]).as_matrix(), atol=1e-6
+    )
     np.testing.assert_array_equal(arrays["rgb/agentview"], demo["obs/agentview_image"])
-    np.testing.assert_allclose(arrays["depth/agentview"], 1000 * demo["obs/agentview_depth"][..., 0], atol=0.51)
+    np.testing.assert_allclose(
+        arrays["depth/agentview"], 1000 * demo["obs/agentview_depth"][..., 0], atol=0.51
+    )
     assert [d.mode for d in contract.action] == ["relative"] * 6 + ["absolute"]
     assert (contract.embodiment, contract.control_hz, contract.arms) == ("Panda", 20, ("robot0",))
     assert [e.attributes.success for e in store.episodes()] == [False, True, True]
-    assert [e.attributes.extra["masks"] for e in store.episodes()] == [["train"], ["valid"], ["train"]]
+    assert [e.attributes.extra["masks"] for e in store.episodes()] == [
+        ["train"],
+        ["valid"],
+        ["train"],
+    ]
     assert len(Windows(store)) == sum(LENGTHS)
     assert imported(RobomimicReader(**NAMED), path)[1].present == len(LENGTHS)
 
@@ -93,7 +118,11 @@ def test_two_arms_come_in(tmp_path: Path, imported: Import, record: Record) -> N
     store, outcome = imported(RobomimicReader(**NAMED), record(tmp_path / "two.hdf5", parts, 2))
     assert outcome.refused == {}
     contract = store.episodes()[0].attributes.contract
-    assert (contract.embodiment, contract.arms, len(contract.action)) == ("Panda+Panda", ("robot0", "robot1"), 14)
+    assert (contract.embodiment, contract.arms, len(contract.action)) == (
+        "Panda+Panda",
+        ("robot0", "robot1"),
+        14,
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,11 +142,22 @@ def test_the_file_says_what_actions_mean(settings: Any, expected: Controller) ->
 
 
 @pytest.mark.parametrize(
-    "settings", [None, {"type": "JOINT_POSITION"}, {"type": "OSC_POSE"}, [OSC, {**OSC, "control_delta": False}]]
+    "settings",
+    [
+        None,
+        {"type": "JOINT_POSITION"},
+        {"type": "OSC_POSE"},
+        [OSC, {**OSC, "control_delta": False}],
+    ],
 )
-def test_what_it_does_not_say_is_asked_for(tmp_path: Path, imported: Import, record: Record, settings: Any) -> None:
+def test_what_it_does_not_say_is_asked_for(
+    tmp_path: Path, imported: Import, record: Record, settings: Any
+) -> None:
     path = record(tmp_path / "lift.hdf5", settings)
-    with pytest.raises(ValueError, match="does not say what its actions mean in m and rad; name it, format.controller="):
+    with pytest.raises(
+        ValueError,
+        match="does not say what its actions mean in m and rad; name it, format.controller=",
+    ):
         imported(RobomimicReader(**NAMED), path)
     named = {"position_m": 0.1, "rotation_rad": 0.2, "relative": False}
     store, _ = imported(RobomimicReader(**NAMED, controller=named), path)
@@ -129,10 +169,19 @@ def test_what_it_does_not_say_is_asked_for(tmp_path: Path, imported: Import, rec
     [
         (
             {"gripper_open_m": 0.08},
-            "format.action_gripper is not named, and nothing in the data says what it is. Allowed: opening",
+            (
+                "format.action_gripper is not named, and nothing in the data says what it is. "
+                "Allowed: opening"
+            ),
         ),
-        ({"action_gripper": "closing"}, "Name the distance of open fingers, format.gripper_open_m=NUMBER"),
-        ({**NAMED, "controller": {"position": 1}}, "no field of the controller 'position'. Did you mean 'position_m'"),
+        (
+            {"action_gripper": "closing"},
+            "Name the distance of open fingers, format.gripper_open_m=NUMBER",
+        ),
+        (
+            {**NAMED, "controller": {"position": 1}},
+            "no field of the controller 'position'. Did you mean 'position_m'",
+        ),
         (
             {**NAMED, "controller": {"position_m": 1}},
             "The controller has the fields position_m; needed: position_m, rotation_rad",
@@ -141,7 +190,10 @@ def test_what_it_does_not_say_is_asked_for(tmp_path: Path, imported: Import, rec
             {**NAMED, "action_gripper": {"closed": 1}},
             r"format.action_gripper is {'closed': 1}; allowed: a name, or {closed: NUMBER",
         ),
-        ({**NAMED, "action_gripper": "clsing"}, "There is no format.action_gripper 'clsing'. Allowed: opening"),
+        (
+            {**NAMED, "action_gripper": "clsing"},
+            "There is no format.action_gripper 'clsing'. Allowed: opening",
+        ),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], message: str) -> None:
@@ -164,7 +216,10 @@ def swap(path: Path, key: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda p: spoil(p, "actions", (3, 2), np.nan), "actions at frame 3, dimension 2, is nan; every value must be finite."),
+        (
+            lambda p: spoil(p, "actions", (3, 2), np.nan),
+            "actions at frame 3, dimension 2, is nan; every value must be finite.",
+        ),
         (
             lambda p: spoil(p, "actions", (3, 6), 4.0),
             "actions at frame 3, 'robot0/gripper', is 4; no gripper opens so far under",
@@ -177,7 +232,10 @@ def swap(path: Path, key: str, value: Any) -> None:
             lambda p: spoil(p, "obs/robot0_eef_quat", 4, 0.9),
             "obs/robot0_eef_quat at frame 4 has length 1.8; a quaternion has length 1.",
         ),
-        (lambda p: spoil(p, "obs/robot0_joint_pos", (1, 0), 90.0), "'robot0/joint_1', is 90; no joint turns so far in rad"),
+        (
+            lambda p: spoil(p, "obs/robot0_joint_pos", (1, 0), 90.0),
+            "'robot0/joint_1', is 90; no joint turns so far in rad",
+        ),
         (
             lambda p: spoil(p, "obs/agentview_depth", (2, 0, 0), 700.0),
             "demo_1/obs/agentview_depth at frame 2 reaches 700; floats are metres",
@@ -206,9 +264,18 @@ def swap(path: Path, key: str, value: Any) -> None:
             lambda p: swap(p, "obs/agentview_image", np.zeros((8, 16, 24), np.uint8)),
             "has shape (8, 16, 24); allowed: (T, H, W, 3).",
         ),
-        (lambda p: swap(p, "obs/agentview_image", None), "There is no camera 'agentview'. Allowed: none."),
-        (lambda p: swap(p, "obs/robot0_eef_quat", None), "There is no data set 'obs/robot0_eef_quat'. Did you mean"),
-        (lambda p: swap(p, "actions", np.zeros((8, 8))), "actions has 8 numbers for 1 arms; allowed: 7 for each arm."),
+        (
+            lambda p: swap(p, "obs/agentview_image", None),
+            "There is no camera 'agentview'. Allowed: none.",
+        ),
+        (
+            lambda p: swap(p, "obs/robot0_eef_quat", None),
+            "There is no data set 'obs/robot0_eef_quat'. Did you mean",
+        ),
+        (
+            lambda p: swap(p, "actions", np.zeros((8, 8))),
+            "actions has 8 numbers for 1 arms; allowed: 7 for each arm.",
+        ),
     ],
 )
 def test_a_bad_episode_is_named_and_the_good_ones_come_in(
@@ -225,13 +292,18 @@ def test_a_bad_episode_is_named_and_the_good_ones_come_in(
 def test_what_is_no_such_file_is_refused(tmp_path: Path, record: Record) -> None:
     with h5py.File(tmp_path / "else.hdf5", "w") as file:
         file["action"] = [1]
-    with pytest.raises(ValueError, match="is no data of robomimic: it has no group `data`, but action."):
+    with pytest.raises(
+        ValueError, match="is no data of robomimic: it has no group `data`, but action."
+    ):
         list(RobomimicReader(**NAMED).episodes(tmp_path / "else.hdf5"))
     path = record(tmp_path / "lift.hdf5")
     with h5py.File(path, "r+") as file:
         del file["data"].attrs["env_args"]
     controller = {"position_m": 0.1, "rotation_rad": 0.2, "relative": True}
-    with pytest.raises(ValueError, match="does not say how many steps make a second; name it, format.control_hz=NUMBER."):
+    with pytest.raises(
+        ValueError,
+        match="does not say how many steps make a second; name it, format.control_hz=NUMBER.",
+    ):
         list(RobomimicReader(**NAMED, controller=controller).episodes(path))
     path.write_bytes(path.read_bytes()[:3000])
     with pytest.raises(ValueError, match="lift.hdf5 cannot be read as HDF5; it is truncated"):

@@ -14,7 +14,10 @@ from stringline.datasets.formats.video import frames_at, write_video
 def priorities() -> set[tuple[int, int]]:
     """Returns scheduling policy and priority of all threads of this process."""
     threads = [int(path.name) for path in Path("/proc/self/task").iterdir()]
-    return {(os.sched_getscheduler(thread), os.sched_getparam(thread).sched_priority) for thread in threads}
+    return {
+        (os.sched_getscheduler(thread), os.sched_getparam(thread).sched_priority)
+        for thread in threads
+    }
 
 
 @pytest.mark.parametrize("codec", ["libsvtav1", "libx264"])
@@ -27,8 +30,13 @@ def test_no_thread_goes_before_others_because_of_a_video(codec: str, tmp_path: P
             during.append(priorities())
             yield np.full((48, 64, 3), 60 * place, np.uint8)
 
-    path = tmp_path / "film.mp4"
-    assert write_video(path, frames(), fps=10.0, codec=codec, pixel_format="yuv420p", options={"g": "2"}) == 4
+    path = tmp_path / "video.mp4"
+    assert (
+        write_video(
+            path, frames(), fps=10.0, codec=codec, pixel_format="yuv420p", options={"g": "2"}
+        )
+        == 4
+    )
     assert [*during, priorities()] == [before] * 5
-    read = list(frames_at(path, "film", np.arange(4) / 10, fps=10.0))
+    read = list(frames_at(path, "video", np.arange(4) / 10, fps=10.0))
     assert [int(frame.mean()) for frame in read] == pytest.approx([0, 60, 120, 180], abs=6)

@@ -5,8 +5,8 @@
     python write_fixtures.py replay_buffer fixtures/diffusion_policy.zip  (zarr 2.18, diffusion_policy at 5ba07ac)
     python write_fixtures.py umi fixtures/umi.zarr.zip                    (the same, and the codecs of UMI at d095ba9)
 
-What they hold is said here alone: `test_fixtures.py` takes the formulas from here. ACT and robomimic write their layouts with
-h5py, so their tests do that anew.
+What they hold is said here alone: `test_fixtures.py` takes the formulas from here. ACT and
+robomimic write their layouts with h5py, so their tests do that anew.
 """
 
 import importlib
@@ -24,32 +24,42 @@ LENGTHS = (4, 6)
 SHAPE = (32, 48, 3)
 
 
-def picture(step: int, episode: int) -> NDArray[np.uint8]:
-    """Returns a smooth picture (32, 48, 3), another for each step."""
+def image(step: int, episode: int) -> NDArray[np.uint8]:
+    """Returns a smooth image (32, 48, 3), another for each step."""
     rows, columns = np.mgrid[: SHAPE[0], : SHAPE[1]]
-    return np.stack([3 * rows + 9 * step, 4 * columns, 0 * rows + 60 * episode + 20], axis=-1).astype(np.uint8)
+    return np.stack(
+        [3 * rows + 9 * step, 4 * columns, 0 * rows + 60 * episode + 20], axis=-1
+    ).astype(np.uint8)
 
 
 def joints(steps: int, episode: int) -> NDArray[np.float32]:
     """Returns joints or actions (steps, 14), from 0 to below 1."""
-    return (np.arange(steps * 14).reshape(steps, 14) * 0.61803 + 0.1 * episode).astype(np.float32) % 1
+    return (np.arange(steps * 14).reshape(steps, 14) * 0.61803 + 0.1 * episode).astype(
+        np.float32
+    ) % 1
 
 
 def write_lerobot(target: Path, folder: Path) -> None:
-    """Writes a LeRobotDataset with a video and single pictures."""
+    """Writes a LeRobotDataset with a video and single images."""
     module = importlib.import_module("lerobot.datasets.lerobot_dataset")
     names = [f"joint_{place}" for place in range(14)]
     numbers = {"dtype": "float32", "shape": (14,), "names": names}
     shown = {"shape": SHAPE, "names": ["height", "width", "channels"]}
     features = {"observation.state": numbers, "action": numbers}
     features |= {
-        f"observation.images.{name}": {"dtype": kind, **shown} for name, kind in (("top", "video"), ("wrist", "image"))
+        f"observation.images.{name}": {"dtype": kind, **shown}
+        for name, kind in (("top", "video"), ("wrist", "image"))
     }
-    dataset = module.LeRobotDataset.create("fixture/small", fps=HZ, features=features, root=folder / "set", use_videos=True)
+    dataset = module.LeRobotDataset.create(
+        "fixture/small", fps=HZ, features=features, root=folder / "set", use_videos=True
+    )
     for episode, steps in enumerate(LENGTHS):
         for step in range(steps):
-            row = {"observation.state": joints(steps, episode)[step], "action": joints(steps, episode + 5)[step]}
-            row |= {f"observation.images.{name}": picture(step, episode) for name in ("top", "wrist")}
+            row = {
+                "observation.state": joints(steps, episode)[step],
+                "action": joints(steps, episode + 5)[step],
+            }
+            row |= {f"observation.images.{name}": image(step, episode) for name in ("top", "wrist")}
             if module.CODEBASE_VERSION == "v2.1":
                 dataset.add_frame(row, task=f"task {episode}")
             else:
@@ -63,10 +73,14 @@ def write_lerobot(target: Path, folder: Path) -> None:
 
 def write_replay_buffer(target: Path, folder: Path) -> None:
     """Writes a replay buffer of diffusion_policy."""
-    buffer = importlib.import_module("diffusion_policy.common.replay_buffer").ReplayBuffer.create_empty_numpy()
+    buffer = importlib.import_module(
+        "diffusion_policy.common.replay_buffer"
+    ).ReplayBuffer.create_empty_numpy()
     for episode, steps in enumerate(LENGTHS):
-        shown = np.stack([picture(step, episode) for step in range(steps)])
-        buffer.add_episode({"img": shown, "state": joints(steps, episode), "action": joints(steps, episode + 5)})
+        shown = np.stack([image(step, episode) for step in range(steps)])
+        buffer.add_episode(
+            {"img": shown, "state": joints(steps, episode), "action": joints(steps, episode + 5)}
+        )
     buffer.save_to_path(str(folder / "set.zarr"), chunk_length=3)
     shutil.make_archive(str(target.with_suffix("")), "zip", folder)
 
@@ -74,13 +88,17 @@ def write_replay_buffer(target: Path, folder: Path) -> None:
 def hand(steps: int, episode: int) -> dict[str, Any]:
     """Returns the series of a gripper of UMI."""
     values = joints(steps, episode)
-    parts = {"eef_pos": values[:, :3], "eef_rot_axis_angle": values[:, 3:6], "gripper_width": 0.08 * values[:, 6:7]}
+    parts = {
+        "eef_pos": values[:, :3],
+        "eef_rot_axis_angle": values[:, 3:6],
+        "gripper_width": 0.08 * values[:, 6:7],
+    }
     parts |= {name: np.zeros((steps, 6)) for name in ("demo_start_pose", "demo_end_pose")}
     return {f"robot0_{name}": part for name, part in parts.items()}
 
 
 def write_umi(target: Path, _: Path) -> None:
-    """Writes a replay buffer as UMI's pipeline does: numbers by its class, pictures as JPEG XL, all in a zip file."""
+    """Writes a replay buffer as UMI's pipeline does: numbers by its class, images as JPEG XL, all in a zip file."""
     zarr = importlib.import_module("zarr")
     codecs = importlib.import_module("diffusion_policy.codecs.imagecodecs_numcodecs")
     codecs.register_codecs()
@@ -88,7 +106,9 @@ def write_umi(target: Path, _: Path) -> None:
     buffer = buffer_class.create_empty_zarr(storage=zarr.MemoryStore())
     for episode, steps in enumerate(LENGTHS):
         buffer.add_episode(data=hand(steps, episode), compressors=None)
-    shown = np.concatenate([[picture(step, episode) for step in range(n)] for episode, n in enumerate(LENGTHS)])
+    shown = np.concatenate(
+        [[image(step, episode) for step in range(n)] for episode, n in enumerate(LENGTHS)]
+    )
     array = buffer.data.require_dataset(
         "camera0_rgb",
         shape=shown.shape,

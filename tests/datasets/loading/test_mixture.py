@@ -29,15 +29,23 @@ def made(path: Path, contract: Contract, episodes: list[Arrays]) -> EpisodeStore
 
 def only_wrist(contract: Contract, arrays: Arrays) -> tuple[Contract, Arrays]:
     """The same episode without its front camera, and with the wrist's under another name."""
-    kept = {key.replace("/wrist", "/hand"): value for key, value in arrays.items() if not key.endswith("/front")}
+    kept = {
+        key.replace("/wrist", "/hand"): value
+        for key, value in arrays.items()
+        if not key.endswith("/front")
+    }
     return contract.with_cameras(replace(contract.camera("wrist"), name="hand")), kept
 
 
 @pytest.fixture
-def stores(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> tuple[EpisodeStore, EpisodeStore]:
+def stores(
+    tmp_path: Path, contract: Contract, make_episode: MakeEpisode
+) -> tuple[EpisodeStore, EpisodeStore]:
     """One with both cameras, one with the wrist's alone, called `hand`."""
     other, arrays = only_wrist(contract, make_episode(steps=31, seed=7))
-    both = made(tmp_path / "both", contract, [make_episode(steps=20, seed=0), make_episode(steps=9, seed=1)])
+    both = made(
+        tmp_path / "both", contract, [make_episode(steps=20, seed=0), make_episode(steps=9, seed=1)]
+    )
     return both, made(tmp_path / "hand", other, [arrays])
 
 
@@ -48,7 +56,10 @@ def sources(stores: tuple[EpisodeStore, EpisodeStore]) -> tuple[Source, Source]:
 
 @pytest.mark.parametrize("past", [(), (2, 1)])
 def test_each_example_is_that_of_its_store(
-    stores: tuple[EpisodeStore, EpisodeStore], sources: tuple[Source, Source], contract: Contract, past: tuple[int, ...]
+    stores: tuple[EpisodeStore, EpisodeStore],
+    sources: tuple[Source, Source],
+    contract: Contract,
+    past: tuple[int, ...],
 ) -> None:
     """In any order; what a store lacks is zero, or an identity, and marked."""
     mixed = MixedWindows(sources, stores, chunk=5, past=past)
@@ -63,7 +74,9 @@ def test_each_example_is_that_of_its_store(
         window = alone[number][int(index) - number * len(alone[0])]
         assert mixed.names[batch["episode"][row]] == alone[number].names[window.pop("episode")]
         for key, value in window.items():
-            np.testing.assert_array_equal(batch[key.replace("/hand", "/wrist")][row], value, err_msg=key)
+            np.testing.assert_array_equal(
+                batch[key.replace("/hand", "/wrist")][row], value, err_msg=key
+            )
         assert batch["present/wrist"][row]
         assert batch["present/front"][row] == (number == 0)
         if number == 1:
@@ -72,7 +85,9 @@ def test_each_example_is_that_of_its_store(
                 assert not batch[f"{prefix}depth/front"][row].any()
                 assert (batch[f"{prefix}intrinsics/front"][row] == np.eye(3)).all()
                 assert (batch[f"{prefix}T_base_camera/front"][row] == np.eye(4)).all()
-                np.testing.assert_array_equal(batch[f"{prefix}time/front"][row], window[f"{prefix}time"])
+                np.testing.assert_array_equal(
+                    batch[f"{prefix}time/front"][row], window[f"{prefix}time"]
+                )
     assert all(array.flags.c_contiguous for array in batch.values())
     whole = mixed.batch(np.flatnonzero(mixed.source == 1))
     assert set(whole) == set(batch), "batches of one store alone have the same keys"
@@ -82,7 +97,10 @@ def test_state_that_a_store_lacks_is_left_out_of_every_batch(
     tmp_path: Path, contract: Contract, make_episode: MakeEpisode
 ) -> None:
     velocity = {"joints/velocity": np.zeros((20, 2), np.float32)}
-    stores = made(tmp_path / "a", contract, [make_episode() | velocity]), made(tmp_path / "b", contract, [make_episode()])
+    stores = (
+        made(tmp_path / "a", contract, [make_episode() | velocity]),
+        made(tmp_path / "b", contract, [make_episode()]),
+    )
     mixed = MixedWindows([Source(store.path) for store in stores], stores, chunk=5)
     assert "joints/velocity" in Windows(stores[0])[0]
     for number in (0, 1):
@@ -112,21 +130,29 @@ def test_draws_are_in_the_proportion_of_the_weights_and_continue_exactly(
     assert (drawn(0, 30, seed=5) != drawn(0, 30)).any()
 
 
-def test_slots_may_be_chosen(stores: tuple[EpisodeStore, EpisodeStore], sources: tuple[Source, Source]) -> None:
+def test_slots_may_be_chosen(
+    stores: tuple[EpisodeStore, EpisodeStore], sources: tuple[Source, Source]
+) -> None:
     mixed = MixedWindows(sources, stores, cameras=["wrist"])
     assert [camera.name for camera in mixed.contract.cameras] == ["wrist"]
     assert "rgb/front" not in mixed.batch([0, len(mixed) - 1])
-    with pytest.raises(ValueError, match=r"hand fills none of the slots \['front'\]; it has {'wrist': 'hand'}"):
+    with pytest.raises(
+        ValueError, match=r"hand fills none of the slots \['front'\]; it has {'wrist': 'hand'}"
+    ):
         MixedWindows(sources, stores, cameras=["front"])
     with pytest.raises(IndexError, match="There are windows 0 to"):
         mixed.batch([len(mixed)])
 
 
-def test_depth_of_one_store_serves_the_slot(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> None:
+def test_depth_of_one_store_serves_the_slot(
+    tmp_path: Path, contract: Contract, make_episode: MakeEpisode
+) -> None:
     """A slot filled with depth by one store and without by another has depth, which the other's examples say is missing."""
     arrays = make_episode()
     flat = {key: value for key, value in arrays.items() if key != "depth/front"}
-    bare = contract.with_cameras(replace(contract.camera("front"), depth=None), contract.camera("wrist"))
+    bare = contract.with_cameras(
+        replace(contract.camera("front"), depth=None), contract.camera("wrist")
+    )
     stores = made(tmp_path / "bare", bare, [flat]), made(tmp_path / "deep", contract, [arrays])
     mixed = MixedWindows([Source(store.path) for store in stores], stores)
     assert mixed.contract.camera("front") == contract.camera("front")
@@ -137,37 +163,60 @@ def test_depth_of_one_store_serves_the_slot(tmp_path: Path, contract: Contract, 
 
 
 def test_stores_that_do_not_go_together_are_refused(
-    tmp_path: Path, contract: Contract, make_episode: MakeEpisode, stores: tuple[EpisodeStore, EpisodeStore]
+    tmp_path: Path,
+    contract: Contract,
+    make_episode: MakeEpisode,
+    stores: tuple[EpisodeStore, EpisodeStore],
 ) -> None:
     """With both their names."""
-    turned = replace(contract, action=(ActionDimension("one/elbow", "one", "joint"), contract.action[1]))
+    turned = replace(
+        contract, action=(ActionDimension("one/elbow", "one", "joint"), contract.action[1])
+    )
     slower = replace(contract, joints=("one/elbow", "one/gripper"))
     for name, other, message in (
         (
             "turned",
             turned,
-            r"both and .*turned cannot be mixed. action: 2 \(one/waist, one/gripper\) is asked for, 2 \(one/elbow",
+            (
+                r"both and .*turned cannot be mixed. action: 2 \(one/waist, one/gripper\) is asked "
+                r"for, 2 \(one/elbow"
+            ),
         ),
         ("slower", slower, r"both and .*slower cannot be mixed. joints: 2 \(one/waist"),
     ):
         store = made(tmp_path / name, other, [make_episode()])
         with pytest.raises(ValueError, match=message):
             MixedWindows([Source(stores[0].path), Source(store.path)], [stores[0], store])
-    with pytest.raises(ValueError, match=r"both and .*hand fill slot 'front' with 6x8 and 4x4 pixels"):
-        MixedWindows([Source(stores[0].path), Source(stores[1].path, cameras={"front": "hand"})], stores)
-    finer = contract.with_cameras(Camera("front", 6, 8, "simulated", 0.0005), contract.camera("wrist"))
+    with pytest.raises(
+        ValueError, match=r"both and .*hand fill slot 'front' with 6x8 and 4x4 pixels"
+    ):
+        MixedWindows(
+            [Source(stores[0].path), Source(stores[1].path, cameras={"front": "hand"})], stores
+        )
+    finer = contract.with_cameras(
+        Camera("front", 6, 8, "simulated", 0.0005), contract.camera("wrist")
+    )
     store = made(tmp_path / "finer", finer, [make_episode()])
-    with pytest.raises(ValueError, match=r"finer fill slot 'front' with cameras whose depth_unit_m differs: 0.001 and 0.0005"):
+    with pytest.raises(
+        ValueError,
+        match=r"finer fill slot 'front' with cameras whose depth_unit_m differs: 0.001 and 0.0005",
+    ):
         MixedWindows([Source(stores[0].path), Source(store.path)], [stores[0], store])
 
 
-def test_mistakes_in_a_source_are_explained(stores: tuple[EpisodeStore, EpisodeStore], tmp_path: Path) -> None:
+def test_mistakes_in_a_source_are_explained(
+    stores: tuple[EpisodeStore, EpisodeStore], tmp_path: Path
+) -> None:
     for weight in (0.0, -1.0, float("inf")):
-        with pytest.raises(ValueError, match=r"The weight of a is .*; it must be positive and finite"):
+        with pytest.raises(
+            ValueError, match=r"The weight of a is .*; it must be positive and finite"
+        ):
             Source(Path("a"), weight)
     with pytest.raises(ValueError, match="A camera of a fills two slots"):
         Source(Path("a"), cameras={"one": "front", "two": "front"})
-    with pytest.raises(ValueError, match=r"both: There is no camera 'frond'\. Did you mean 'front'"):
+    with pytest.raises(
+        ValueError, match=r"both: There is no camera 'frond'\. Did you mean 'front'"
+    ):
         MixedWindows([Source(stores[0].path, cameras={"front": "frond"})], stores[:1])
     with pytest.raises(ValueError, match="needs at least one store"):
         MixedWindows([], [])

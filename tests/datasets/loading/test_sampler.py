@@ -38,14 +38,18 @@ def test_batches_do_not_depend_on_history(steps: list[int], weighted: bool) -> N
     weights = np.arange(1, 24) if weighted else None
     old = BatchSampler(23, 5, 7, weights=weights)
     for step in steps:
-        np.testing.assert_array_equal(old.batch(step), BatchSampler(23, 5, 7, weights=weights).batch(step))
+        np.testing.assert_array_equal(
+            old.batch(step), BatchSampler(23, 5, 7, weights=weights).batch(step)
+        )
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30).filter(any), st.integers(0, 3))
 def test_weights_are_met_within_one(weights: list[float], seed: int) -> None:
     """In every epoch a window occurs as often as its share asks, rounded up or down; weight 0 never."""
     count = len(weights)
-    counts = np.bincount(BatchSampler(count, count, seed, weights=weights).batch(seed), minlength=count)
+    counts = np.bincount(
+        BatchSampler(count, count, seed, weights=weights).batch(seed), minlength=count
+    )
     share = np.array(weights) / sum(weights) * count
     assert counts.sum() == count
     assert (np.abs(counts - share) < 1 + 1e-6).all()
@@ -63,7 +67,9 @@ def test_weighted_draws_are_unbiased() -> None:
 def test_equal_weights_change_nothing() -> None:
     """All ones give the very order of no weights."""
     for step in range(10):
-        np.testing.assert_array_equal(BatchSampler(9, 4, 3, weights=np.ones(9)).batch(step), BatchSampler(9, 4, 3).batch(step))
+        np.testing.assert_array_equal(
+            BatchSampler(9, 4, 3, weights=np.ones(9)).batch(step), BatchSampler(9, 4, 3).batch(step)
+        )
 
 
 def test_early_windows_are_favoured() -> None:
@@ -74,7 +80,15 @@ def test_early_windows_are_favoured() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"count": 0}, {"batch_size": 0}, {"seed": -1}, {"weights": [1, -1]}, {"weights": [0, 0]}, {"weights": [1]}]
+    "wrong",
+    [
+        {"count": 0},
+        {"batch_size": 0},
+        {"seed": -1},
+        {"weights": [1, -1]},
+        {"weights": [0, 0]},
+        {"weights": [1]},
+    ],
 )
 def test_impossible_requests(wrong: dict[str, object]) -> None:
     """Sizes, seeds and weights out of range are refused."""

@@ -19,12 +19,18 @@ from stringline.datasets.store.store import EpisodeStore
 MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
 
 
-@given(st.lists(st.integers(0, 60), min_size=1, max_size=6).filter(any), st.integers(0, 100), st.floats(-1e4, 1e4))
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=6).filter(any),
+    st.integers(0, 100),
+    st.floats(-1e4, 1e4),
+)
 def test_parts_equal_the_whole(lengths: list[int], seed: int, offset: float) -> None:
     """However the rows are cut, also with a large offset, a skewed and a constant dimension."""
     rng = np.random.default_rng(seed)
     parts = [
-        np.stack([rng.normal(offset, 1.0, n), rng.exponential(3.0, n), np.full(n, offset)], axis=1).astype(np.float32)
+        np.stack(
+            [rng.normal(offset, 1.0, n), rng.exponential(3.0, n), np.full(n, offset)], axis=1
+        ).astype(np.float32)
         for n in lengths
     ]
     whole = np.concatenate(parts).astype(np.float64)
@@ -34,7 +40,9 @@ def test_parts_equal_the_whole(lengths: list[int], seed: int, offset: float) -> 
     np.testing.assert_array_equal(found.max, whole.max(0))
     np.testing.assert_allclose(found.mean, whole.mean(0), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(found.std, whole.std(0), rtol=1e-6, atol=1e-9)
-    lower, upper = (np.quantile(whole, QUANTILES, axis=0, method=method) for method in ("lower", "higher"))
+    lower, upper = (
+        np.quantile(whole, QUANTILES, axis=0, method=method) for method in ("lower", "higher")
+    )
     bin_width = (whole.max(0) - whole.min(0)) / BINS + 1e-9
     assert ((found.quantiles >= lower - bin_width) & (found.quantiles <= upper + bin_width)).all()
 
@@ -49,7 +57,9 @@ def test_of_store(tmp_path: Path, contract: Contract, make_episode: MakeEpisode)
     found = Statistics.of_store(store)
     assert set(found) == {"action", "joints/position"}
     np.testing.assert_allclose(
-        found["action"].mean, np.concatenate([a["action"] for a in episodes]).mean(0, np.float64), rtol=1e-7
+        found["action"].mean,
+        np.concatenate([a["action"] for a in episodes]).mean(0, np.float64),
+        rtol=1e-7,
     )
     again = Statistics.from_dict(json.loads(json.dumps(found.to_dict())))
     for key in found:

@@ -42,7 +42,9 @@ def naive(arrays: Arrays, step: int, chunk: int, cameras: tuple[str, ...]) -> Ar
     window = {key: arrays[key][step] for key in ("time", "joints/position", "T_base_gripper/one")}
     for camera in cameras:
         frame = arrays[f"frame/{camera}"][step]
-        window |= {f"{kind}/{camera}": arrays[f"{kind}/{camera}"][frame] for kind in ("rgb", "time")}
+        window |= {
+            f"{kind}/{camera}": arrays[f"{kind}/{camera}"][frame] for kind in ("rgb", "time")
+        }
         window[f"intrinsics/{camera}"] = arrays[f"intrinsics/{camera}"]
         pose = arrays[f"T_base_camera/{camera}"]
         window[f"T_base_camera/{camera}"] = pose if pose.ndim == 2 else pose[frame]
@@ -55,14 +57,20 @@ def naive(arrays: Arrays, step: int, chunk: int, cameras: tuple[str, ...]) -> Ar
 
 
 @pytest.mark.parametrize(
-    ("cameras", "every"), [(("front", "wrist"), (4, 3)), (("wrist",), (3,)), (("front",), (4,)), ((), (1,))]
+    ("cameras", "every"),
+    [(("front", "wrist"), (4, 3)), (("wrist",), (3,)), (("front",), (4,)), ((), (1,))],
 )
 def test_every_window_equals_the_naive_one(
     store: EpisodeStore, episodes: list[Arrays], cameras: tuple[str, ...], every: tuple[int, ...]
 ) -> None:
-    """Starts are the steps with a new picture; contents, padding, types and memory layout are right."""
+    """Starts are the steps with a new image; contents, padding, types and memory layout are right."""
     windows = Windows(store, chunk=9, cameras=cameras)
-    expected = [(e, t) for e, steps in enumerate(LENGTHS) for t in range(steps) if any(t % period == 0 for period in every)]
+    expected = [
+        (e, t)
+        for e, steps in enumerate(LENGTHS)
+        for t in range(steps)
+        if any(t % period == 0 for period in every)
+    ]
     assert list(zip(windows.episode.tolist(), windows.step.tolist(), strict=True)) == expected
     shuffled = np.random.default_rng(0).permutation(len(windows))
     batch = windows.batch(shuffled)
@@ -72,7 +80,11 @@ def test_every_window_equals_the_naive_one(
             np.testing.assert_array_equal(batch[key][row], value, err_msg=key)
             assert batch[key].dtype == np.asarray(value).dtype
             assert batch[key].flags.c_contiguous
-        assert (batch["episode"][row], batch["step"][row]) == (episode, step) == (episode, windows.step_of(index))
+        assert (
+            (batch["episode"][row], batch["step"][row])
+            == (episode, step)
+            == (episode, windows.step_of(index))
+        )
 
 
 def test_a_window_is_an_observation(store: EpisodeStore, contract: Contract) -> None:
@@ -108,7 +120,7 @@ def test_few_maps_suffice(store: EpisodeStore) -> None:
 
 
 def test_reading_from_threads(store: EpisodeStore) -> None:
-    """Threads that push each other's maps out still read the right pictures."""
+    """Threads that push each other's maps out still read the right images."""
     windows = Windows(store, open_files=2)
     expected = windows.batch(np.arange(len(windows)))["rgb/front"]
     wrong: list[int] = []
@@ -128,7 +140,9 @@ def test_reading_from_threads(store: EpisodeStore) -> None:
     assert wrong == []
 
 
-def test_mistakes_are_explained(store: EpisodeStore, contract: Contract, make_episode: MakeEpisode, tmp_path: Path) -> None:
+def test_mistakes_are_explained(
+    store: EpisodeStore, contract: Contract, make_episode: MakeEpisode, tmp_path: Path
+) -> None:
     """An empty store, an unknown camera, a bad index and mixed contracts each get a message."""
     with pytest.raises(ValueError, match="no episodes to train from"):
         Windows(EpisodeStore.create(tmp_path / "empty"))
@@ -141,15 +155,25 @@ def test_mistakes_are_explained(store: EpisodeStore, contract: Contract, make_ep
         with pytest.raises(IndexError, match="There are windows 0 to"):
             windows.batch([wrong])
     store.write(make_episode(), EpisodeAttributes(replace(contract, control_hz=10.0), "reach", 99))
-    with pytest.raises(ValueError, match=r"does not fit those before it. control_hz: 50.0 is asked for, 10.0 is offered"):
+    with pytest.raises(
+        ValueError,
+        match=r"does not fit those before it. control_hz: 50.0 is asked for, 10.0 is offered",
+    ):
         Windows(store)
 
 
-def test_pictures_of_another_size_are_refused(store: EpisodeStore, contract: Contract, make_episode: MakeEpisode) -> None:
+def test_images_of_another_size_are_refused(
+    store: EpisodeStore, contract: Contract, make_episode: MakeEpisode
+) -> None:
     """Two sizes of one camera cannot share a batch; leaving that camera out helps."""
     arrays = make_episode()
-    arrays["rgb/front"], arrays["depth/front"] = arrays["rgb/front"][:, :5], arrays["depth/front"][:, :5]
-    other = contract.with_cameras(Camera("front", 5, 8, depth="simulated"), contract.camera("wrist"))
+    arrays["rgb/front"], arrays["depth/front"] = (
+        arrays["rgb/front"][:, :5],
+        arrays["depth/front"][:, :5],
+    )
+    other = contract.with_cameras(
+        Camera("front", 5, 8, depth="simulated"), contract.camera("wrist")
+    )
     store.write(arrays, EpisodeAttributes(other, "reach", 99))
     with pytest.raises(ValueError, match="height=6"):
         Windows(store)
@@ -162,7 +186,9 @@ def test_the_past_equals_the_naive_one(store: EpisodeStore, episodes: list[Array
     assert windows.past == (11, 2, 1)
     shuffled = np.random.default_rng(0).permutation(len(windows))
     batch, without = windows.batch(shuffled), plain.batch(shuffled)
-    assert set(batch) - set(without) == {f"past/{key}" for key in naive(episodes[0], 0, 3, ("front", "wrist"))} - {
+    assert set(batch) - set(without) == {
+        f"past/{key}" for key in naive(episodes[0], 0, 3, ("front", "wrist"))
+    } - {
         "past/action",
         "past/action_mask",
     } | {"past_mask"}
@@ -174,19 +200,26 @@ def test_the_past_equals_the_naive_one(store: EpisodeStore, episodes: list[Array
             assert batch["past_mask"][row, place] == (step >= back)
             expected = naive(episodes[episode], max(step - back, 0), 3, ("front", "wrist"))
             for key in expected.keys() - {"action", "action_mask"}:
-                np.testing.assert_array_equal(batch[f"past/{key}"][row, place], expected[key], err_msg=key)
+                np.testing.assert_array_equal(
+                    batch[f"past/{key}"][row, place], expected[key], err_msg=key
+                )
                 assert batch[f"past/{key}"].dtype == np.asarray(expected[key]).dtype
 
 
 @pytest.mark.parametrize("past", [(0,), (-1,), (3, 3)])
 def test_a_past_that_is_none_is_refused(store: EpisodeStore, past: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"past is .* different numbers of steps back, each 1 or above"):
+    with pytest.raises(
+        ValueError, match=r"past is .* different numbers of steps back, each 1 or above"
+    ):
         Windows(store, past=past)
 
 
 def test_the_past_of_the_state_alone(store: EpisodeStore) -> None:
-    """Without pictures the state of the past is the same, and nothing of the cameras is read."""
-    whole, state = Windows(store, chunk=3, past=(5, 2)), Windows(store, chunk=3, past=(5, 2), past_pictures=False)
+    """Without images the state of the past is the same, and nothing of the cameras is read."""
+    whole, state = (
+        Windows(store, chunk=3, past=(5, 2)),
+        Windows(store, chunk=3, past=(5, 2), past_images=False),
+    )
     indices = np.arange(len(whole))
     expected, found = whole.batch(indices), state.batch(indices)
     kept = {"past/time", "past/joints/position", "past/T_base_gripper/one", "past_mask"}
@@ -197,15 +230,24 @@ def test_the_past_of_the_state_alone(store: EpisodeStore) -> None:
 
 def test_a_past_longer_than_all_episodes_is_refused(store: EpisodeStore) -> None:
     assert len(Windows(store, past=(32,))) > 0
-    with pytest.raises(ValueError, match=r"The past reaches 33 steps back, but the longest episode of .*store has 33"):
+    with pytest.raises(
+        ValueError,
+        match=r"The past reaches 33 steps back, but the longest episode of .*store has 33",
+    ):
         Windows(store, past=(2, 33))
 
 
-def test_windows_say_what_was_asked_for(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> None:
+def test_windows_say_what_was_asked_for(
+    tmp_path: Path, contract: Contract, make_episode: MakeEpisode
+) -> None:
     store = EpisodeStore.create(tmp_path / "asked")
     for seed, text in enumerate(("touch it", "")):
-        store.write(make_episode(seed=seed), EpisodeAttributes(contract, "reach", seed, instruction=text))
+        store.write(
+            make_episode(seed=seed), EpisodeAttributes(contract, "reach", seed, instruction=text)
+        )
     windows = Windows(store, chunk=2)
     expected = np.array([instruction_number("touch it"), 0])[windows.episode]
-    np.testing.assert_array_equal(windows.batch(np.arange(len(windows)))["instruction_number"], expected)
+    np.testing.assert_array_equal(
+        windows.batch(np.arange(len(windows)))["instruction_number"], expected
+    )
     assert expected.max() > 0

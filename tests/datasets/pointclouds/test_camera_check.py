@@ -28,13 +28,21 @@ def test_sound_cameras_are_found_sound(episode: StoredEpisode) -> None:
         distance, angle = size_of(correction.T_camera_corrected)
         assert distance < 2.0
         assert angle < 0.3
-    refused = next(pair for pair in check.pairs if (pair.target, pair.source) == ("overhead", "table"))
+    refused = next(
+        pair for pair in check.pairs if (pair.target, pair.source) == ("overhead", "table")
+    )
     assert "nothing can be said; they see too little in common" in str(refused)
 
 
-@pytest.mark.parametrize(("camera", "reference"), [("wrist_left", "overhead"), ("overhead", "wrist_left")])
-def test_a_knocked_camera_is_found_and_set_right(episode: StoredEpisode, knocked: Knock, camera: str, reference: str) -> None:
-    check = check_cameras(knocked(camera, KNOCK), steps=STEPS, cameras=["overhead", "wrist_left"], reference=reference)
+@pytest.mark.parametrize(
+    ("camera", "reference"), [("wrist_left", "overhead"), ("overhead", "wrist_left")]
+)
+def test_a_knocked_camera_is_found_and_set_right(
+    episode: StoredEpisode, knocked: Knock, camera: str, reference: str
+) -> None:
+    check = check_cameras(
+        knocked(camera, KNOCK), steps=STEPS, cameras=["overhead", "wrist_left"], reference=reference
+    )
     (pair,) = check.pairs
     (correction,) = check.corrections
     assert (correction.camera, correction.through) == (camera, reference)
@@ -59,12 +67,19 @@ def test_a_knocked_camera_is_found_and_set_right(episode: StoredEpisode, knocked
 
 def test_what_cannot_be_compared(episode: StoredEpisode) -> None:
     with pytest.raises(
-        ValueError, match=r"'table' can be compared with no other camera. overhead - table: .*points, .*allowed"
+        ValueError,
+        match=(
+            r"'table' can be compared with no other camera. overhead - table: .*points, .*allowed"
+        ),
     ):
         check_cameras(episode, steps=[0], cameras=["overhead", "table"], reference="table")
-    with pytest.raises(ValueError, match=r"compared in pairs; only 'overhead' has depth and geometry"):
+    with pytest.raises(
+        ValueError, match=r"compared in pairs; only 'overhead' has depth and geometry"
+    ):
         check_cameras(episode, cameras=["overhead"])
-    with pytest.raises(ValueError, match=r"no camera with depth and geometry 'overheat'. Did you mean 'overhead'"):
+    with pytest.raises(
+        ValueError, match=r"no camera with depth and geometry 'overheat'. Did you mean 'overhead'"
+    ):
         check_cameras(episode, reference="overheat")
 
 
@@ -74,5 +89,8 @@ def test_a_plane_leaves_motions_open_and_a_corner_none() -> None:
     corner = np.concatenate([np.roll(flat + 0.0, shift, axis=1) for shift in range(3)])
     normals = np.repeat(np.roll(np.eye(3)[2], 0)[None], 300, axis=0)
     assert determined(flat, normals) < 1e-12
-    assert determined(corner, np.concatenate([np.roll(normals, shift, axis=1) for shift in range(3)])) > 0.05
+    assert (
+        determined(corner, np.concatenate([np.roll(normals, shift, axis=1) for shift in range(3)]))
+        > 0.05
+    )
     assert determined(flat[:0], normals[:0]) == 0

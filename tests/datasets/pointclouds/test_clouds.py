@@ -30,12 +30,16 @@ def test_a_tilted_plane_is_met_where_geometry_says() -> None:
     u, v = np.meshgrid(np.arange(64) + 0.5, np.arange(48) + 0.5)
     y = (v - K[1, 2]) / K[1, 1]
     x = (u - K[0, 2] - K[0, 1] * y) / K[0, 0]
-    down = T[2, 0] * x + T[2, 1] * y + T[2, 2]  # How much a ray with z = 1 falls, in the base frame.
+    down = (
+        T[2, 0] * x + T[2, 1] * y + T[2, 2]
+    )  # How much a ray with z = 1 falls, in the base frame.
     depth = -T[2, 3] / down
     points = transformed(T, back_projected(depth, K))
     assert (depth > 0).all()
     np.testing.assert_allclose(points[..., 2], 0.0, atol=1e-12)
-    np.testing.assert_allclose(points[0, 0, 0], T[0, 3] + depth[0, 0] * (T[0, :3] @ [x[0, 0], y[0, 0], 1.0]), atol=1e-12)
+    np.testing.assert_allclose(
+        points[0, 0, 0], T[0, 3] + depth[0, 0] * (T[0, :3] @ [x[0, 0], y[0, 0], 1.0]), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("step", [0, 57, -1])
@@ -55,7 +59,9 @@ def test_a_fused_cloud_holds_every_return_and_no_hole(episode: StoredEpisode) ->
     holes = sum(int((view.depth == 0).sum()) for view in views)
     assert holes > 0
     assert len(fused) == sum(view.depth.size for view in views) - holes
-    np.testing.assert_array_equal(fused.colours[: len(views[0].cloud())], views[0].colours[views[0].depth > 0])
+    np.testing.assert_array_equal(
+        fused.colours[: len(views[0].cloud())], views[0].colours[views[0].depth > 0]
+    )
     assert not np.any(np.all(fused.points == views[0].T_base_camera[:3, 3], axis=1))
 
 
@@ -88,7 +94,11 @@ def test_cameras_that_give_no_cloud_say_why(episode: StoredEpisode) -> None:
         Camera("bent", 4, 4, "measured", distortion_model="brown_conrady"),
     )
     assert cloud_cameras(contract.with_cameras(seeing, *others)) == ["seeing"]
-    for name, reason in (("flat", "it has no depth"), ("lost", "are not known"), ("bent", "distorted \\('brown_conrady'\\)")):
+    for name, reason in (
+        ("flat", "it has no depth"),
+        ("lost", "are not known"),
+        ("bent", "distorted \\('brown_conrady'\\)"),
+    ):
         with pytest.raises(ValueError, match=f"There is no cloud: camera '{name}': .*{reason}"):
             cloud_cameras(contract.with_cameras(seeing, *others), ["seeing", name])
     with pytest.raises(ValueError, match=r"no camera 'overheat'. Did you mean 'overhead'"):
@@ -99,10 +109,16 @@ def test_cameras_that_give_no_cloud_say_why(episode: StoredEpisode) -> None:
 
 def test_episodes_are_found_by_name_beginning_and_place() -> None:
     names = ["a.0000000001.aa", "a.0000000002.bb", "b.0000000001.cc"]
-    assert [find_episode(names, asked) for asked in (None, "1", "-1", "b", names[1])] == [names[i] for i in (0, 1, 2, 2, 1)]
-    with pytest.raises(ValueError, match=r"There is no episode 'a.0000000001.ab'. Did you mean 'a.0000000001.aa'"):
+    assert [find_episode(names, asked) for asked in (None, "1", "-1", "b", names[1])] == [
+        names[i] for i in (0, 1, 2, 2, 1)
+    ]
+    with pytest.raises(
+        ValueError, match=r"There is no episode 'a.0000000001.ab'. Did you mean 'a.0000000001.aa'"
+    ):
         find_episode(names, "a.0000000001.ab")
-    with pytest.raises(ValueError, match=r"2 episodes begin with 'a': a.0000000001.aa, a.0000000002.bb. Write more"):
+    with pytest.raises(
+        ValueError, match=r"2 episodes begin with 'a': a.0000000001.aa, a.0000000002.bb. Write more"
+    ):
         find_episode(names, "a")
     with pytest.raises(ValueError, match=r"The store holds no episode yet"):
         find_episode([], None)

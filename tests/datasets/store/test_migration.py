@@ -27,11 +27,16 @@ def old(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> Episod
     """Three episodes as version 1 wrote them: the same files, but without seals."""
     store = EpisodeStore.create(tmp_path / "old")
     for seed in range(3):
-        store.write(make_episode(seed=seed), EpisodeAttributes(contract, "reach", seed, seed == 1, instruction="touch it"))
+        store.write(
+            make_episode(seed=seed),
+            EpisodeAttributes(contract, "reach", seed, seed == 1, instruction="touch it"),
+        )
     for path in [store.path / "zarr.json", *store.path.glob("*/zarr.json")]:
         plain = json.loads(path.read_text())
         del plain["attributes"][SEAL]
-        plain["attributes"].update({key: 1 for key in plain["attributes"] if key.startswith("stringline_")})
+        plain["attributes"].update(
+            {key: 1 for key in plain["attributes"] if key.startswith("stringline_")}
+        )
         path.write_text(json.dumps(plain, indent=2))
     return EpisodeStore.open(store.path)
 
@@ -55,10 +60,14 @@ def test_migrating_loses_nothing(old: EpisodeStore, make_episode: MakeEpisode) -
     assert [episode.attributes for episode in new.episodes()] == before
     assert verify_store(new) == {}
     assert migrate(new) == []
-    np.testing.assert_array_equal(new.episodes()[2].arrays["rgb/front"], make_episode(seed=2)["rgb/front"])
+    np.testing.assert_array_equal(
+        new.episodes()[2].arrays["rgb/front"], make_episode(seed=2)["rgb/front"]
+    )
 
 
-def test_new_episodes_may_stand_beside_old_ones(old: EpisodeStore, contract: Contract, make_episode: MakeEpisode) -> None:
+def test_new_episodes_may_stand_beside_old_ones(
+    old: EpisodeStore, contract: Contract, make_episode: MakeEpisode
+) -> None:
     old.write(make_episode(seed=7), EpisodeAttributes(contract, "reach", 7))
     assert [episode.version for episode in old.episodes()] == [1, 1, 1, 2]
     assert len(migrate(old)) == 3
@@ -68,15 +77,24 @@ def test_a_damaged_episode_is_not_migrated(old: EpisodeStore) -> None:
     bad, *good = old.names()
     chunk = old.path / bad / "action/c/0/0"
     chunk.write_bytes(chunk.read_bytes()[:-8])
-    with pytest.raises(ValueError, match=f"1 of 3 episodes are damaged, the others are done. Episode {bad}: action"):
+    with pytest.raises(
+        ValueError, match=f"1 of 3 episodes are damaged, the others are done. Episode {bad}: action"
+    ):
         migrate(old)
     assert [old.episode(name).version for name in (bad, *good)] == [1, 2, 2]
 
 
 @pytest.mark.parametrize(
-    "spoil", [{"arrays": 3}, {"arrays": {"a": {"shape": [1], "dtype": "text", "crc32": 0}}}, {"contract": 3}]
+    "spoil",
+    [
+        {"arrays": 3},
+        {"arrays": {"a": {"shape": [1], "dtype": "text", "crc32": 0}}},
+        {"contract": 3},
+    ],
 )
-def test_without_a_seal_damage_is_found_where_it_shows(old: EpisodeStore, spoil: dict[str, object]) -> None:
+def test_without_a_seal_damage_is_found_where_it_shows(
+    old: EpisodeStore, spoil: dict[str, object]
+) -> None:
     name = old.names()[0]
     path = old.path / name / "zarr.json"
     plain = json.loads(path.read_text())
@@ -86,9 +104,17 @@ def test_without_a_seal_damage_is_found_where_it_shows(old: EpisodeStore, spoil:
         old.episode(name)
 
 
-def test_the_command(old: EpisodeStore, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command(
+    old: EpisodeStore, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for verb, answer in (
-        ("verify", f"3 of them are of an older format without checksums of metadata: stringline-data migrate store={old.path}"),
+        (
+            "verify",
+            (
+                f"3 of them are of an older format without checksums of metadata: stringline-data "
+                f"migrate store={old.path}"
+            ),
+        ),
         ("migrate", "3 of 3 episodes brought to format version 2."),
         ("migrate", "0 of 3 episodes brought to format version 2."),
     ):
@@ -99,5 +125,7 @@ def test_the_command(old: EpisodeStore, capsys: pytest.CaptureFixture[str], monk
 
 @pytest.mark.parametrize("version", [None, "2", 0, True])
 def test_what_names_no_version_is_not_ours(version: object) -> None:
-    with pytest.raises(ValueError, match="The store was not written by Stringline: it names no format version"):
+    with pytest.raises(
+        ValueError, match="The store was not written by Stringline: it names no format version"
+    ):
         check_version("The store", version)

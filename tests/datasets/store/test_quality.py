@@ -32,10 +32,15 @@ def found(tmp_path: Path, contract: Contract, arrays: Arrays) -> list[tuple[str,
     store = EpisodeStore.create(tmp_path / "store")
     name = store.write(arrays, EpisodeAttributes(contract, "reach", 0))
     assert {finding.episode for finding in findings(store.episode(name))} <= {name}
-    return [(finding.kind, round(finding.time_s, 3), finding.text) for finding in findings(store.episode(name))]
+    return [
+        (finding.kind, round(finding.time_s, 3), finding.text)
+        for finding in findings(store.episode(name))
+    ]
 
 
-def test_a_clean_episode_has_nothing_to_say(tmp_path: Path, contract: Contract, clean: Arrays) -> None:
+def test_a_clean_episode_has_nothing_to_say(
+    tmp_path: Path, contract: Contract, clean: Arrays
+) -> None:
     assert found(tmp_path, contract, clean) == []
 
 
@@ -60,7 +65,11 @@ def test_jump(tmp_path: Path, contract: Contract, clean: Arrays) -> None:
 def test_grippers_beyond_their_range(tmp_path: Path, contract: Contract, clean: Arrays) -> None:
     clean["action"][:, 1] *= 1.3
     (entry,) = found(tmp_path, contract, clean)
-    assert entry == ("gripper", 0.0, "one/gripper: the commanded opening reaches 1.17; 0 to 1 is possible")
+    assert entry == (
+        "gripper",
+        0.0,
+        "one/gripper: the commanded opening reaches 1.17; 0 to 1 is possible",
+    )
 
 
 def test_a_gripper_that_stays_at_its_end(tmp_path: Path, contract: Contract, clean: Arrays) -> None:
@@ -96,12 +105,21 @@ def old_frames(arrays: Arrays) -> None:
         (late_step, 2.05, "a step comes after 70 ms; 20 is right"),
         (frames_out_of_order, 0.8, "front: frame 10 was captured no later"),
         (late_frame, 0.88, "front: 150 ms without a frame before frame 11; 80 is"),
-        (frames_from_the_future, 0.0, "wrist: 67 steps see a frame captured up to 10 ms after them"),
+        (
+            frames_from_the_future,
+            0.0,
+            "wrist: 67 steps see a frame captured up to 10 ms after them",
+        ),
         (old_frames, 0.76, "wrist: 12 steps see a frame up to 380 ms old"),
     ],
 )
 def test_timing(
-    tmp_path: Path, contract: Contract, clean: Arrays, spoil: Callable[[Arrays], object], time_s: float, text: str
+    tmp_path: Path,
+    contract: Contract,
+    clean: Arrays,
+    spoil: Callable[[Arrays], object],
+    time_s: float,
+    text: str,
 ) -> None:
     spoil(clean)
     entries = [entry for entry in found(tmp_path, contract, clean) if entry[0] == "timing"]

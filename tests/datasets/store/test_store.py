@@ -39,7 +39,9 @@ def store(tmp_path: Path) -> EpisodeStore:
 
 def attributes(contract: Contract, seed: int = 3, task: str = "reach") -> EpisodeAttributes:
     """What the episodes of this file say about themselves."""
-    return EpisodeAttributes(contract, task, seed, success=True, instruction="touch it", extra={"note": [1, 2.5, None]})
+    return EpisodeAttributes(
+        contract, task, seed, success=True, instruction="touch it", extra={"note": [1, 2.5, None]}
+    )
 
 
 def test_round_trip(store: EpisodeStore, contract: Contract, make_episode: MakeEpisode) -> None:
@@ -58,7 +60,9 @@ def test_round_trip(store: EpisodeStore, contract: Contract, make_episode: MakeE
     assert store.verify(name) == []
 
 
-def test_plain_zarr_reads_it(store: EpisodeStore, contract: Contract, make_episode: MakeEpisode) -> None:
+def test_plain_zarr_reads_it(
+    store: EpisodeStore, contract: Contract, make_episode: MakeEpisode
+) -> None:
     """Zarr alone finds the episode, its attributes and its arrays; numpy alone maps the chunk."""
     written = make_episode()
     name = store.write(written, attributes(contract))
@@ -70,14 +74,27 @@ def test_plain_zarr_reads_it(store: EpisodeStore, contract: Contract, make_episo
         stored = group[f"{name}/{array_name(key)}"]
         assert isinstance(stored, zarr.Array)
         np.testing.assert_array_equal(stored[...], array)
-    chunk = np.memmap(store.path / name / "rgb.front" / "c/0/0/0/0", np.uint8, "r", shape=written["rgb/front"].shape)
+    chunk = np.memmap(
+        store.path / name / "rgb.front" / "c/0/0/0/0",
+        np.uint8,
+        "r",
+        shape=written["rgb/front"].shape,
+    )
     np.testing.assert_array_equal(chunk, written["rgb/front"])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_metadata_is_what_zarr_writes(dtype: str) -> None:
     """For every type, the hand-written metadata equals that of zarr."""
-    array = zarr.create_array({}, shape=(5, 0, 3), chunks=(5, 1, 3), dtype=dtype, compressors=None, filters=None, fill_value=0)
+    array = zarr.create_array(
+        {},
+        shape=(5, 0, 3),
+        chunks=(5, 1, 3),
+        dtype=dtype,
+        compressors=None,
+        filters=None,
+        fill_value=0,
+    )
     written = array.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
     assert json.loads(array_metadata(ArrayEntry((5, 0, 3), dtype, 0))) == json.loads(written)
 
@@ -85,14 +102,20 @@ def test_metadata_is_what_zarr_writes(dtype: str) -> None:
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from(DTYPES).flatmap(
-        lambda dtype: arrays_of.arrays(np.dtype(dtype), arrays_of.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
+        lambda dtype: arrays_of.arrays(
+            np.dtype(dtype), arrays_of.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
+        )
     )
 )
-def test_any_array_round_trips(store: EpisodeStore, make_episode: MakeEpisode, array: NDArray[Any]) -> None:
+def test_any_array_round_trips(
+    store: EpisodeStore, make_episode: MakeEpisode, array: NDArray[Any]
+) -> None:
     """Scalars, arrays of length 0 and every type survive beside the contract's keys."""
     bare = Contract("none", "table", 10.0, (), ("a",), (), (ActionDimension("a", "one", "joint"),))
     steps = {key: make_episode(steps=2)[key][..., :1] for key in ("joints/position", "action")}
-    name = store.write({"time": np.arange(2.0), **steps, "extra/any": array}, EpisodeAttributes(bare, "any", 0))
+    name = store.write(
+        {"time": np.arange(2.0), **steps, "extra/any": array}, EpisodeAttributes(bare, "any", 0)
+    )
     np.testing.assert_array_equal(store.episode(name).arrays["extra/any"], array)
     assert store.episode(name).arrays["extra/any"].shape == array.shape
     assert store.verify(name) == []
@@ -100,14 +123,20 @@ def test_any_array_round_trips(store: EpisodeStore, make_episode: MakeEpisode, a
     np.testing.assert_array_equal(read[...], array)
 
 
-def test_big_endian_is_stored_little(store: EpisodeStore, contract: Contract, make_episode: MakeEpisode) -> None:
+def test_big_endian_is_stored_little(
+    store: EpisodeStore, contract: Contract, make_episode: MakeEpisode
+) -> None:
     """The byte order of the source does not matter."""
-    name = store.write(make_episode() | {"extra/big": np.arange(5, dtype=">u4")}, attributes(contract))
+    name = store.write(
+        make_episode() | {"extra/big": np.arange(5, dtype=">u4")}, attributes(contract)
+    )
     chunk = store.path / name / "extra.big" / "c" / "0"
     assert chunk.read_bytes() == np.arange(5, dtype="<u4").tobytes()
 
 
-def test_names_are_ordered_by_task_and_seed(store: EpisodeStore, contract: Contract, make_episode: MakeEpisode) -> None:
+def test_names_are_ordered_by_task_and_seed(
+    store: EpisodeStore, contract: Contract, make_episode: MakeEpisode
+) -> None:
     """The order of writing leaves no trace."""
     for task, seed in (("b", 2), ("a", 10), ("b", 1), ("a", 9)):
         store.write(make_episode(steps=1), attributes(contract, seed, task))
@@ -120,19 +149,27 @@ def test_names_are_ordered_by_task_and_seed(store: EpisodeStore, contract: Contr
     assert store.seeds("a") == {9, 10}
 
 
-def test_streaming_equals_writing_at_once(store: EpisodeStore, contract: Contract, make_episode: MakeEpisode) -> None:
-    """Step by step, with pictures only where they are new, gives the same arrays."""
+def test_streaming_equals_writing_at_once(
+    store: EpisodeStore, contract: Contract, make_episode: MakeEpisode
+) -> None:
+    """Step by step, with images only where they are new, gives the same arrays."""
     whole = make_episode()
     with store.writer(replace(attributes(contract), success=None)) as writer:
         for t in range(20):
-            observation = {key: whole[key][t] for key in ("time", "joints/position", "T_base_gripper/one")}
+            observation = {
+                key: whole[key][t] for key in ("time", "joints/position", "T_base_gripper/one")
+            }
             for camera in ("front", "wrist"):
                 frame = whole[f"frame/{camera}"][t]
-                observation |= {key: whole[key][frame] for key in (f"rgb/{camera}", f"time/{camera}")}
+                observation |= {
+                    key: whole[key][frame] for key in (f"rgb/{camera}", f"time/{camera}")
+                }
                 observation |= {f"intrinsics/{camera}": whole[f"intrinsics/{camera}"]}
             observation["depth/front"] = whole["depth/front"][whole["frame/front"][t]]
             observation["T_base_camera/front"] = whole["T_base_camera/front"]
-            observation["T_base_camera/wrist"] = whole["T_base_camera/wrist"][whole["frame/wrist"][t]]
+            observation["T_base_camera/wrist"] = whole["T_base_camera/wrist"][
+                whole["frame/wrist"][t]
+            ]
             writer.step(observation, whole["action"][t])
         assert len(store) == 0
         name = writer.commit(success=False, extra={"reason": "dropped"})
@@ -155,7 +192,9 @@ def test_leaving_without_commit_discards(store: EpisodeStore, contract: Contract
     assert sorted(os.listdir(store.path)) == ["zarr.json"]
 
 
-def test_opening_reads_no_array(store: EpisodeStore, contract: Contract, make_episode: MakeEpisode) -> None:
+def test_opening_reads_no_array(
+    store: EpisodeStore, contract: Contract, make_episode: MakeEpisode
+) -> None:
     """An episode opens although its chunks are gone; looking at one then says which."""
     name = store.write(make_episode(), attributes(contract))
     for chunk in (store.path / name).glob("*/c"):
@@ -166,29 +205,43 @@ def test_opening_reads_no_array(store: EpisodeStore, contract: Contract, make_ep
         episode.arrays["rgb/front"]
 
 
-def test_flipped_byte_is_found(store: EpisodeStore, contract: Contract, make_episode: MakeEpisode) -> None:
+def test_flipped_byte_is_found(
+    store: EpisodeStore, contract: Contract, make_episode: MakeEpisode
+) -> None:
     """Verify names the array, and only that one."""
     name = store.write(make_episode(), attributes(contract))
     chunk = store.path / name / "depth.front" / "c/0/0/0"
     data = bytearray(chunk.read_bytes())
     data[17] ^= 4
     chunk.write_bytes(data)
-    assert [sentence.split(" has")[0] for sentence in store.verify(name)] == [f"Episode {name}: depth/front"]
+    assert [sentence.split(" has")[0] for sentence in store.verify(name)] == [
+        f"Episode {name}: depth/front"
+    ]
     chunk.write_bytes(data[:-1])
     assert "bytes instead of" in store.verify(name)[0]
 
 
 @pytest.mark.parametrize("where", ["store", "episode"])
-def test_newer_format(store: EpisodeStore, contract: Contract, make_episode: MakeEpisode, where: str) -> None:
+def test_newer_format(
+    store: EpisodeStore, contract: Contract, make_episode: MakeEpisode, where: str
+) -> None:
     """What a newer version wrote is refused with advice."""
     name = store.write(make_episode(), attributes(contract))
     path = (store.path if where == "store" else store.path / name) / "zarr.json"
-    path.write_text(path.read_text().replace(f'"stringline_{where}": {FORMAT_VERSION}', f'"stringline_{where}": 99'))
-    with pytest.raises(ValueError, match=r"format version 99; this Stringline reads up to 2\. Update"):
+    path.write_text(
+        path.read_text().replace(
+            f'"stringline_{where}": {FORMAT_VERSION}', f'"stringline_{where}": 99'
+        )
+    )
+    with pytest.raises(
+        ValueError, match=r"format version 99; this Stringline reads up to 2\. Update"
+    ):
         EpisodeStore.open(store.path).episode(name)
 
 
-def test_opening_what_is_no_store(tmp_path: Path, store: EpisodeStore, contract: Contract, make_episode: MakeEpisode) -> None:
+def test_opening_what_is_no_store(
+    tmp_path: Path, store: EpisodeStore, contract: Contract, make_episode: MakeEpisode
+) -> None:
     """Every wrong path gets a message."""
     with pytest.raises(ValueError, match="There is no episode store at"):
         EpisodeStore.open(tmp_path / "nothing")
@@ -224,7 +277,12 @@ def test_opening_what_is_no_store(tmp_path: Path, store: EpisodeStore, contract:
     ],
 )
 def test_bad_arrays_leave_nothing(
-    store: EpisodeStore, contract: Contract, make_episode: MakeEpisode, key: str, spoil: Callable[[Any], Any], message: str
+    store: EpisodeStore,
+    contract: Contract,
+    make_episode: MakeEpisode,
+    key: str,
+    spoil: Callable[[Any], Any],
+    message: str,
 ) -> None:
     """Each mistake is named, and nothing of the episode is visible."""
     arrays = make_episode()
@@ -238,11 +296,15 @@ def test_changing_rows_are_refused(store: EpisodeStore, contract: Contract) -> N
     """A stream keeps the type and shape that it began with."""
     with store.writer(attributes(contract)) as writer:
         writer.append("stage", np.int32(0))
-        with pytest.raises(ValueError, match=r"stage: a row is int64 \(\); the rows before it are int32 \(\)"):
+        with pytest.raises(
+            ValueError, match=r"stage: a row is int64 \(\); the rows before it are int32 \(\)"
+        ):
             writer.append("stage", np.int64(0))
 
 
-def test_no_json_no_episode(store: EpisodeStore, contract: Contract, make_episode: MakeEpisode) -> None:
+def test_no_json_no_episode(
+    store: EpisodeStore, contract: Contract, make_episode: MakeEpisode
+) -> None:
     """Attributes that JSON cannot hold are refused, and nothing stays."""
     with pytest.raises(ValueError, match="plain JSON"):
         store.write(make_episode(), replace(attributes(contract), extra={"score": float("nan")}))
@@ -251,19 +313,36 @@ def test_no_json_no_episode(store: EpisodeStore, contract: Contract, make_episod
 
 def test_hugging_face_datasets_stays_importable() -> None:
     """Run from the repository root, both `datasets` are themselves."""
-    code = "import datasets; datasets.Dataset; import stringline.datasets.store.store as s; print(s.__name__)"
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    code = (
+        "import datasets; datasets.Dataset; import stringline.datasets.store.store as s; "
+        "print(s.__name__)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert run.stdout.strip() == "stringline.datasets.store.store"
 
 
 def test_light_imports() -> None:
     """The store needs neither torch nor zarr nor MuJoCo at run time."""
-    code = "import sys, stringline.datasets.store.store; print({'torch', 'zarr', 'mujoco'} & set(sys.modules))"
-    run = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    code = (
+        "import sys, stringline.datasets.store.store; print({'torch', 'zarr', 'mujoco'} & "
+        "set(sys.modules))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True
+    )
     assert run.stdout.strip() == "set()"
 
 
-def test_many_open_episodes_need_few_files(store: EpisodeStore, contract: Contract, make_episode: MakeEpisode) -> None:
+def test_many_open_episodes_need_few_files(
+    store: EpisodeStore, contract: Contract, make_episode: MakeEpisode
+) -> None:
     """Opening episodes keeps no file open."""
     for seed in range(20):
         store.write(make_episode(steps=2), attributes(contract, seed))
@@ -273,14 +352,20 @@ def test_many_open_episodes_need_few_files(store: EpisodeStore, contract: Contra
     assert len(episodes) == 20
 
 
-def test_ten_thousand_episodes_open_in_two_seconds(store: EpisodeStore, contract: Contract, make_episode: MakeEpisode) -> None:
+def test_ten_thousand_episodes_open_in_two_seconds(
+    store: EpisodeStore, contract: Contract, make_episode: MakeEpisode
+) -> None:
     """Metadata as large as that of four RGB-D cameras and fourteen joints; every seal is checked."""
     cameras = tuple(Camera(f"camera_{number}", 6, 8, depth="simulated") for number in range(4))
     joints = tuple(f"one/joint_{number}" for number in range(14))
     action = tuple(ActionDimension(joint, "one", "joint") for joint in joints)
     large = Contract("large", "table", 50.0, cameras, joints, ("one",), action)
     front = {key: array for key, array in make_episode().items() if key.endswith("/front")}
-    arrays = {f"{key.split('/')[0]}/{camera.name}": array for camera in cameras for key, array in front.items()}
+    arrays = {
+        f"{key.split('/')[0]}/{camera.name}": array
+        for camera in cameras
+        for key, array in front.items()
+    }
     arrays |= {key: make_episode()[key] for key in ("time", "T_base_gripper/one")}
     wide = np.zeros((20, 14), np.float32)
     name = store.write(arrays | {"action": wide, "joints/position": wide}, attributes(large))

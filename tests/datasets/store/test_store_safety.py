@@ -66,13 +66,17 @@ def test_kill_loses_only_the_open_episode(tmp_path: Path, kills: int) -> None:
     path, rng = tmp_path / "store", np.random.default_rng(0)
     store, seen = EpisodeStore.create(path), set[str]()
     for kill, delay in enumerate(rng.uniform(0.0, 0.15, kills), 1):
-        recorder = subprocess.Popen([sys.executable, "-c", RECORD, str(path)], env=ENVIRONMENT, stdout=subprocess.PIPE)
+        recorder = subprocess.Popen(
+            [sys.executable, "-c", RECORD, str(path)], env=ENVIRONMENT, stdout=subprocess.PIPE
+        )
         assert recorder.stdout is not None
         assert recorder.stdout.readline() == b"ready\n"
         before = len(store.leftovers())
         with pytest.raises(subprocess.TimeoutExpired):
             recorder.wait(delay)
-        assert len(EpisodeStore.open(path).leftovers()) == before  # The living writer's folder is not offered for removal.
+        assert (
+            len(EpisodeStore.open(path).leftovers()) == before
+        )  # The living writer's folder is not offered for removal.
         recorder.send_signal(signal.SIGKILL)
         assert recorder.wait() == -signal.SIGKILL
         recorder.stdout.close()
@@ -82,10 +86,15 @@ def test_kill_loses_only_the_open_episode(tmp_path: Path, kills: int) -> None:
         for name in new:
             check_recorded(store, name)
         seen |= new
-    assert set(EpisodeStore.open(path).names()) == seen != set()  # It was never repaired in between.
+    assert (
+        set(EpisodeStore.open(path).names()) == seen != set()
+    )  # It was never repaired in between.
     assert len(store.remove_leftovers()) > 0
-    # A writer that was killed before it had locked its folder leaves it empty; such go when they are old.
-    assert sorted(entry for entry in os.listdir(path) if not entry.startswith(".new-")) == sorted([*seen, "zarr.json"])
+    # A writer that was killed before it had locked its folder leaves it empty; such go when they
+    # are old.
+    assert sorted(entry for entry in os.listdir(path) if not entry.startswith(".new-")) == sorted(
+        [*seen, "zarr.json"]
+    )
     assert not any(store.verify(name) for name in seen)
 
 
@@ -103,7 +112,10 @@ def check_recorded(store: EpisodeStore, name: str) -> None:
     """Sees that an episode of `RECORD` is what was recorded, to the bit."""
     episode = store.episode(name)
     steps = np.arange(50)
-    expected = {"time": steps.astype(np.float64), "sim/state": np.repeat(steps[:, None], 5000, 1).astype(np.float32)}
+    expected = {
+        "time": steps.astype(np.float64),
+        "sim/state": np.repeat(steps[:, None], 5000, 1).astype(np.float32),
+    }
     row = (episode.attributes.seed + steps)[:, None].astype(np.float32)
     for key, array in (expected | {"action": row, "joints/position": row}).items():
         np.testing.assert_array_equal(episode.arrays[key], array)
@@ -139,7 +151,11 @@ except NoSpaceError as error:
 def test_full_disk_leaves_nothing(tmp_path: Path) -> None:
     """A write that the system refuses for lack of room is explained, and the store holds what it held."""
     run = subprocess.run(
-        [sys.executable, "-c", FULL, str(tmp_path / "store")], env=ENVIRONMENT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", FULL, str(tmp_path / "store")],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "whole: " in run.stdout
     assert "stream: " in run.stdout
@@ -157,5 +173,7 @@ def test_too_little_space_is_said_before_writing(tmp_path: Path, contract: Contr
     store = EpisodeStore.create(tmp_path / "store")
     with pytest.raises(NoSpaceError, match=r"MiB are needed, .* MiB are free") as caught:
         store.writer(EpisodeAttributes(contract, "reach", 0), expected_bytes=1 << 60)
-    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # Workers hand it to their parent.
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(
+        caught.value
+    )  # Workers hand it to their parent.
     assert sorted(os.listdir(store.path)) == ["zarr.json"]

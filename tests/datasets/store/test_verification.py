@@ -31,14 +31,16 @@ def store(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> Epis
     store = EpisodeStore.create(tmp_path / "store")
     for seed in range(3):
         extra = {"extra/none": np.zeros((0, 3), np.float32), "extra/one": np.array(7, np.int16)}
-        attributes = EpisodeAttributes(contract, "reach", seed, True, instruction="greif die Banane, schön sacht")
+        attributes = EpisodeAttributes(
+            contract, "reach", seed, True, instruction="greif die Banane, schön sacht"
+        )
         store.write(make_episode(steps=6, seed=seed) | extra, attributes)
     return store
 
 
 @pytest.fixture
 def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gives the rows of small pictures checksums of their own, as those of real ones have."""
+    """Gives the rows of small images checksums of their own, as those of real ones have."""
     monkeypatch.setattr(stringline.datasets.files.checksums, "_LARGE_ROW", 40)
 
 
@@ -74,13 +76,22 @@ def test_every_flipped_byte_is_found(small_rows: None, store: EpisodeStore, flip
 
 
 def test_the_frame_of_a_flipped_byte_is_named(store: EpisodeStore) -> None:
-    """Each row of pictures has a checksum of its own, in a file that zarr passes over and whose own damage is told apart."""
+    """Each row of images has a checksum of its own, in a file that zarr passes over and whose own damage is told apart."""
     name = store.names()[0]
-    assert not (store.path / name / "rgb.wrist/rows.crc32").exists()  # Rows of 48 bytes would not pay.
+    assert not (
+        store.path / name / "rgb.wrist/rows.crc32"
+    ).exists()  # Rows of 48 bytes would not pay.
     contract = replace(store.episode(name).attributes.contract, cameras=(Camera("large", 16, 16),))
-    arrays = {key: array for key, array in store.episode(name).arrays.items() if not key.endswith(("/front", "/wrist"))}
+    arrays = {
+        key: array
+        for key, array in store.episode(name).arrays.items()
+        if not key.endswith(("/front", "/wrist"))
+    }
     arrays |= {"rgb/large": np.zeros((6, 16, 16, 3), np.uint8), "time/large": arrays["time"]}
-    arrays |= {"frame/large": np.arange(6, dtype=np.int32), "intrinsics/large": np.eye(3, dtype=np.float32)}
+    arrays |= {
+        "frame/large": np.arange(6, dtype=np.int32),
+        "intrinsics/large": np.eye(3, dtype=np.float32),
+    }
     arrays["T_base_camera/large"] = np.eye(4, dtype=np.float32)
     name = store.write(arrays, EpisodeAttributes(contract, "look", 0))
     chunk, rows = (store.path / name / "rgb.large" / part for part in ("c/0/0/0/0", "rows.crc32"))
@@ -90,11 +101,16 @@ def test_the_frame_of_a_flipped_byte_is_named(store: EpisodeStore) -> None:
         for frame in flipped:
             data[frame * 768 + 9] = 1
         chunk.write_bytes(data)
-        assert [sentence.endswith(f"was written{message}") for sentence in store.verify(name)] == [True]
+        assert [sentence.endswith(f"was written{message}") for sentence in store.verify(name)] == [
+            True
+        ]
     chunk.write_bytes(bytes(6 * 768))
     assert store.verify(name) == []
     rows.write_bytes(rows.read_bytes()[:-1] + b"x")
-    assert ["the checksums of the rows of rgb/large are damaged" in sentence for sentence in store.verify(name)] == [True]
+    assert [
+        "the checksums of the rows of rgb/large are damaged" in sentence
+        for sentence in store.verify(name)
+    ] == [True]
     rows.unlink()
     assert store.verify(name) == []  # What says where damage is may be missing.
     group = zarr.open_group(store.path / name, mode="r")
@@ -128,14 +144,26 @@ def test_a_seal_is_replaced_not_repeated() -> None:
             lambda path: _cut(path / "rgb.front/c/0/0/0/0", 150),
             "rgb/front has 150 bytes instead of 288; it is damaged from frame 1 of 2",
         ),
-        (lambda path: _cut(path / "action/c/0/0", 40), "action has 40 bytes instead of 48; it is damaged from frame 5 of 6 on"),
+        (
+            lambda path: _cut(path / "action/c/0/0", 40),
+            "action has 40 bytes instead of 48; it is damaged from frame 5 of 6 on",
+        ),
         (lambda path: _cut(path / "action/c/0/0", 0), "action is missing or empty"),
-        (lambda path: (path / "action/zarr.json").unlink(), "action has another zarr.json than was written"),
+        (
+            lambda path: (path / "action/zarr.json").unlink(),
+            "action has another zarr.json than was written",
+        ),
         (lambda path: (path / "zarr.json").unlink(), "its zarr.json is missing"),
         (lambda path: _cut(path / "zarr.json", 500), "its zarr.json cannot be read"),
-        (lambda path: (path / "zarr.json").write_bytes(b"\xff\xfe{}"), "its zarr.json cannot be read"),
+        (
+            lambda path: (path / "zarr.json").write_bytes(b"\xff\xfe{}"),
+            "its zarr.json cannot be read",
+        ),
         (lambda path: (path / "zarr.json").write_text("[]"), "its zarr.json cannot be read"),
-        (lambda path: (path / "zarr.json").write_text('{"attributes": 3}'), "its zarr.json has no attributes"),
+        (
+            lambda path: (path / "zarr.json").write_text('{"attributes": 3}'),
+            "its zarr.json has no attributes",
+        ),
         (
             lambda path: (path / "zarr.json").write_bytes(sealed_group({"stringline_episode": 2})),
             "The attributes of the episode lack 'task'",
@@ -156,7 +184,9 @@ def test_damage_is_named_and_the_other_episodes_stay_usable(
     assert f"Episode {bad}" in said
     assert message in said
     if "zarr.json" in said and "action" not in said:
-        with pytest.raises(ValueError, match=f"set aside: stringline-data verify store={store.path} set_aside=true"):
+        with pytest.raises(
+            ValueError, match=f"set aside: stringline-data verify store={store.path} set_aside=true"
+        ):
             store.episodes()
     for name in good:
         assert len(store.episode(name).arrays["action"]) == 6
@@ -167,10 +197,15 @@ def test_damage_is_named_and_the_other_episodes_stay_usable(
     assert caught.value.code == 2
     assert said in printed.out
     assert f"1 of 3 episodes in {store.path} are damaged" in printed.err
-    monkeypatch.setattr(sys, "argv", ["stringline-data", "verify", f"store={store.path}", "set_aside=true"])
+    monkeypatch.setattr(
+        sys, "argv", ["stringline-data", "verify", f"store={store.path}", "set_aside=true"]
+    )
     with pytest.raises(SystemExit):
         main()
-    assert f"1 damaged episodes moved to {store.path}.trash; 2 whole ones are left." in capsys.readouterr().err
+    assert (
+        f"1 damaged episodes moved to {store.path}.trash; 2 whole ones are left."
+        in capsys.readouterr().err
+    )
     assert store.names() == good
     assert verify_store(store) == {}
 
@@ -210,4 +245,7 @@ def test_what_a_killed_writer_left_is_named(
         name = recorder.stdout.readline().strip()
         assert "never completed" not in said()
         recorder.kill()
-    assert f"Episode {name} was never completed: its writer was killed after 20 steps, 5 frames of rgb/front." in said()
+    assert (
+        f"Episode {name} was never completed: its writer was killed after 20 steps, 5 frames of "
+        f"rgb/front."
+    ) in said()

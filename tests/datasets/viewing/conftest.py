@@ -25,7 +25,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
     world = TaskEnvironment(make_task(TASK), image_size=200, frame_hz=2.5, time_limit_s=2.0)
     recording = record_episode(world, make_expert(TASK), 0)
     store = EpisodeStore.create(tmp_path_factory.mktemp("viewing") / "store")
-    store.write(recording.arrays, EpisodeAttributes(world.contract, TASK, 0, instruction="hand it over"))
+    store.write(
+        recording.arrays, EpisodeAttributes(world.contract, TASK, 0, instruction="hand it over")
+    )
     world.close()
     return store
 
@@ -39,7 +41,8 @@ def episode(store: EpisodeStore) -> StoredEpisode:
 def knocked(episode: StoredEpisode, tmp_path: Path) -> Knock:
     """Returns a maker of the same episode whose extrinsics of a camera are off by a transform in the camera's frame.
 
-    Depth gets the noise of a real camera, a standard deviation of 1 mm at 1 m that grows with the square of depth.
+    Depth gets the noise of a real camera, a standard deviation of 1 mm at 1 m that grows with the
+    square of depth.
     """
 
     def make(camera: str, T: NDArray[np.float64]) -> StoredEpisode:
@@ -49,7 +52,9 @@ def knocked(episode: StoredEpisode, tmp_path: Path) -> Knock:
             depth = arrays[key].astype(np.float64)
             noise = rng.normal(size=depth.shape) * (depth / 1000) ** 2
             arrays[key] = np.rint(np.where(depth > 0, depth + noise, 0)).astype(np.uint16)
-        arrays[f"T_base_camera/{camera}"] = (arrays[f"T_base_camera/{camera}"] @ T).astype(np.float32)
+        arrays[f"T_base_camera/{camera}"] = (arrays[f"T_base_camera/{camera}"] @ T).astype(
+            np.float32
+        )
         return store.episode(store.write(arrays, replace(episode.attributes, seed=1)))
 
     return make

@@ -16,12 +16,16 @@ CAMERAS = ("overhead", "wrist_left", "wrist_right", "table")
 
 
 @pytest.fixture(scope="module")
-def chunks(episode: StoredEpisode, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+def chunks(
+    episode: StoredEpisode, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[Any]]:
     """The chunks of a saved recording by entity."""
     path = tmp_path_factory.mktemp("recording") / "new" / "episode.rrd"
     Recorder(episode, cloud_hz=2.0, cloud_points=10**6, jpeg_quality=None).save(path)
     found = defaultdict(list)
-    for chunk in importlib.import_module("rerun.chunk").RrdReader(str(path)).store().stream().to_chunks():
+    for chunk in (
+        importlib.import_module("rerun.chunk").RrdReader(str(path)).store().stream().to_chunks()
+    ):
         found[chunk.entity_path].append(chunk.to_record_batch())
     return found
 
@@ -43,7 +47,13 @@ def values(batches: list[Any], column: str) -> list[Any]:
 
 def test_every_entity_is_there(episode: StoredEpisode, chunks: dict[str, list[Any]]) -> None:
     contract = episode.attributes.contract
-    expected = {"/world", "/world/cloud", "/instruction", "/world/grippers/left", "/world/grippers/right"}
+    expected = {
+        "/world",
+        "/world/cloud",
+        "/instruction",
+        "/world/grippers/left",
+        "/world/grippers/right",
+    }
     expected |= {f"/world/cameras/{name}{below}" for name in CAMERAS for below in ("", "/rgb")}
     expected |= {f"/depth/{name}" for name in CAMERAS}
     expected |= {f"/action/{dimension.name}" for dimension in contract.action}
@@ -51,7 +61,9 @@ def test_every_entity_is_there(episode: StoredEpisode, chunks: dict[str, list[An
     assert set(chunks) - {"/__properties"} == expected
 
 
-def test_actions_pictures_and_depth_are_those_of_the_episode(episode: StoredEpisode, chunks: dict[str, list[Any]]) -> None:
+def test_actions_images_and_depth_are_those_of_the_episode(
+    episode: StoredEpisode, chunks: dict[str, list[Any]]
+) -> None:
     for column, dimension in enumerate(episode.attributes.contract.action):
         got = np.concatenate(values(chunks[f"/action/{dimension.name}"], "Scalars:scalars"))
         np.testing.assert_array_equal(got.astype(np.float32), episode.arrays["action"][:, column])
@@ -62,17 +74,23 @@ def test_actions_pictures_and_depth_are_those_of_the_episode(episode: StoredEpis
         expected = episode.arrays[f"{kind}/table"]
         got = values(chunks[path], column)
         assert len(got) == len(expected) == 5
-        for picture, (buffer,) in zip(expected, got, strict=True):
-            np.testing.assert_array_equal(np.array(buffer, np.uint8), np.frombuffer(picture.tobytes(), np.uint8))
+        for image, (buffer,) in zip(expected, got, strict=True):
+            np.testing.assert_array_equal(
+                np.array(buffer, np.uint8), np.frombuffer(image.tobytes(), np.uint8)
+            )
 
 
-def test_poses_are_those_of_the_episode(episode: StoredEpisode, chunks: dict[str, list[Any]]) -> None:
+def test_poses_are_those_of_the_episode(
+    episode: StoredEpisode, chunks: dict[str, list[Any]]
+) -> None:
     paths = {f"/world/grippers/{arm}": f"T_base_gripper/{arm}" for arm in ("left", "right")}
     paths |= {f"/world/cameras/{name}": f"T_base_camera/{name}" for name in CAMERAS}
     for path, key in paths.items():
         T = episode.arrays[key].reshape(-1, 4, 4)
         places = np.array(values(chunks[path], "Transform3D:translation")).reshape(-1, 3)
-        columns = np.array(values(chunks[path], "Transform3D:mat3x3")).reshape(-1, 3, 3)  # Rerun keeps them column by column.
+        columns = np.array(values(chunks[path], "Transform3D:mat3x3")).reshape(
+            -1, 3, 3
+        )  # Rerun keeps them column by column.
         np.testing.assert_allclose(places, T[:, :3, 3], atol=1e-7)
         np.testing.assert_allclose(columns.swapaxes(1, 2), T[:, :3, :3], atol=1e-7)
 
@@ -87,7 +105,9 @@ def test_the_cloud_is_the_fused_one(episode: StoredEpisode, chunks: dict[str, li
 def test_cameras_and_numbers_that_cannot_be(episode: StoredEpisode, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no camera 'overheat'. Did you mean 'overhead'"):
         Recorder(episode, ["overheat"])
-    with pytest.raises(ValueError, match=r"Got cloud_hz=0, cloud_points=60000; both must be positive"):
+    with pytest.raises(
+        ValueError, match=r"Got cloud_hz=0, cloud_points=60000; both must be positive"
+    ):
         Recorder(episode, cloud_hz=0)
     with pytest.raises(ValueError, match=r"jpeg_quality is 101; allowed: 1 to 100, or null"):
         Recorder(episode, jpeg_quality=101)

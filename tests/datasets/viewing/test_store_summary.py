@@ -35,7 +35,10 @@ def store(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> Epis
         task, success = ("reach", seed > 1) if seed < 5 else ("press_button", None)
         arrays = make_episode(steps=60, seed=seed)
         arrays["depth/front"][:, :3] = 0
-        store.write(arrays, EpisodeAttributes(contract, task, seed, success, "expert" if seed else "teleoperation"))
+        store.write(
+            arrays,
+            EpisodeAttributes(contract, task, seed, success, "expert" if seed else "teleoperation"),
+        )
     return store
 
 
@@ -50,7 +53,9 @@ def page(store: EpisodeStore, tmp_path: Path) -> Path:
 def test_what_the_summary_counts(store: EpisodeStore) -> None:
     summary = summarise(store)
     assert summary.episodes == 7
-    assert [(row.task, row.episodes, row.successes, row.failures, row.unjudged) for row in summary.tasks] == [
+    assert [
+        (row.task, row.episodes, row.successes, row.failures, row.unjudged) for row in summary.tasks
+    ] == [
         ("press_button", 2, 0, 0, 2),
         ("reach", 5, 3, 2, 0),
     ]
@@ -84,13 +89,22 @@ def test_damaged_episodes_are_named_and_left_out(store: EpisodeStore, tmp_path: 
     assert f"Episode {bad}: rgb/front has 300 bytes" in (tmp_path / "page.html").read_text()
 
 
-def test_without_cameras_joints_and_depth(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> None:
+def test_without_cameras_joints_and_depth(
+    tmp_path: Path, contract: Contract, make_episode: MakeEpisode
+) -> None:
     """A set that lacks what ours have is legal, and has a page."""
     store = EpisodeStore.create(tmp_path / "bare")
-    arrays = {key: make_episode()[key] for key in ("time", "action", "T_base_gripper/one", "joints/position")}
+    arrays = {
+        key: make_episode()[key]
+        for key in ("time", "action", "T_base_gripper/one", "joints/position")
+    }
     store.write(arrays, EpisodeAttributes(replace(contract, cameras=()), "reach", 0))
     blind = EpisodeStore.create(tmp_path / "blind")
-    arrays = {key: array for key, array in make_episode().items() if "joints" not in key and "T_base_gripper" not in key}
+    arrays = {
+        key: array
+        for key, array in make_episode().items()
+        if "joints" not in key and "T_base_gripper" not in key
+    }
     blind.write(arrays, EpisodeAttributes(replace(contract, joints=(), arms=()), "reach", 0))
     for each, state in ((store, 2), (blind, 0)):
         summary = summarise(each)
@@ -99,7 +113,9 @@ def test_without_cameras_joints_and_depth(tmp_path: Path, contract: Contract, ma
         assert ("Cameras" in (tmp_path / "page.html").read_text()) == (each is blind)
 
 
-def test_an_episode_of_one_step_has_a_page(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> None:
+def test_an_episode_of_one_step_has_a_page(
+    tmp_path: Path, contract: Contract, make_episode: MakeEpisode
+) -> None:
     store = EpisodeStore.create(tmp_path / "short")
     store.write(make_episode(steps=1), EpisodeAttributes(contract, "reach", 0))
     summary = summarise(store)
@@ -113,7 +129,9 @@ def test_a_store_without_episodes_has_no_page(tmp_path: Path) -> None:
         summarise(EpisodeStore.create(tmp_path / "empty"))
 
 
-def test_the_command(store: EpisodeStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    store: EpisodeStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "argv", ["stringline-data", "summary", f"store='{store.path}'"])
     main()
     page = store.path.with_name(f"{store.path.name}_summary.html")
@@ -129,7 +147,9 @@ def test_the_page_asks_for_nothing_else(page: Path) -> None:
     assert [address[:40] for address in addresses if not address.startswith("data:")] == []
 
 
-@pytest.mark.parametrize("values", [[3.0], [2.0] * 5, [0.0, 1e-12], [-1e30, 1e30], [1, 2, np.nan, np.inf, 3]])
+@pytest.mark.parametrize(
+    "values", [[3.0], [2.0] * 5, [0.0, 1e-12], [-1e30, 1e30], [1, 2, np.nan, np.inf, 3]]
+)
 def test_histograms_count_every_finite_value(values: list[float]) -> None:
     histogram = Histogram.of("a <b>", "m", values)
     finite = np.array(values)[np.isfinite(values)]
@@ -149,28 +169,41 @@ def browser() -> Iterator[webdriver.Chrome]:
     """A Chromium without a screen and without a network."""
     programs = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
     missing = [name for name, path in programs.items() if path is None]
-    assert not missing, f"{' and '.join(missing)} not found. Debian and Ubuntu: apt install chromium chromium-driver"
+    assert not missing, (
+        f"{' and '.join(missing)} not found. Debian and Ubuntu: apt install chromium "
+        f"chromium-driver"
+    )
     options = webdriver.ChromeOptions()
     options.binary_location = str(programs["chromium"])
-    arguments = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1100,900"]
+    arguments = [
+        "--headless=new",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1100,900",
+    ]
     # Chromium refuses to run as root with its sandbox; a container's root has no other choice.
     for argument in [*arguments, *(["--no-sandbox"] if os.geteuid() == 0 else [])]:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(options=options, service=webdriver.ChromeService(programs["chromedriver"])) as driver:
+    with webdriver.Chrome(
+        options=options, service=webdriver.ChromeService(programs["chromedriver"])
+    ) as driver:
         driver.set_network_conditions(offline=True, latency=0, throughput=0)
         yield driver
 
 
 def test_a_browser_shows_it(browser: webdriver.Chrome, page: Path) -> None:
-    """Every picture is drawn, the warnings open, nothing sticks out, nothing is fetched, nothing is logged."""
+    """Every image is drawn, the warnings open, nothing sticks out, nothing is fetched, nothing is logged."""
     browser.get(page.as_uri())
     assert browser.find_element(By.TAG_NAME, "h1").text == "apples & <pears>"
     assert "7 episodes" in browser.find_element(By.CLASS_NAME, "headline").text
-    browser.execute_script("document.querySelectorAll('img').forEach(image => image.loading = 'eager')")
+    browser.execute_script(
+        "document.querySelectorAll('img').forEach(image => image.loading = 'eager')"
+    )
     sizes = browser.execute_async_script(
         "const done = arguments[0], images = [...document.images];"
-        "Promise.all(images.map(image => image.decode())).then(() => done(images.map(image => image.naturalWidth)))"
+        "Promise.all(images.map(image => image.decode())).then(() => done(images.map(image => "
+        "image.naturalWidth)))"
     )
     assert len(sizes) == 3 + 7
     assert min(sizes) > 1
@@ -180,16 +213,25 @@ def test_a_browser_shows_it(browser: webdriver.Chrome, page: Path) -> None:
     jumps.find_element(By.TAG_NAME, "summary").click()
     assert row.is_displayed()
     assert "reach" in row.text or "press_button" in row.text
-    assert [entry.text for entry in browser.find_elements(By.CSS_SELECTOR, "p.stall, p.timing")] == [
+    assert [
+        entry.text for entry in browser.find_elements(By.CSS_SELECTOR, "p.stall, p.timing")
+    ] == [
         "Stalls: none.",
         "Mis-timed frames and steps: none.",
     ]
     assert len(browser.find_elements(By.CSS_SELECTOR, "#actions svg rect")) > 20
     for width in (1100, 500):
         browser.set_window_size(width, 900)
-        assert browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth") <= 0
-    fetched = browser.execute_script("return performance.getEntriesByType('resource').map(entry => entry.name)")
+        assert (
+            browser.execute_script(
+                "return document.documentElement.scrollWidth - window.innerWidth"
+            )
+            <= 0
+        )
+    fetched = browser.execute_script(
+        "return performance.getEntriesByType('resource').map(entry => entry.name)"
+    )
     assert [address[:60] for address in fetched if not address.startswith("data:")] == []
     assert browser.get_log("browser") == []
-    picture = imread(io.BytesIO(browser.get_screenshot_as_png()))
-    assert picture.std() > 0.05
+    image = imread(io.BytesIO(browser.get_screenshot_as_png()))
+    assert image.std() > 0.05

@@ -6,7 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from stringline.encoders.coordinates.canonical import CanonicalPlaces, CylindricalPlaces, DirectionPlaces, SphericalPlaces
+from stringline.encoders.coordinates.canonical import (
+    CanonicalPlaces,
+    CylindricalPlaces,
+    DirectionPlaces,
+    SphericalPlaces,
+)
 from stringline.encoders.coordinates.coordinates import MetricPlaces
 from stringline.encoders.coordinates.geometry import View
 
@@ -18,20 +23,26 @@ ORIGIN, AXIS, FORWARD = (0.2, -0.4, 0.1), (0.3, -0.2, 2.0), (1.0, 1.0, 0.0)
 def _about(axis: Tensor, angle: float) -> Tensor:
     """Returns the rotation (3, 3) about a direction, by its exponential."""
     x, y, z = (axis / axis.norm()).tolist()
-    return torch.linalg.matrix_exp(angle * torch.tensor([[0, -z, y], [z, 0, -x], [-y, x, 0]], dtype=torch.float64))
+    return torch.linalg.matrix_exp(
+        angle * torch.tensor([[0, -z, y], [z, 0, -x], [-y, x, 0]], dtype=torch.float64)
+    )
 
 
 def _ahead(count: int = 40) -> Tensor:
     """Returns points (1, count, 3) within 50 degrees of the forward direction, well off the axis."""
     generator = torch.Generator().manual_seed(0)
-    axis, origin = torch.tensor(AXIS, dtype=torch.float64), torch.tensor(ORIGIN, dtype=torch.float64)
+    axis, origin = (
+        torch.tensor(AXIS, dtype=torch.float64),
+        torch.tensor(ORIGIN, dtype=torch.float64),
+    )
     forward = torch.tensor(FORWARD, dtype=torch.float64)
     upright = axis / axis.norm()
     forward = forward - (forward @ upright) * upright
     radial, height, turn = torch.rand(3, count, dtype=torch.float64, generator=generator)
     points = torch.stack(
         [
-            _about(axis, math.radians(100 * float(a) - 50)) @ (forward * (0.3 + float(r)) + upright * (float(h) - 0.5))
+            _about(axis, math.radians(100 * float(a) - 50))
+            @ (forward * (0.3 + float(r)) + upright * (float(h) - 0.5))
             for r, h, a in zip(radial, height, turn, strict=True)
         ]
     )
@@ -49,7 +60,9 @@ def _make(kind: type[CanonicalPlaces]) -> CanonicalPlaces:
 
 @pytest.mark.parametrize("kind", [SphericalPlaces, CylindricalPlaces])
 @pytest.mark.parametrize("angle", [0.3, -1.1])
-def test_a_turn_about_the_axis_shifts_the_azimuth_alone(kind: type[CanonicalPlaces], angle: float) -> None:
+def test_a_turn_about_the_axis_shifts_the_azimuth_alone(
+    kind: type[CanonicalPlaces], angle: float
+) -> None:
     places, points = _make(kind), _ahead()
     (before, placed), (after, _) = places.points(points), places.points(_turned(points, angle))
     assert placed.all()
@@ -61,7 +74,9 @@ def test_a_turn_about_the_axis_shifts_the_azimuth_alone(kind: type[CanonicalPlac
 @pytest.mark.parametrize("kind", [SphericalPlaces, CylindricalPlaces])
 def test_a_turn_across_the_cut_shifts_it_up_to_whole_turns(kind: type[CanonicalPlaces]) -> None:
     places, points = _make(kind), _ahead()
-    difference = (places.points(_turned(points, 3.0))[0] - places.points(points)[0])[..., AZIMUTH[kind]]
+    difference = (places.points(_turned(points, 3.0))[0] - places.points(points)[0])[
+        ..., AZIMUTH[kind]
+    ]
     turns = (difference - 3.0) / (2 * math.pi)
     torch.testing.assert_close(turns, turns.round(), rtol=0, atol=1e-12)
     assert sorted(turns.round().unique().tolist()) == [-1.0, 0.0]
@@ -85,7 +100,10 @@ def test_the_map_is_injective(kind: type[CanonicalPlaces]) -> None:
     first, second, third = kind().points(r)[0].unbind(-1)
     if kind is SphericalPlaces:
         back = (
-            torch.stack((first.sin() * second.cos(), first.sin() * second.sin(), first.cos()), dim=-1) * third.exp()[..., None]
+            torch.stack(
+                (first.sin() * second.cos(), first.sin() * second.sin(), first.cos()), dim=-1
+            )
+            * third.exp()[..., None]
         )
     else:
         back = torch.stack((second * first.cos(), second * first.sin(), third), dim=-1)
@@ -96,22 +114,37 @@ def test_shifts_of_the_other_coordinates_are_transformations_too() -> None:
     points, origin = _ahead(), torch.tensor(ORIGIN, dtype=torch.float64)
     upright = torch.tensor(AXIS, dtype=torch.float64)
     upright = upright / upright.norm()
-    spherical, cylindrical = _make(SphericalPlaces), CylindricalPlaces(radius=0.5, origin=ORIGIN, axis=AXIS, forward=FORWARD)
+    spherical, cylindrical = (
+        _make(SphericalPlaces),
+        CylindricalPlaces(radius=0.5, origin=ORIGIN, axis=AXIS, forward=FORWARD),
+    )
     grown = spherical.points((points - origin) * 1.7 + origin)[0] - spherical.points(points)[0]
-    torch.testing.assert_close(grown, grown.new_tensor((0, 0, math.log(1.7))).expand_as(grown), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        grown, grown.new_tensor((0, 0, math.log(1.7))).expand_as(grown), rtol=0, atol=1e-12
+    )
     raised = cylindrical.points(points + 0.25 * upright)[0] - cylindrical.points(points)[0]
-    torch.testing.assert_close(raised, raised.new_tensor((0, 0, 0.5)).expand_as(raised), rtol=0, atol=1e-12)
-    tipped = []  # A polar turn moves each point along its own meridian: about the axis perpendicular to it.
+    torch.testing.assert_close(
+        raised, raised.new_tensor((0, 0, 0.5)).expand_as(raised), rtol=0, atol=1e-12
+    )
+    # A polar turn moves each point along its own meridian: about the axis perpendicular to it.
+    tipped = []
     for point in points[0]:
         meridian = torch.linalg.cross(upright, point - origin)
         tipped.append(_about(meridian, 0.2) @ (point - origin) + origin)
     polar = spherical.points(torch.stack(tipped).unsqueeze(0))[0] - spherical.points(points)[0]
-    torch.testing.assert_close(polar, polar.new_tensor((0.2, 0, 0)).expand_as(polar), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        polar, polar.new_tensor((0.2, 0, 0)).expand_as(polar), rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("kind", [SphericalPlaces, CylindricalPlaces])
-def test_what_lies_on_the_axis_has_no_place_and_harms_no_gradient(kind: type[CanonicalPlaces]) -> None:
-    points = torch.tensor([[[0.0, 0, 0], [0, 0, 0.5], [1e-7, 0, 0.3], [1e-3, 0, 0.3], [0.4, 0.1, 0]]], requires_grad=True)
+def test_what_lies_on_the_axis_has_no_place_and_harms_no_gradient(
+    kind: type[CanonicalPlaces],
+) -> None:
+    points = torch.tensor(
+        [[[0.0, 0, 0], [0, 0, 0.5], [1e-7, 0, 0.3], [1e-3, 0, 0.3], [0.4, 0.1, 0]]],
+        requires_grad=True,
+    )
     coordinates, placed = kind().points(points)
     assert placed.tolist() == [[False, False, False, True, True]]
     assert coordinates.isfinite().all()
@@ -124,7 +157,9 @@ def test_what_lies_on_the_axis_has_no_place_and_harms_no_gradient(kind: type[Can
 
 def test_the_cut_lies_behind() -> None:
     places = SphericalPlaces(forward=(0.0, 2.0, 1.0))
-    points = torch.tensor([[[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [1e-4, -1.0, 0.0], [-1e-4, -1.0, 0.0]]])
+    points = torch.tensor(
+        [[[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [1e-4, -1.0, 0.0], [-1e-4, -1.0, 0.0]]]
+    )
     expected = torch.tensor([0.0, math.pi / 2, -math.pi, math.pi])
     torch.testing.assert_close(places.points(points)[0][0, :, 1], expected, rtol=0, atol=2e-4)
 
@@ -147,10 +182,18 @@ def test_patches_are_the_points_that_they_show(kind: type[CanonicalPlaces]) -> N
 
 @pytest.mark.parametrize("kind", [SphericalPlaces, CylindricalPlaces])
 def test_frames_that_are_none_are_refused(kind: type[CanonicalPlaces]) -> None:
-    for axis, forward in (((0.0, 0, 1), (0.0, 0, -3)), ((0.0, 0, 0), (1.0, 0, 0)), ((0.0, 0, 1), (0.0, 0, 0))):
-        with pytest.raises(ValueError, match="axis is .* and forward is .*two vectors that do not lie on one line"):
+    for axis, forward in (
+        ((0.0, 0, 1), (0.0, 0, -3)),
+        ((0.0, 0, 0), (1.0, 0, 0)),
+        ((0.0, 0, 1), (0.0, 0, 0)),
+    ):
+        with pytest.raises(
+            ValueError, match="axis is .* and forward is .*two vectors that do not lie on one line"
+        ):
             kind(axis=axis, forward=forward)
-    with pytest.raises(ValueError, match=r"origin is \(0.0, nan, 0.0\); allowed: three finite numbers"):
+    with pytest.raises(
+        ValueError, match=r"origin is \(0.0, nan, 0.0\); allowed: three finite numbers"
+    ):
         kind(origin=(0.0, math.nan, 0.0))
     with pytest.raises(ValueError, match=r"forward is \(1.0, 0.0\); allowed: three"):
         kind(forward=(1.0, 0.0))

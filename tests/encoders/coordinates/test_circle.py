@@ -17,7 +17,9 @@ MIXED = partial(MixedFrequencies, wavelengths=(0.2, 6.0))
 
 def _encoding() -> RotaryEncoding:
     frequencies = partial(WholeOnCircle, frequencies=MIXED, angles=[1])
-    return RotaryEncoding(2, 16, 3, frequencies=frequencies, basis=CayleyBasis, share_heads=False).double()
+    return RotaryEncoding(
+        2, 16, 3, frequencies=frequencies, basis=CayleyBasis, share_heads=False
+    ).double()
 
 
 def test_only_the_angles_are_rounded() -> None:
@@ -29,12 +31,16 @@ def test_only_the_angles_are_rounded() -> None:
 
 
 def test_a_full_turn_of_one_token_changes_nothing() -> None:
-    coordinates = torch.randn(1, 6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    coordinates = torch.randn(
+        1, 6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
     turned = coordinates.clone()
     turned[0, 2, 1] += 2 * math.pi
     turned[0, 4, 1] -= 4 * math.pi
     whole, free = _encoding(), RotaryEncoding(2, 16, 3, frequencies=MIXED).double()
-    torch.testing.assert_close(whole.rotation(turned), whole.rotation(coordinates), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        whole.rotation(turned), whole.rotation(coordinates), rtol=0, atol=1e-12
+    )
     assert (free.rotation(turned) - free.rotation(coordinates)).abs().max() > 0.5
 
 
@@ -42,7 +48,9 @@ def test_gradients_pass_the_rounding() -> None:
     made = WholeOnCircle(1, 2, 4, frequencies=MIXED)
     weight = torch.randn(1, 2, 4)
     (made() * weight).sum().backward()
-    expected = torch.autograd.grad((made.frequencies() * weight).sum(), list(made.frequencies.parameters()))
+    expected = torch.autograd.grad(
+        (made.frequencies() * weight).sum(), list(made.frequencies.parameters())
+    )
     for parameter, gradient in zip(made.parameters(), expected, strict=True):
         assert parameter.grad is not None
         torch.testing.assert_close(parameter.grad, gradient)

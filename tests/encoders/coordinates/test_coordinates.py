@@ -1,4 +1,4 @@
-"""What a place is: in the picture, with depth, in the base frame."""
+"""What a place is: in the image, with depth, in the base frame."""
 
 from dataclasses import replace
 
@@ -6,8 +6,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from stringline.encoders.coordinates.canonical import CylindricalPlaces, DirectionPlaces, SphericalPlaces
-from stringline.encoders.coordinates.coordinates import Coordinates, GridPlaces, MetricPlaces, PatchDepthPlaces
+from stringline.encoders.coordinates.canonical import (
+    CylindricalPlaces,
+    DirectionPlaces,
+    SphericalPlaces,
+)
+from stringline.encoders.coordinates.coordinates import (
+    Coordinates,
+    GridPlaces,
+    MetricPlaces,
+    PatchDepthPlaces,
+)
 from stringline.encoders.coordinates.geometry import View
 
 CPU = torch.device("cpu")
@@ -19,11 +28,18 @@ CHOICES: list[Coordinates] = [
     DirectionPlaces(),
     CylindricalPlaces(),
 ]
-METRIC: list[Coordinates] = [MetricPlaces(), SphericalPlaces(), DirectionPlaces(), CylindricalPlaces()]
+METRIC: list[Coordinates] = [
+    MetricPlaces(),
+    SphericalPlaces(),
+    DirectionPlaces(),
+    CylindricalPlaces(),
+]
 
 
 def _view(side: int = 128, *, geometry: bool = True, depth: Tensor | None = None) -> View:
-    intrinsics = torch.tensor([[side * 1.2, 0, side / 2], [0, side * 1.2, side / 2], [0, 0, 1]]).expand(2, 3, 3)
+    intrinsics = torch.tensor(
+        [[side * 1.2, 0, side / 2], [0, side * 1.2, side / 2], [0, 0, 1]]
+    ).expand(2, 3, 3)
     return View(
         height=side,
         width=side,
@@ -35,7 +51,10 @@ def _view(side: int = 128, *, geometry: bool = True, depth: Tensor | None = None
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_shapes_are_those_of_the_face(choice: Coordinates) -> None:
-    for coordinates, placed in (choice.patches(_view(), 16, 2, CPU), choice.points(torch.ones(2, 64, 3))):
+    for coordinates, placed in (
+        choice.patches(_view(), 16, 2, CPU),
+        choice.points(torch.ones(2, 64, 3)),
+    ):
         assert coordinates.shape == (2, 64, choice.axes)
         assert placed.shape == (2, 64)
         assert placed.dtype == torch.bool
@@ -43,7 +62,7 @@ def test_shapes_are_those_of_the_face(choice: Coordinates) -> None:
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_resolution_does_not_move_a_patch(choice: Coordinates) -> None:
-    """A picture twice as large with patches twice as large shows the same patches."""
+    """An image twice as large with patches twice as large shows the same patches."""
     small, large = choice.patches(_view(64), 8, 2, CPU), choice.patches(_view(128), 16, 2, CPU)
     torch.testing.assert_close(small[0], large[0])
 
@@ -51,7 +70,12 @@ def test_resolution_does_not_move_a_patch(choice: Coordinates) -> None:
 def test_grid_counts_patches_and_puts_points_in_the_middle() -> None:
     coordinates, placed = GridPlaces(8).patches(_view(), 16, 2, CPU)
     assert placed.all()
-    assert coordinates[0, [0, 1, 8, 63]].tolist() == [[0.5, 0.5], [1.5, 0.5], [0.5, 1.5], [7.5, 7.5]]
+    assert coordinates[0, [0, 1, 8, 63]].tolist() == [
+        [0.5, 0.5],
+        [1.5, 0.5],
+        [0.5, 1.5],
+        [7.5, 7.5],
+    ]
     points, placed = GridPlaces(8).points(torch.randn(2, 3, 3))
     assert placed.all()
     assert points.unique().tolist() == [4.0]
@@ -65,7 +89,9 @@ def test_patch_depth_learns_what_depth_is_worth() -> None:
     torch.testing.assert_close(coordinates[..., 2], torch.full((2, 64), 4.0))
     coordinates[..., 2].sum().backward()
     assert places.slope.grad is not None
-    torch.testing.assert_close(places.slope.grad, torch.tensor(64.0))  # 128 patches at half a metre.
+    torch.testing.assert_close(
+        places.slope.grad, torch.tensor(64.0)
+    )  # 128 patches at half a metre.
     assert places.no_weight_decay() == {name for name, _ in places.named_parameters()}
 
 
@@ -111,18 +137,27 @@ def test_what_places_read_is_what_they_change_with() -> None:
 
 
 def test_a_grid_of_one_is_the_relative_scaling_of_comrope() -> None:
-    """Coordinates are (i + 1/2) / n in the picture of n patches, whatever its size and shape."""
+    """Coordinates are (i + 1/2) / n in the image of n patches, whatever its size and shape."""
     for height, width in ((128, 128), (64, 192)):
         coordinates, _ = GridPlaces(1).patches(View(height=height, width=width), 16, 2, CPU)
         rows, columns = height // 16, width // 16
-        expected = [[(column + 0.5) / columns, (row + 0.5) / rows] for row in range(rows) for column in range(columns)]
+        expected = [
+            [(column + 0.5) / columns, (row + 0.5) / rows]
+            for row in range(rows)
+            for column in range(columns)
+        ]
         torch.testing.assert_close(coordinates, torch.tensor([expected, expected]))
     assert GridPlaces(1).points(torch.zeros(1, 1, 3))[0].tolist() == [[[0.5, 0.5]]]
 
 
 def test_a_grid_may_have_other_rows_than_columns() -> None:
     coordinates, _ = GridPlaces((4, 12)).patches(View(height=64, width=192), 16, 1, CPU)
-    assert coordinates[0, [0, 1, 12, -1]].tolist() == [[0.5, 0.5], [1.5, 0.5], [0.5, 1.5], [11.5, 3.5]]
+    assert coordinates[0, [0, 1, 12, -1]].tolist() == [
+        [0.5, 0.5],
+        [1.5, 0.5],
+        [0.5, 1.5],
+        [11.5, 3.5],
+    ]
     assert GridPlaces((4, 12)).points(torch.zeros(1, 1, 3))[0].tolist() == [[[6.0, 2.0]]]
 
 
@@ -147,7 +182,9 @@ def test_perturbation_acts_in_training_only_and_leaves_points_alone(choice: Coor
     assert isinstance(choice, torch.nn.Module)
     plain = type(choice)()
     points = torch.tensor([[[0.3, 0.2, 0.1]]])
-    torch.testing.assert_close(choice.eval().patches(_view(), 16, 2, CPU)[0], plain.patches(_view(), 16, 2, CPU)[0])
+    torch.testing.assert_close(
+        choice.eval().patches(_view(), 16, 2, CPU)[0], plain.patches(_view(), 16, 2, CPU)[0]
+    )
     torch.manual_seed(0)
     first, second = (choice.train().patches(_view(), 16, 2, CPU)[0] for _ in range(2))
     assert (first[0] != first[1]).any(dim=-1).all()  # Each example has its own,
@@ -163,16 +200,24 @@ def test_a_moved_patch_stays_within_its_cell_at_its_depth() -> None:
     for choice in (PERTURBED[0], PERTURBED[1]):
         offset = choice.patches(_view(), 16, 2, CPU)[0][..., :2] - centres
         assert 0.4 < offset.abs().max() <= 0.5
-    torch.testing.assert_close(PERTURBED[1].patches(_view(), 16, 2, CPU)[0][..., 2], torch.full((2, 64), 4.0))
+    torch.testing.assert_close(
+        PERTURBED[1].patches(_view(), 16, 2, CPU)[0][..., 2], torch.full((2, 64), 4.0)
+    )
     moved = PERTURBED[2].patches(_view(), 16, 2, CPU)[0]
     torch.testing.assert_close(moved[..., 2], torch.full((2, 64), 0.5))  # The camera looks along z.
-    offset = (moved - MetricPlaces().patches(_view(), 16, 2, CPU)[0])[..., :2] * (128 * 1.2 / 0.5 / 16)
+    offset = (moved - MetricPlaces().patches(_view(), 16, 2, CPU)[0])[..., :2] * (
+        128 * 1.2 / 0.5 / 16
+    )
     assert 0.4 < offset.abs().max() <= 0.5 + 1e-5
 
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_points_that_are_none_are_refused(choice: Coordinates) -> None:
-    for points in (torch.zeros(2, 3), torch.zeros(2, 4, 2), torch.zeros(2, 4, 3, dtype=torch.int64)):
+    for points in (
+        torch.zeros(2, 3),
+        torch.zeros(2, 4, 2),
+        torch.zeros(2, 4, 3, dtype=torch.int64),
+    ):
         with pytest.raises(ValueError, match=r"Points are .*allowed: \(B, M, 3\) floating point"):
             choice.points(points)
     with pytest.raises(ValueError, match="Points hold nan; allowed: finite metres"):

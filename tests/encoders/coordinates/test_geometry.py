@@ -51,7 +51,9 @@ def _pixel_by_pixel(
 
 def test_places_agree_with_a_computation_pixel_by_pixel() -> None:
     cameras, depths = [_camera(seed) for seed in range(3)], [_depth(seed) for seed in range(3)]
-    expected = [_pixel_by_pixel(depth, *camera) for depth, camera in zip(depths, cameras, strict=True)]
+    expected = [
+        _pixel_by_pixel(depth, *camera) for depth, camera in zip(depths, cameras, strict=True)
+    ]
     points, known = patch_places(
         torch.from_numpy(np.stack(depths).astype(np.float64)),
         0.001,
@@ -61,7 +63,9 @@ def test_places_agree_with_a_computation_pixel_by_pixel() -> None:
     )
     np.testing.assert_array_equal(known.numpy(), np.stack([each for _, each in expected]))
     assert known.sum() == 3 * (known.shape[1] - 1)
-    np.testing.assert_allclose(points[known].numpy(), np.stack([each for each, _ in expected])[known.numpy()], atol=1e-12)
+    np.testing.assert_allclose(
+        points[known].numpy(), np.stack([each for each, _ in expected])[known.numpy()], atol=1e-12
+    )
 
 
 def test_stored_types_give_the_same_places() -> None:
@@ -73,7 +77,9 @@ def test_stored_types_give_the_same_places() -> None:
     torch.testing.assert_close(known_stored, known)
     torch.testing.assert_close(stored.double(), exact, rtol=0, atol=2e-6)
     with torch.autocast("cpu", torch.bfloat16):
-        torch.testing.assert_close(patch_places(depth, 0.001, K.float(), pose.float(), PATCH)[0], stored, rtol=0, atol=0)
+        torch.testing.assert_close(
+            patch_places(depth, 0.001, K.float(), pose.float(), PATCH)[0], stored, rtol=0, atol=0
+        )
 
 
 def _looking_down(height_m: float, tilt: float) -> Tensor:
@@ -96,7 +102,7 @@ def test_patches_of_a_table_lie_on_it(tilt: float, tolerance_m: float) -> None:
     points, known = patch_places(depth.reshape(1, 128, 128), 1.0, K, pose, 16)
     assert known.all()
     assert points[..., 2].abs().max() < tolerance_m
-    assert points[0, 0, 0] < 0 < points[0, 7, 0]  # The picture's left is the base frame's left,
+    assert points[0, 0, 0] < 0 < points[0, 7, 0]  # The image's left is the base frame's left,
     assert points[0, 0, 1] > points[0, 63, 1]  # and its upper edge is away from the operator.
 
 
@@ -121,12 +127,13 @@ def test_gradients_reach_the_pose() -> None:
     K, pose = (torch.from_numpy(each).unsqueeze(0) for each in _camera(1))
     depth = torch.from_numpy(_depth(1)).unsqueeze(0).double()
     assert torch.autograd.gradcheck(
-        lambda K, pose: patch_places(depth, 0.001, K, pose, PATCH)[0], (K.requires_grad_(), pose.requires_grad_())
+        lambda K, pose: patch_places(depth, 0.001, K, pose, PATCH)[0],
+        (K.requires_grad_(), pose.requires_grad_()),
     )
 
 
 @pytest.mark.parametrize("shape", [(1, 20, 32), (1, 24, 30), (24, 32)])
-def test_pictures_that_patches_do_not_tile_are_refused(shape: tuple[int, ...]) -> None:
+def test_images_that_patches_do_not_tile_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="multiples of 8"):
         patch_depth(torch.ones(shape), 0.001, PATCH)
 
@@ -134,23 +141,35 @@ def test_pictures_that_patches_do_not_tile_are_refused(shape: tuple[int, ...]) -
 def test_places_lie_on_the_rays_of_the_centres_that_are_given() -> None:
     K, pose = (torch.from_numpy(each).unsqueeze(0).expand(2, -1, -1) for each in _camera(2))
     depth = torch.from_numpy(_depth(2)).unsqueeze(0).expand(2, -1, -1).double()
-    centres = patch_centres(HEIGHT, WIDTH, PATCH).double() + torch.rand(2, 12, 2, dtype=torch.float64)
+    centres = patch_centres(HEIGHT, WIDTH, PATCH).double() + torch.rand(
+        2, 12, 2, dtype=torch.float64
+    )
     places, known = patch_places(depth, 0.001, K, pose, PATCH, centres=centres)
-    in_camera = (torch.linalg.inv(pose) @ torch.nn.functional.pad(places, (0, 1), value=1.0).mT)[:, :3]
+    in_camera = (torch.linalg.inv(pose) @ torch.nn.functional.pad(places, (0, 1), value=1.0).mT)[
+        :, :3
+    ]
     pixels = K @ in_camera
     seen = (pixels[:, :2] / pixels[:, 2:]).mT
     torch.testing.assert_close(seen[known], centres[known], rtol=0, atol=1e-9)
-    torch.testing.assert_close(in_camera[:, 2][known], patch_depth(depth, 0.001, PATCH)[0][known], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        in_camera[:, 2][known], patch_depth(depth, 0.001, PATCH)[0][known], rtol=0, atol=1e-12
+    )
 
 
 def _view(**changes: Tensor) -> View:
     K, pose = (torch.from_numpy(each).unsqueeze(0).expand(2, -1, -1) for each in _camera(0))
-    given = {"depth": torch.ones(2, HEIGHT, WIDTH), "intrinsics": K, "T_base_camera": pose} | changes
+    given = {
+        "depth": torch.ones(2, HEIGHT, WIDTH),
+        "intrinsics": K,
+        "T_base_camera": pose,
+    } | changes
     return View(height=HEIGHT, width=WIDTH, **given)  # type: ignore[arg-type]
 
 
 def test_a_view_takes_what_has_a_meaning() -> None:
-    assert _view(depth=torch.tensor([0.0, torch.nan]).repeat(2, HEIGHT, WIDTH // 2)).depth is not None
+    assert (
+        _view(depth=torch.tensor([0.0, torch.nan]).repeat(2, HEIGHT, WIDTH // 2)).depth is not None
+    )
     assert _view(depth=torch.zeros(2, HEIGHT, WIDTH, dtype=torch.uint16)).depth is not None
     assert View(height=HEIGHT, width=WIDTH).depth is None
 
@@ -164,18 +183,36 @@ def _with(matrix: NDArray[np.float64], row: int, column: int, value: float) -> T
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"depth": torch.ones(2, HEIGHT, 16)}, r"depth has shape \(2, 24, 16\) beside pictures of 24x32 .*\(B, 24, 32\)"),
+        (
+            {"depth": torch.ones(2, HEIGHT, 16)},
+            r"depth has shape \(2, 24, 16\) beside images of 24x32 .*\(B, 24, 32\)",
+        ),
         ({"depth": torch.ones(HEIGHT, WIDTH)}, r"depth has shape \(24, 32\)"),
         ({"depth": torch.ones(3, HEIGHT, WIDTH)}, r"the same B for all \(got \[2, 3\]\)"),
-        ({"intrinsics": torch.eye(4).expand(2, 4, 4)}, r"intrinsics has shape \(2, 4, 4\).*\(B, 3, 3\)"),
+        (
+            {"intrinsics": torch.eye(4).expand(2, 4, 4)},
+            r"intrinsics has shape \(2, 4, 4\).*\(B, 3, 3\)",
+        ),
         ({"T_base_camera": torch.eye(4)}, r"T_base_camera has shape \(4, 4\).*\(B, 4, 4\)"),
-        ({"depth": torch.full((2, HEIGHT, WIDTH), -0.5)}, "depth holds -0.5; allowed: 0 or NaN where nothing returned"),
+        (
+            {"depth": torch.full((2, HEIGHT, WIDTH), -0.5)},
+            "depth holds -0.5; allowed: 0 or NaN where nothing returned",
+        ),
         ({"depth": torch.full((2, HEIGHT, WIDTH), -3)}, "depth holds -3; allowed"),
         ({"depth": torch.full((2, HEIGHT, WIDTH), torch.inf)}, "depth holds inf; allowed"),
-        ({"intrinsics": _with(_camera(0)[0], 0, 0, 0.0)}, r"intrinsics holds \[\[0.0, 0.7.*with fx and fy other than 0"),
+        (
+            {"intrinsics": _with(_camera(0)[0], 0, 0, 0.0)},
+            r"intrinsics holds \[\[0.0, 0.7.*with fx and fy other than 0",
+        ),
         ({"intrinsics": _with(_camera(0)[0], 1, 1, torch.nan)}, "intrinsics holds .*nan"),
-        ({"intrinsics": _with(_camera(0)[0], 2, 2, 0.0)}, r"intrinsics holds .*\[0.0, 0.0, 0.0\]\]; allowed"),
-        ({"T_base_camera": _with(_camera(0)[1], 1, 3, torch.nan)}, "T_base_camera holds nan; allowed: finite"),
+        (
+            {"intrinsics": _with(_camera(0)[0], 2, 2, 0.0)},
+            r"intrinsics holds .*\[0.0, 0.0, 0.0\]\]; allowed",
+        ),
+        (
+            {"T_base_camera": _with(_camera(0)[1], 1, 3, torch.nan)},
+            "T_base_camera holds nan; allowed: finite",
+        ),
     ],
 )
 def test_a_view_refuses_what_has_none(changes: dict[str, Tensor], message: str) -> None:

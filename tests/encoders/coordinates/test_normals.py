@@ -88,7 +88,9 @@ def test_two_cameras_agree_on_the_table() -> None:
     for tilt in (0.0, 0.4):
         cos, sin = math.cos(tilt), math.sin(tilt)
         pose = torch.eye(4, dtype=torch.float64)
-        pose[:3, :3] = torch.tensor([[1, 0, 0], [0, -cos, -sin], [0, sin, -cos]], dtype=torch.float64)
+        pose[:3, :3] = torch.tensor(
+            [[1, 0, 0], [0, -cos, -sin], [0, sin, -cos]], dtype=torch.float64
+        )
         pose[2, 3] = 0.8
         depth = (-pose[2, 3] / (_rays() @ pose[2, :3])).unsqueeze(0)
         found = surface_normals(depth, 1.0, K, pose.unsqueeze(0))
@@ -102,7 +104,9 @@ def test_a_hole_is_zero_and_leaves_its_neighbours_exact() -> None:
     depth[0, 20, 3] = torch.nan
     found, hole = surface_normals(depth, 1.0, K), ~(depth > 0)
     assert (found[hole] == 0).all()
-    torch.testing.assert_close(found[~hole], normal.expand(int((~hole).sum()), 3), rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        found[~hole], normal.expand(int((~hole).sum()), 3), rtol=0, atol=1e-9
+    )
 
 
 def test_a_pixel_whose_neighbours_are_all_missing_has_none() -> None:
@@ -119,7 +123,9 @@ def test_nothing_is_averaged_over_an_edge() -> None:
     found = surface_normals(torch.where(is_near, _plane(near, 0.5), _plane(far, 1.5)), 1.0, K)
     assert (found[:, :, 10:12] == 0).all()
     torch.testing.assert_close(found[:, :, :10], near.expand(1, HEIGHT, 10, 3), rtol=0, atol=1e-9)
-    torch.testing.assert_close(found[:, :, 12:], far.expand(1, HEIGHT, WIDTH - 12, 3), rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        found[:, :, 12:], far.expand(1, HEIGHT, WIDTH - 12, 3), rtol=0, atol=1e-9
+    )
 
 
 def test_what_counts_as_an_edge_is_a_slope() -> None:
@@ -128,7 +134,9 @@ def test_what_counts_as_an_edge_is_a_slope() -> None:
     rays = _rays()
     visible = (rays @ leaning) < -0.3
     depth = torch.where(visible, _plane(leaning, 0.7, rays), 0.0)
-    assert (surface_normals(depth, 1.0, K)[visible.unsqueeze(0)].norm(dim=-1) > 0.99).float().mean() > 0.5
+    assert (
+        surface_normals(depth, 1.0, K)[visible.unsqueeze(0)].norm(dim=-1) > 0.99
+    ).float().mean() > 0.5
     assert (surface_normals(depth, 1.0, K, steepest_deg=40.0) == 0).all()
 
 
@@ -144,7 +152,7 @@ def test_normals_have_length_one_or_zero_and_face_the_camera() -> None:
     assert ((found * _rays().float()).sum(dim=-1)[length > 0] < 0).all()
 
 
-def test_a_mirrored_picture_has_the_same_normals_from_its_mirrored_camera() -> None:
+def test_a_mirrored_image_has_the_same_normals_from_its_mirrored_camera() -> None:
     normal, mirrored = _unit(0.3, -0.5, -1), K.clone()
     mirrored[:, 0, 0] *= -1
     mirrored[:, 0, 1] *= -1
@@ -156,7 +164,9 @@ def test_a_mirrored_picture_has_the_same_normals_from_its_mirrored_camera() -> N
 def test_gradients_of_float_depth_are_right_and_finite_beside_holes() -> None:
     generator = torch.Generator().manual_seed(1)
     depth = 0.7 + 0.01 * torch.rand(1, 5, 6, dtype=torch.float64, generator=generator)
-    assert torch.autograd.gradcheck(lambda z: surface_normals(z, 1.0, K, _pose()), depth.requires_grad_())
+    assert torch.autograd.gradcheck(
+        lambda z: surface_normals(z, 1.0, K, _pose()), depth.requires_grad_()
+    )
     holed = depth.detach().clone()
     holed[0, 1:3, 2:5] = 0
     holed[0, 0, 0] = torch.nan
@@ -168,7 +178,9 @@ def test_gradients_of_float_depth_are_right_and_finite_beside_holes() -> None:
 
 def _mean_error_deg(noise_m: float, reach: int) -> float:
     normal = _unit(0.3, -0.5, -1)
-    noise = torch.randn(1, HEIGHT, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    noise = torch.randn(
+        1, HEIGHT, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
     found = surface_normals(_plane(normal, 0.7) + noise_m * noise, 1.0, K, reach=reach)
     valid = found.norm(dim=-1) > 0
     return float(_degrees(found[valid], normal).mean())
@@ -190,7 +202,10 @@ Change = Callable[[], Tensor]
     [
         (lambda: surface_normals(torch.ones(4, 4), 1.0, K), r"depth has shape \(4, 4\)"),
         (lambda: surface_normals(torch.ones(1, 4, 4), 1.0, K, reach=0), "reach is 0.*reach from 1"),
-        (lambda: surface_normals(torch.ones(1, 4, 4), 1.0, K, steepest_deg=90.0), "steepest_deg is 90.0.*between 0 and 90"),
+        (
+            lambda: surface_normals(torch.ones(1, 4, 4), 1.0, K, steepest_deg=90.0),
+            "steepest_deg is 90.0.*between 0 and 90",
+        ),
     ],
 )
 def test_what_is_out_of_range_is_refused(change: Change, message: str) -> None:

@@ -26,7 +26,9 @@ def test_draws_follow_the_truncated_normal_distribution(deviation: float) -> Non
     assert abs(drawn).max() <= 0.5
     reference = stats.truncnorm(-0.5 / deviation, 0.5 / deviation, scale=deviation)
     assert stats.kstest(drawn, reference.cdf).pvalue > 0.01
-    assert (abs(drawn) == 0.5).mean() < 1e-3  # Clamping, as published code does, would leave 62 % there at deviation 1.
+    assert (
+        abs(drawn) == 0.5
+    ).mean() < 1e-3  # Clamping, as published code does, would leave 62 % there at deviation 1.
 
 
 def test_nothing_moves_in_evaluation_or_without_perturbation() -> None:

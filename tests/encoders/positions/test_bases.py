@@ -10,7 +10,7 @@ from torch import Tensor
 
 from stringline.encoders.positions.bases import (
     Basis,
-    BasisRecipe,
+    BasisFactory,
     ButterflyGivens,
     CayleyBasis,
     ExponentialBasis,
@@ -21,10 +21,12 @@ from stringline.encoders.positions.bases import (
 from stringline.encoders.positions.folding import spread
 
 Draw = Callable[..., Tensor]
-LEARNED = {name: recipe for name, recipe in BASES.items() if recipe is not None and name != "fourier"}
+LEARNED = {
+    name: recipe for name, recipe in BASES.items() if recipe is not None and name != "fourier"
+}
 
 
-def _moved(recipe: BasisRecipe, draw: Draw, size: int = 16, by: float = 1.0) -> Basis:
+def _moved(recipe: BasisFactory, draw: Draw, size: int = 16, by: float = 1.0) -> Basis:
     basis = recipe(sets=2, size=size).double()
     with torch.no_grad():
         for parameter in basis.parameters():
@@ -34,38 +36,52 @@ def _moved(recipe: BasisRecipe, draw: Draw, size: int = 16, by: float = 1.0) -> 
 
 @pytest.mark.parametrize("recipe", LEARNED.values(), ids=LEARNED)
 @pytest.mark.parametrize("by", [0.1, 1.0, 30.0])
-def test_they_are_rotations_wherever_the_parameters_are(recipe: BasisRecipe, by: float, draw: Draw) -> None:
+def test_they_are_rotations_wherever_the_parameters_are(
+    recipe: BasisFactory, by: float, draw: Draw
+) -> None:
     basis = _moved(recipe, draw, by=by)()
     identity = torch.eye(16, dtype=torch.float64).expand(2, -1, -1)
     torch.testing.assert_close(basis @ basis.mT, identity, rtol=0, atol=1e-12)
-    assert torch.linalg.det(basis).min() > 0 or recipe is LEARNED["cayley_blocks"]  # The order of columns may be odd there.
+    assert (
+        torch.linalg.det(basis).min() > 0 or recipe is LEARNED["cayley_blocks"]
+    )  # The order of columns may be odd there.
     assert (basis[0] - basis[1]).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("recipe", LEARNED.values(), ids=LEARNED)
-def test_they_start_at_the_identity_up_to_the_order_of_columns(recipe: BasisRecipe) -> None:
+def test_they_start_at_the_identity_up_to_the_order_of_columns(recipe: BasisFactory) -> None:
     basis = recipe(sets=2, size=16).double()()
-    torch.testing.assert_close(basis.sort(dim=-1).values[..., -1], torch.ones(2, 16, dtype=torch.float64))
+    torch.testing.assert_close(
+        basis.sort(dim=-1).values[..., -1], torch.ones(2, 16, dtype=torch.float64)
+    )
     if recipe is not LEARNED["cayley_blocks"]:
         torch.testing.assert_close(basis, torch.eye(16, dtype=torch.float64).expand(2, -1, -1))
 
 
 @pytest.mark.parametrize(
-    ("recipe", "entries"), [(CayleyBasis, 120), (ExponentialBasis, 120), (GivensBasis, 120), (ButterflyGivens, 32)]
+    ("recipe", "entries"),
+    [(CayleyBasis, 120), (ExponentialBasis, 120), (GivensBasis, 120), (ButterflyGivens, 32)],
 )
 def test_each_angle_moves_it(recipe: Callable[..., Basis], entries: int) -> None:
     basis = recipe(sets=1, size=16).double()
     (parameter,) = basis.parameters()
     assert parameter.numel() == entries
     jacobian = torch.autograd.functional.jacobian(
-        lambda values: torch.func.functional_call(basis, {next(iter(dict(basis.named_parameters()))): values}, ()), parameter
+        lambda values: torch.func.functional_call(
+            basis, {next(iter(dict(basis.named_parameters()))): values}, ()
+        ),
+        parameter,
     )
     assert torch.linalg.matrix_rank(jacobian.reshape(256, entries)) == entries
 
 
 def test_givens_turns_every_pair_once() -> None:
     basis = GivensBasis(sets=1, size=8)
-    pairs = {tuple(sorted((channel, int(partner)))) for row in basis.partner for channel, partner in enumerate(row)}
+    pairs = {
+        tuple(sorted((channel, int(partner))))
+        for row in basis.partner
+        for channel, partner in enumerate(row)
+    }
     assert pairs == {(a, b) for b in range(8) for a in range(b)}
 
 
@@ -76,7 +92,10 @@ def test_one_angle_of_givens_is_a_plane_rotation() -> None:
     rotation = basis().detach()[0]
     channel = int((rotation.diagonal() < 0.999).nonzero()[0])
     partner = int(basis.partner[1, channel])
-    cos, sin = torch.tensor(0.3, dtype=torch.float64).cos(), torch.tensor(0.3, dtype=torch.float64).sin()
+    cos, sin = (
+        torch.tensor(0.3, dtype=torch.float64).cos(),
+        torch.tensor(0.3, dtype=torch.float64).sin(),
+    )
     torch.testing.assert_close(rotation.diagonal()[[channel, partner]], cos.expand(2))
     torch.testing.assert_close(rotation[channel, partner].abs(), sin)
     torch.testing.assert_close(rotation[channel, partner], -rotation[partner, channel])
@@ -94,7 +113,9 @@ def test_blocks_act_on_neighbouring_channels(draw: Draw) -> None:
     pairs = dense.unflatten(1, (2, 3, 2)).transpose(0, 1)  # (half, row, block, plane)
     for block in range(3):
         rows = slice(4 * block, 4 * block + 4)
-        torch.testing.assert_close(torch.cat((pairs[0, rows, block], pairs[1, rows, block]), dim=1), blocks[0, block])
+        torch.testing.assert_close(
+            torch.cat((pairs[0, rows, block], pairs[1, rows, block]), dim=1), blocks[0, block]
+        )
     assert (dense != 0).sum() == 3 * 16
 
 
@@ -117,8 +138,14 @@ def test_they_stay_precise_under_autocast(draw: Draw) -> None:
         (lambda: CayleyBasis(1, 16, block=6), "block is 6; allowed: even divisors of head_dim 16"),
         (lambda: CayleyBasis(1, 16, bandwidth=16), "bandwidth is 16; allowed: 1 to 15"),
         (lambda: ButterflyGivens(1, 24), "head_dim is 24; allowed for a butterfly: powers of two"),
-        (lambda: HouseholderBasis(1, 16, reflections=3), "reflections is 3; allowed: even numbers from 2"),
-        (partial(FourierBasis, 1, 16, block=12), "block is 12; allowed: even divisors of head_dim 16"),
+        (
+            lambda: HouseholderBasis(1, 16, reflections=3),
+            "reflections is 3; allowed: even numbers from 2",
+        ),
+        (
+            partial(FourierBasis, 1, 16, block=12),
+            "block is 12; allowed: even divisors of head_dim 16",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(build: Callable[[], object], message: str) -> None:

@@ -21,17 +21,27 @@ def _angle_matrices(draw: Draw, sets: int = 2) -> Tensor:
 
 
 def test_axial_partition_is_the_published_exponential(draw: Draw) -> None:
-    encoding, matrices, r = ComRopeAp(2, 16, 3, block=4).double(), _angle_matrices(draw), draw(1, 5, 3)
+    encoding, matrices, r = (
+        ComRopeAp(2, 16, 3, block=4).double(),
+        _angle_matrices(draw),
+        draw(1, 5, 3),
+    )
     encoding.set_angle_matrices(matrices)
     for head in range(2):
         for token in range(5):
             exponent = [r[0, token, block % 3] * matrices[head, block] for block in range(4)]
             expected = torch.linalg.matrix_exp(_block_diagonal(torch.stack(exponent)))
-            torch.testing.assert_close(encoding.rotation(r)[0, head, token], expected, rtol=0, atol=1e-10)
+            torch.testing.assert_close(
+                encoding.rotation(r)[0, head, token], expected, rtol=0, atol=1e-10
+            )
 
 
 def test_linear_dependence_is_the_published_exponential(draw: Draw) -> None:
-    encoding, matrices, r = ComRopeLd(2, 16, 3, block=4).double(), _angle_matrices(draw), draw(1, 5, 3)
+    encoding, matrices, r = (
+        ComRopeLd(2, 16, 3, block=4).double(),
+        _angle_matrices(draw),
+        draw(1, 5, 3),
+    )
     factors = encoding.get_parameter("frequency_model.directions")
     with torch.no_grad():
         encoding.set_angle_matrices(matrices)
@@ -39,8 +49,12 @@ def test_linear_dependence_is_the_published_exponential(draw: Draw) -> None:
     for head in range(2):
         weights = r[0] @ factors[head].detach()  # (tokens, blocks)
         for token in range(5):
-            expected = torch.linalg.matrix_exp(_block_diagonal(weights[token, :, None, None] * matrices[head]))
-            torch.testing.assert_close(encoding.rotation(r)[0, head, token], expected, rtol=0, atol=1e-10)
+            expected = torch.linalg.matrix_exp(
+                _block_diagonal(weights[token, :, None, None] * matrices[head])
+            )
+            torch.testing.assert_close(
+                encoding.rotation(r)[0, head, token], expected, rtol=0, atol=1e-10
+            )
 
 
 def test_planes_come_apart_whatever_their_speeds(draw: Draw) -> None:
@@ -56,15 +70,21 @@ def test_planes_come_apart_whatever_their_speeds(draw: Draw) -> None:
     identity = torch.eye(8, dtype=torch.float64).expand(5, -1, -1)
     torch.testing.assert_close(basis @ basis.mT, identity, rtol=0, atol=1e-13)
     speeds = magnitudes.diag_embed()
-    planes = torch.cat((torch.cat((0 * speeds, -speeds), dim=-1), torch.cat((speeds, 0 * speeds), dim=-1)), dim=-2)
+    planes = torch.cat(
+        (torch.cat((0 * speeds, -speeds), dim=-1), torch.cat((speeds, 0 * speeds), dim=-1)), dim=-2
+    )
     torch.testing.assert_close(basis @ planes @ basis.mT, matrices, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("kind", [ComRopeAp, ComRopeLd])
-def test_gradients_are_right_where_planes_turn_equally_fast(kind: type[ComRopeAp | ComRopeLd], draw: Draw) -> None:
+def test_gradients_are_right_where_planes_turn_equally_fast(
+    kind: type[ComRopeAp | ComRopeLd], draw: Draw
+) -> None:
     encoding = kind(1, 8, 2, block=4).double()
     turn = torch.linalg.qr(draw(4, 4)).Q
-    plane = torch.tensor([[0.0, -1, 0, 0], [1, 0, 0, 0], [0, 0, 0, -1], [0, 0, 1, 0]], dtype=torch.float64)
+    plane = torch.tensor(
+        [[0.0, -1, 0, 0], [1, 0, 0, 0], [0, 0, 0, -1], [0, 0, 1, 0]], dtype=torch.float64
+    )
     encoding.set_angle_matrices((turn @ plane @ turn.mT).expand(1, 2, 4, 4))
     speeds = encoding.get_parameter("frequency_model.scaled")
     torch.testing.assert_close(speeds, torch.ones_like(speeds))
@@ -73,7 +93,9 @@ def test_gradients_are_right_where_planes_turn_equally_fast(kind: type[ComRopeAp
 
     def logits(*parameters: Tensor) -> Tensor:
         network = _Logits(encoding)
-        return torch.func.functional_call(network, {f"encoding.{n}": p for n, p in zip(names, parameters, strict=True)}, (x, r))
+        return torch.func.functional_call(
+            network, {f"encoding.{n}": p for n, p in zip(names, parameters, strict=True)}, (x, r)
+        )
 
     assert torch.autograd.gradcheck(logits, tuple(encoding.parameters()))
 
@@ -89,7 +111,9 @@ class _Logits(torch.nn.Module):
 
 
 @pytest.mark.parametrize("kind", [ComRopeAp, ComRopeLd])
-def test_a_start_of_zero_is_plain_attention_with_gradients(kind: type[ComRopeAp | ComRopeLd], draw: Draw) -> None:
+def test_a_start_of_zero_is_plain_attention_with_gradients(
+    kind: type[ComRopeAp | ComRopeLd], draw: Draw
+) -> None:
     encoding = kind(2, 16, 2, block=8, init_std=0.0).double()
     x, places = draw(1, 2, 4, 16), encoding.prepare(draw(1, 4, 2))
     turned = encoding.apply(x, places)
@@ -103,14 +127,20 @@ def test_a_start_of_zero_is_plain_attention_with_gradients(kind: type[ComRopeAp 
 def test_the_start_has_the_published_spread() -> None:
     encoding = ComRopeLd(12, 64, 3, init_std=1.0)
     speeds = encoding.get_parameter("frequency_model.scaled")
-    # A = B - B^T has entries of variance 2, so the squares of the speeds average (8 - 1) * 2 / 2 ... as trace(A^T A) / 8.
+    # A = B - B^T has entries of variance 2, so the squares of the speeds average (8 - 1) * 2 / 2
+    # ... as trace(A^T A) / 8.
     assert speeds.square().mean().item() == pytest.approx(14.0, rel=0.1)
-    assert encoding.get_parameter("frequency_model.directions").std().item() == pytest.approx(1.0, rel=0.2)
+    assert encoding.get_parameter("frequency_model.directions").std().item() == pytest.approx(
+        1.0, rel=0.2
+    )
 
 
 def test_what_does_not_fit_is_refused() -> None:
     encoding = ComRopeAp(2, 16, 3, block=4)
-    with pytest.raises(ValueError, match=r"have shape \(2, 4, 4, 3\); allowed: antisymmetric ones of shape \(2, 4, 4, 4\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"have shape \(2, 4, 4, 3\); allowed: antisymmetric ones of shape \(2, 4, 4, 4\)",
+    ):
         encoding.set_angle_matrices(torch.zeros(2, 4, 4, 3))
     with pytest.raises(ValueError, match="allowed: antisymmetric ones"):
         encoding.set_angle_matrices(torch.ones(2, 4, 4, 4))

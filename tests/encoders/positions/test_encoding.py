@@ -42,11 +42,15 @@ def test_rotations_depend_on_differences_only(rotary_encoding: Rotary, draw: Dra
     a, b = draw(2, 5, encoding.axes), draw(2, 5, encoding.axes)
     between = encoding.rotation(a).mT @ encoding.rotation(b)
     torch.testing.assert_close(between, encoding.rotation(b - a), rtol=0, atol=1e-12)
-    assert (encoding.rotation(a) - encoding.rotation(b)).abs().amax(dim=(-1, -2)).min() > 0.01  # In every head.
+    assert (encoding.rotation(a) - encoding.rotation(b)).abs().amax(
+        dim=(-1, -2)
+    ).min() > 0.01  # In every head.
 
 
 @pytest.mark.parametrize(("block", "breaks"), [(2, False), (4, True), (8, True)])
-def test_liere_breaks_that_unless_its_blocks_are_planes(block: int, breaks: bool, draw: Draw) -> None:
+def test_liere_breaks_that_unless_its_blocks_are_planes(
+    block: int, breaks: bool, draw: Draw
+) -> None:
     encoding = LieRE(2, 16, 2, block=block).double()
     a, b = draw(2, 5, 2), draw(2, 5, 2)
     error = (encoding.rotation(a).mT @ encoding.rotation(b) - encoding.rotation(b - a)).abs().max()
@@ -75,7 +79,9 @@ def test_it_is_the_exponential_of_its_generators(rotary_encoding: Rotary, draw: 
 def test_generators_commute_and_are_independent(rotary_encoding: Rotary) -> None:
     generators = rotary_encoding.generators()
     products = generators.unsqueeze(2) @ generators.unsqueeze(1)
-    torch.testing.assert_close(products, products.transpose(1, 2), rtol=0, atol=1e-9 * float(products.detach().abs().max()))
+    torch.testing.assert_close(
+        products, products.transpose(1, 2), rtol=0, atol=1e-9 * float(products.detach().abs().max())
+    )
     rank = torch.linalg.matrix_rank(generators.flatten(2))
     assert (rank == rotary_encoding.axes).all() == rotary_encoding.injective()
 
@@ -96,21 +102,33 @@ def test_apply_is_the_rotation_seen_in_the_basis(encoding: PositionEncoding, dra
     applied = encoding.apply(x, encoding.prepare(r))
     basis = encoding.basis()
     turned = applied if basis is None else applied @ basis.mT
-    torch.testing.assert_close(turned, (encoding.rotation(r) @ x.unsqueeze(-1)).squeeze(-1), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        turned, (encoding.rotation(r) @ x.unsqueeze(-1)).squeeze(-1), rtol=0, atol=1e-12
+    )
 
 
 def test_invert_undoes_apply(encoding: PositionEncoding, draw: Draw) -> None:
-    x, places = draw(2, encoding.heads, 5, encoding.head_dim), encoding.prepare(draw(2, 5, encoding.axes))
-    torch.testing.assert_close(encoding.invert(encoding.apply(x, places), places), x, rtol=0, atol=1e-12)
+    x, places = (
+        draw(2, encoding.heads, 5, encoding.head_dim),
+        encoding.prepare(draw(2, 5, encoding.axes)),
+    )
+    torch.testing.assert_close(
+        encoding.invert(encoding.apply(x, places), places), x, rtol=0, atol=1e-12
+    )
 
 
 def test_queries_meet_keys_of_other_places(relative_encoding: PositionEncoding, draw: Draw) -> None:
     encoding = relative_encoding
-    q, k = draw(2, encoding.heads, 3, encoding.head_dim), draw(2, encoding.heads, 4, encoding.head_dim)
+    q, k = (
+        draw(2, encoding.heads, 3, encoding.head_dim),
+        draw(2, encoding.heads, 4, encoding.head_dim),
+    )
     r_q, r_k = draw(2, 3, encoding.axes), draw(2, 4, encoding.axes)
     logits = _logits(encoding, q, k, r_q, r_k)
     for i in range(3):
-        from_there = _logits(encoding, q[:, :, i, None], k, torch.zeros_like(r_q[:, :1]), r_k - r_q[:, i, None])
+        from_there = _logits(
+            encoding, q[:, :, i, None], k, torch.zeros_like(r_q[:, :1]), r_k - r_q[:, i, None]
+        )
         torch.testing.assert_close(logits[:, :, i, None], from_there, rtol=0, atol=1e-11)
 
 
@@ -120,17 +138,26 @@ def test_a_common_shift_changes_no_logit(relative_encoding: PositionEncoding, dr
     placed = torch.tensor([[True, True, False, True, False, True], [False] * 6])
     shift = 3 * draw(1, 1, encoding.axes)
     for choice in (placed, None):
-        before, after = (encoding.prepare(r + offset, choice) for offset in (torch.zeros_like(shift), shift))
-        logits = [encoding.apply(q, places) @ encoding.apply(q, places).mT for places in (before, after)]
+        before, after = (
+            encoding.prepare(r + offset, choice) for offset in (torch.zeros_like(shift), shift)
+        )
+        logits = [
+            encoding.apply(q, places) @ encoding.apply(q, places).mT for places in (before, after)
+        ]
         torch.testing.assert_close(*logits, rtol=0, atol=1e-9)
         factors = [encoding.logit_factor(places, places) for places in (before, after)]
         if factors[0] is not None:
             torch.testing.assert_close(*factors, rtol=0, atol=1e-9)
 
 
-def test_a_common_shift_changes_float32_logits_by_a_thousandth_at_most(relative_encoding: PositionEncoding, draw: Draw) -> None:
+def test_a_common_shift_changes_float32_logits_by_a_thousandth_at_most(
+    relative_encoding: PositionEncoding, draw: Draw
+) -> None:
     encoding = relative_encoding.float()
-    q, r = draw(2, encoding.heads, 32, encoding.head_dim).float(), draw(2, 32, encoding.axes).float() * 2.5
+    q, r = (
+        draw(2, encoding.heads, 32, encoding.head_dim).float(),
+        draw(2, 32, encoding.axes).float() * 2.5,
+    )
     before = _logits(encoding, q, q, r, r)
     for length in (0.1, 0.5, 2.0):
         shift = torch.full((1, 1, encoding.axes), length / encoding.axes**0.5)
@@ -138,7 +165,9 @@ def test_a_common_shift_changes_float32_logits_by_a_thousandth_at_most(relative_
         assert (after - before).abs().max() <= 1e-3 * before.abs().max()
 
 
-def test_a_common_shift_changes_what_is_not_relative(encoding: PositionEncoding, draw: Draw) -> None:
+def test_a_common_shift_changes_what_is_not_relative(
+    encoding: PositionEncoding, draw: Draw
+) -> None:
     if encoding.relative or (isinstance(encoding, LieRE) and encoding.block == 2):
         return
     x, r = draw(2, 6, encoding.heads * encoding.head_dim), draw(2, 6, encoding.axes)
@@ -150,12 +179,20 @@ def test_a_common_shift_changes_what_is_not_relative(encoding: PositionEncoding,
 
 
 def test_each_example_has_its_own_places(encoding: PositionEncoding, draw: Draw) -> None:
-    x, r = draw(1, encoding.heads, 4, encoding.head_dim).expand(3, -1, -1, -1), draw(3, 4, encoding.axes)
+    x, r = (
+        draw(1, encoding.heads, 4, encoding.head_dim).expand(3, -1, -1, -1),
+        draw(3, 4, encoding.axes),
+    )
     places = encoding.prepare(r)
-    together = (encoding.apply(x, places), places.embed(x.flatten(1, 2)[:, :4].repeat(1, 1, encoding.heads)))
+    together = (
+        encoding.apply(x, places),
+        places.embed(x.flatten(1, 2)[:, :4].repeat(1, 1, encoding.heads)),
+    )
     for i in range(3):
         alone = encoding.prepare(r[i, None])
-        torch.testing.assert_close(encoding.apply(x[:1], alone)[0], together[0][i], rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            encoding.apply(x[:1], alone)[0], together[0][i], rtol=0, atol=1e-12
+        )
         embedded = alone.embed(x.flatten(1, 2)[:1, :4].repeat(1, 1, encoding.heads))
         torch.testing.assert_close(embedded[0], together[1][i], rtol=0, atol=1e-12)
     differs = [not torch.equal(each[0], each[1]) for each in together]
@@ -164,22 +201,31 @@ def test_each_example_has_its_own_places(encoding: PositionEncoding, draw: Draw)
     assert any(differs) != isinstance(encoding, NoEncoding)
 
 
-def test_tokens_without_a_place_stand_at_the_centroid(encoding: PositionEncoding, draw: Draw) -> None:
+def test_tokens_without_a_place_stand_at_the_centroid(
+    encoding: PositionEncoding, draw: Draw
+) -> None:
     x, r = draw(2, encoding.heads, 4, encoding.head_dim), draw(2, 4, encoding.axes)
     placed = torch.tensor([[True, False, True, True], [False, False, False, False]])
     expected = torch.stack((r[0], torch.zeros_like(r[1])))
     expected[0, 1] = r[0, [0, 2, 3]].mean(dim=0)
     r[~placed] = torch.nan
     applied = encoding.apply(x, encoding.prepare(r, placed))
-    torch.testing.assert_close(applied, encoding.apply(x, encoding.prepare(expected)), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        applied, encoding.apply(x, encoding.prepare(expected)), rtol=0, atol=1e-12
+    )
 
 
 def test_gradients_agree_with_finite_differences(encoding: PositionEncoding, draw: Draw) -> None:
-    x, r = draw(1, encoding.heads, 2, encoding.head_dim).requires_grad_(), draw(1, 2, encoding.axes).requires_grad_()
+    x, r = (
+        draw(1, encoding.heads, 2, encoding.head_dim).requires_grad_(),
+        draw(1, 2, encoding.axes).requires_grad_(),
+    )
     _check_gradients(encoding, x, r)
 
 
-def test_gradients_are_finite_and_right_at_the_start(starting_encoding: PositionEncoding, draw: Draw) -> None:
+def test_gradients_are_finite_and_right_at_the_start(
+    starting_encoding: PositionEncoding, draw: Draw
+) -> None:
     x = draw(1, starting_encoding.heads, 2, starting_encoding.head_dim).requires_grad_()
     _check_gradients(starting_encoding, x, draw(1, 2, starting_encoding.axes).requires_grad_())
     with torch.no_grad():
@@ -193,7 +239,9 @@ def _check_gradients(encoding: PositionEncoding, x: Tensor, r: Tensor) -> None:
     names = [f"encoding.{name}" for name, _ in encoding.named_parameters()]
 
     def everything(x: Tensor, r: Tensor, *parameters: Tensor) -> Tensor:
-        return functional_call(_Everything(encoding), dict(zip(names, parameters, strict=True)), (x, r))
+        return functional_call(
+            _Everything(encoding), dict(zip(names, parameters, strict=True)), (x, r)
+        )
 
     assert torch.autograd.gradcheck(everything, (x, r, *encoding.parameters()), fast_mode=True)
 
@@ -207,7 +255,9 @@ class _Everything(torch.nn.Module):
 
     def forward(self, x: Tensor, r: Tensor) -> Tensor:
         places = self.encoding.prepare(r, torch.tensor([[True, False]]))
-        embedded = places.embed(x.transpose(1, 2).flatten(2)).unflatten(-1, x.shape[1:4:2]).transpose(1, 2)
+        embedded = (
+            places.embed(x.transpose(1, 2).flatten(2)).unflatten(-1, x.shape[1:4:2]).transpose(1, 2)
+        )
         turned: Tensor = self.encoding.apply(embedded, places)
         factor = self.encoding.logit_factor(places, places)
         mixed = turned.sin() if factor is None else factor @ turned.sin()
@@ -218,7 +268,9 @@ def test_a_learned_basis_gets_a_gradient_from_the_identity() -> None:
     encoding = CayleyString(2, 8, 3, wavelengths=(0.1, 1.0))
     assert encoding.basis_model is not None
     x = torch.randn(1, 2, 3, 8, generator=torch.Generator().manual_seed(0))
-    turned = encoding.apply(x, encoding.prepare(torch.rand(1, 3, 3, generator=torch.Generator().manual_seed(1))))
+    turned = encoding.apply(
+        x, encoding.prepare(torch.rand(1, 3, 3, generator=torch.Generator().manual_seed(1)))
+    )
     (turned @ turned.mT).square().sum().backward()
     gradient = next(encoding.basis_model.parameters()).grad
     assert gradient is not None
@@ -230,7 +282,10 @@ def test_a_learned_basis_gets_a_gradient_from_the_identity() -> None:
 
 def test_phases_under_autocast_are_those_of_float32(encoding: PositionEncoding, draw: Draw) -> None:
     encoding.float()
-    x, r = draw(2, encoding.heads, 5, encoding.head_dim).float(), 2 * draw(2, 5, encoding.axes).float()
+    x, r = (
+        draw(2, encoding.heads, 5, encoding.head_dim).float(),
+        2 * draw(2, 5, encoding.axes).float(),
+    )
     plain = encoding.apply(x, encoding.prepare(r))
     with torch.autocast("cpu", torch.bfloat16):
         places = encoding.prepare(r)
@@ -258,7 +313,9 @@ class _Everything3(_Everything):
 
     def forward(self, x: Tensor, r: Tensor) -> Tensor:
         places = self.encoding.prepare(r)
-        embedded = places.embed(x.transpose(1, 2).flatten(2)).unflatten(-1, x.shape[1:4:2]).transpose(1, 2)
+        embedded = (
+            places.embed(x.transpose(1, 2).flatten(2)).unflatten(-1, x.shape[1:4:2]).transpose(1, 2)
+        )
         turned: Tensor = self.encoding.apply(embedded, places)
         factor = self.encoding.logit_factor(places, places)
         return self.encoding.invert(turned.flip(-2) if factor is None else factor @ turned, places)
@@ -303,14 +360,21 @@ def test_folding_is_exact(encoding: PositionEncoding, draw: Draw) -> None:
 )
 def test_folding_through_a_norm_is_refused(norm: torch.nn.Module, message: str) -> None:
     encoding, weight = CayleyString(2, 16, 3, wavelengths=(0.1, 1.0)), torch.ones(32, 32)
-    with pytest.raises(ValueError, match=f"{message}.*does not commute with a basis.*allowed: no normalisation, or an RMSNorm"):
+    with pytest.raises(
+        ValueError,
+        match=f"{message}.*does not commute with a basis.*allowed: no normalisation, or an RMSNorm",
+    ):
         encoding.fold_(weight, weight, norm=norm)
     assert torch.equal(weight, torch.ones(32, 32))
     encoding.fold_(weight, weight, norm=torch.nn.RMSNorm(16, elementwise_affine=False))
 
 
-def test_at_zero_nothing_turns_and_everything_can_be_learned(encoding: PositionEncoding, draw: Draw) -> None:
-    if isinstance(encoding, FixedRotary | Rope | RopeInLearnedBasis | TensorProductString | SinusoidalEncoding):
+def test_at_zero_nothing_turns_and_everything_can_be_learned(
+    encoding: PositionEncoding, draw: Draw
+) -> None:
+    if isinstance(
+        encoding, FixedRotary | Rope | RopeInLearnedBasis | TensorProductString | SinusoidalEncoding
+    ):
         with pytest.raises(ValueError, match="cannot start at zero"):
             encoding.zero_()
         return
@@ -331,9 +395,16 @@ def test_another_draw_is_independent(starting_encoding: PositionEncoding) -> Non
     for name, value in starting_encoding.state_dict().items():
         assert torch.equal(value, before[name])
         assert torch.equal(first.state_dict()[name], again.state_dict()[name])
-    fixed = {"Rope", "VisionLlamaRope", "RopeInLearnedBasis", "SinusoidalEncoding"}  # Their start is not random.
+    fixed = {
+        "Rope",
+        "VisionLlamaRope",
+        "RopeInLearnedBasis",
+        "SinusoidalEncoding",
+    }  # Their start is not random.
     if list(starting_encoding.parameters()) and type(starting_encoding).__name__ not in fixed:
-        assert any(not torch.equal(value, before[name]) for name, value in first.state_dict().items())
+        assert any(
+            not torch.equal(value, before[name]) for name, value in first.state_dict().items()
+        )
 
 
 def test_no_parameter_decays(encoding: PositionEncoding) -> None:
@@ -349,10 +420,20 @@ def test_it_is_still_a_module_that_functions_can_be_applied_to(encoding: Positio
 @pytest.mark.parametrize(
     ("shape", "dtype", "placed", "message"),
     [
-        ((2, 5, 7), torch.float32, None, r"Coordinates are \(2, 5, 7\) torch.float32; allowed: \(B, N, 3\)"),
+        (
+            (2, 5, 7),
+            torch.float32,
+            None,
+            r"Coordinates are \(2, 5, 7\) torch.float32; allowed: \(B, N, 3\)",
+        ),
         ((5, 3), torch.float32, None, r"allowed: \(B, N, 3\)"),
         ((2, 5, 3), torch.int64, None, "torch.int64; allowed"),
-        ((2, 5, 3), torch.float32, torch.ones(2, 4, dtype=torch.bool), r"placed is \(2, 4\) torch.bool; allowed: \(2, 5\)"),
+        (
+            (2, 5, 3),
+            torch.float32,
+            torch.ones(2, 4, dtype=torch.bool),
+            r"placed is \(2, 4\) torch.bool; allowed: \(2, 5\)",
+        ),
         ((2, 5, 3), torch.float32, torch.ones(2, 5), "placed is .* torch.float32"),
     ],
 )
@@ -365,7 +446,9 @@ def test_coordinates_that_do_not_fit_are_refused(
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_coordinates_that_are_no_numbers_are_refused_where_a_token_has_a_place(value: float) -> None:
+def test_coordinates_that_are_no_numbers_are_refused_where_a_token_has_a_place(
+    value: float,
+) -> None:
     encoding = CayleyString(2, 16, 3, wavelengths=(0.1, 1.0))
     r = torch.zeros(1, 2, 3)
     r[0, 1, 2] = value

@@ -14,7 +14,9 @@ Draw = Callable[..., Tensor]
 
 @pytest.mark.parametrize("block", [2, 4, 16])
 @pytest.mark.parametrize("share_heads", [True, False])
-def test_it_is_the_exponential_of_the_sum_of_its_generators(block: int, share_heads: bool, draw: Draw) -> None:
+def test_it_is_the_exponential_of_the_sum_of_its_generators(
+    block: int, share_heads: bool, draw: Draw
+) -> None:
     encoding = LieRE(2, 16, 3, block=block, share_heads=share_heads).double()
     r = draw(2, 4, 3) / 4
     for head, generators in enumerate(encoding.generators().detach()):
@@ -31,12 +33,22 @@ def test_the_start_is_that_of_the_paper() -> None:
     assert 6.2 < entries.max() <= 6.2832
 
 
-def test_tokens_of_one_place_share_one_exponential(monkeypatch: pytest.MonkeyPatch, draw: Draw) -> None:
+def test_tokens_of_one_place_share_one_exponential(
+    monkeypatch: pytest.MonkeyPatch, draw: Draw
+) -> None:
     encoding = LieRE(2, 16, 2, block=8).double()
-    grid = torch.cartesian_prod(torch.linspace(0, 1, 3), torch.linspace(0, 1, 4)).double().expand(5, -1, -1)
+    grid = (
+        torch.cartesian_prod(torch.linspace(0, 1, 3), torch.linspace(0, 1, 4))
+        .double()
+        .expand(5, -1, -1)
+    )
     computed: list[int] = []
     exponential = encoding._exponential
-    monkeypatch.setattr(encoding, "_exponential", lambda r: computed.append(r.shape[0] * r.shape[1]) or exponential(r))
+    monkeypatch.setattr(
+        encoding,
+        "_exponential",
+        lambda r: computed.append(r.shape[0] * r.shape[1]) or exponential(r),
+    )
     places = encoding.prepare(grid)
     assert computed == [12]
     assert isinstance(places, MatrixPlaces)

@@ -50,7 +50,9 @@ def test_an_encoding_of_ones_own_is_what_its_parts_say(draw: Draw) -> None:
     tokens = draw(1, 4, 32)
     before = layer(tokens, encoding.prepare(r))
     layer.fold_(encoding.basis())
-    torch.testing.assert_close(layer(tokens, encoding.folded().prepare(r)), before, rtol=0, atol=1e-11)
+    torch.testing.assert_close(
+        layer(tokens, encoding.folded().prepare(r)), before, rtol=0, atol=1e-11
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -65,7 +67,9 @@ def test_the_optimiser_lets_nothing_of_an_encoding_decay(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("folded", [False, True])
-def test_encodings_come_back_from_files(kind: str, folded: bool, draw: Draw, tmp_path: Path) -> None:
+def test_encodings_come_back_from_files(
+    kind: str, folded: bool, draw: Draw, tmp_path: Path
+) -> None:
     written, read = (make(kind, at_start=start).float() for start in (False, True))
     if folded:
         written, read = written.folded(), read.folded()
@@ -76,14 +80,21 @@ def test_encodings_come_back_from_files(kind: str, folded: bool, draw: Draw, tmp
 
 
 def test_frequencies_keep_their_meaning_in_a_network_of_another_unit() -> None:
-    metres, other = RopeMixed(2, 16, 3, wavelengths=(0.04, 2.0)), RopeMixed(2, 16, 3, wavelengths=(4.0, 200.0))
+    metres, other = (
+        RopeMixed(2, 16, 3, wavelengths=(0.04, 2.0)),
+        RopeMixed(2, 16, 3, wavelengths=(4.0, 200.0)),
+    )
     other.load_state_dict(metres.state_dict())
     torch.testing.assert_close(other.frequencies(), metres.frequencies())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("kind", ["rope", "mixed", "circulant_8", "comrope_ld", "liere_8", "tensor_product", "learned"])
-def test_casting_a_network_leaves_places_as_precise_as_they_were(kind: str, dtype: torch.dtype, draw: Draw) -> None:
+@pytest.mark.parametrize(
+    "kind", ["rope", "mixed", "circulant_8", "comrope_ld", "liere_8", "tensor_product", "learned"]
+)
+def test_casting_a_network_leaves_places_as_precise_as_they_were(
+    kind: str, dtype: torch.dtype, draw: Draw
+) -> None:
     network = VisionTransformer(make(kind).float(), 32, depth=1)
     (encoding,) = network.encodings
     x, r = draw(1, encoding.heads, 5, 16).float(), draw(1, 5, encoding.axes).float()
@@ -94,12 +105,16 @@ def test_casting_a_network_leaves_places_as_precise_as_they_were(kind: str, dtyp
 
 
 @pytest.mark.parametrize("unplaced", ["those that ask", "those that answer"])
-def test_cross_attention_is_invariant_though_one_side_has_no_place(unplaced: str, draw: Draw) -> None:
+def test_cross_attention_is_invariant_though_one_side_has_no_place(
+    unplaced: str, draw: Draw
+) -> None:
     encoding, layer = make("cayley"), PositionalAttention(32, 2).double()
     x, memory, r, shift = draw(1, 3, 32), draw(1, 4, 32), draw(1, 4, 3), draw(1, 1, 3)
 
     def attended(r: Tensor) -> Tensor:
-        nobody = encoding.prepare(torch.zeros(1, 3, 3).double(), torch.zeros(1, 3, dtype=torch.bool), nowhere=centroid(r))
+        nobody = encoding.prepare(
+            torch.zeros(1, 3, 3).double(), torch.zeros(1, 3, dtype=torch.bool), nowhere=centroid(r)
+        )
         somewhere = encoding.prepare(r)
         if unplaced == "those that ask":
             return layer(x, nobody, memory, somewhere)
@@ -121,7 +136,10 @@ def test_nothing_to_encode_is_no_error(kind: str, batch: int, tokens: int) -> No
 @pytest.mark.parametrize(
     ("misuse", "message"),
     [
-        (lambda e, p: e.apply(torch.zeros(2, 5, 16), p), r"shape \(2, 5, 16\); allowed: \(B, 2 heads, N, 16 channels\)"),
+        (
+            lambda e, p: e.apply(torch.zeros(2, 5, 16), p),
+            r"shape \(2, 5, 16\); allowed: \(B, 2 heads, N, 16 channels\)",
+        ),
         (lambda e, p: e.apply(torch.zeros(2, 2, 5, 32), p), "16 channels"),
         (lambda e, p: e.apply(torch.zeros(2, 3, 5, 16), p), "2 heads"),
         (lambda e, p: e.apply(torch.zeros(2, 2, 1, 16), p), r"Tokens \(2, 2, 1, 16\) at 5 places"),
@@ -136,17 +154,22 @@ def test_tokens_that_do_not_fit_are_refused(misuse: Callable[..., Tensor], messa
 
 
 def test_axes_without_a_block_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 axes with 2 blocks; allowed: at least one block for each axis"):
+    with pytest.raises(
+        ValueError, match="3 axes with 2 blocks; allowed: at least one block for each axis"
+    ):
         ComRopeAp(2, 16, 3, block=8)
 
 
 def test_draws_of_neighbouring_seeds_have_nothing_in_common() -> None:
     first, second = (ComRopeLd(2, 16, 2, block=4, seed=seed) for seed in (0, 1))
     drawn = [
-        {round(float(x), 5) for p in each.parameters() for x in p.detach().flatten() if x != 0} for each in (first, second)
+        {round(float(x), 5) for p in each.parameters() for x in p.detach().flatten() if x != 0}
+        for each in (first, second)
     ]
     assert not drawn[0] & drawn[1]
-    network = VisionTransformer(CayleyString(2, 16, 3, wavelengths=(0.1, 1.0), seed=1), 32, depth=3, share_layers=False)
+    network = VisionTransformer(
+        CayleyString(2, 16, 3, wavelengths=(0.1, 1.0), seed=1), 32, depth=3, share_layers=False
+    )
     starts = [each.state_dict()["frequency_model.scaled"] for each in network.encodings]
     assert not any(torch.equal(a, b) for i, a in enumerate(starts) for b in starts[:i])
 

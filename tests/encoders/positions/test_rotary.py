@@ -8,9 +8,13 @@ import torch
 from tests.encoders.conftest import BASES, FREQUENCIES
 from torch import Tensor
 
-from stringline.encoders.positions.bases import BasisRecipe
+from stringline.encoders.positions.bases import BasisFactory
 from stringline.encoders.positions.block_frequencies import CirculantFrequencies
-from stringline.encoders.positions.frequencies import AxialFrequencies, FrequencyRecipe, MixedFrequencies
+from stringline.encoders.positions.frequencies import (
+    AxialFrequencies,
+    FrequencyFactory,
+    MixedFrequencies,
+)
 from stringline.encoders.positions.presets import CayleyString, CirculantString, Rope, RopeMixed
 from stringline.encoders.positions.rotary import RotaryEncoding
 
@@ -19,8 +23,12 @@ Draw = Callable[..., Tensor]
 
 @pytest.mark.parametrize("block", [4, 8, 16])
 @pytest.mark.parametrize("share_heads", [True, False])
-def test_circulant_is_the_exponential_of_its_generators(block: int, share_heads: bool, draw: Draw) -> None:
-    encoding = CirculantString(2, 16, 3, block=block, share_heads=share_heads, wavelengths=(0.5, 5.0)).double()
+def test_circulant_is_the_exponential_of_its_generators(
+    block: int, share_heads: bool, draw: Draw
+) -> None:
+    encoding = CirculantString(
+        2, 16, 3, block=block, share_heads=share_heads, wavelengths=(0.5, 5.0)
+    ).double()
     frequencies = encoding.frequency_model
     assert isinstance(frequencies, CirculantFrequencies)
     with torch.no_grad():
@@ -56,7 +64,9 @@ def test_cayley_is_the_exponential_of_its_generators(share_heads: bool, draw: Dr
             planes[torch.arange(8) + 8, torch.arange(8)] = omega
             generators.append(basis @ (planes - planes.mT) @ basis.mT)
         exponent = torch.einsum("nk,kij->nij", r[0], torch.stack(generators))
-        torch.testing.assert_close(encoding.rotation(r)[0, head], torch.linalg.matrix_exp(exponent), rtol=0, atol=1e-10)
+        torch.testing.assert_close(
+            encoding.rotation(r)[0, head], torch.linalg.matrix_exp(exponent), rtol=0, atol=1e-10
+        )
 
 
 def test_wavelengths_cover_what_was_asked_for() -> None:
@@ -72,14 +82,18 @@ def test_wavelengths_cover_what_was_asked_for() -> None:
 def test_directions_are_isotropic() -> None:
     encoding = RopeMixed(1, 20_000, 3, wavelengths=(1.0, 1.0))
     direction = encoding.frequencies()[0].detach() / (2 * math.pi)
-    torch.testing.assert_close(direction @ direction.mT / 10_000, torch.eye(3) / 3, rtol=0, atol=0.02)
+    torch.testing.assert_close(
+        direction @ direction.mT / 10_000, torch.eye(3) / 3, rtol=0, atol=0.02
+    )
     assert direction.mean(dim=1).abs().max() < 0.02
 
 
 def test_parameters_are_of_the_size_of_weights_in_any_unit() -> None:
     metres = RopeMixed(2, 32, 3, wavelengths=(0.04, 2.0))
     millimetres = RopeMixed(2, 32, 3, wavelengths=(40.0, 2000.0))
-    stored = [encoding.get_parameter("frequency_model.scaled") for encoding in (metres, millimetres)]
+    stored = [
+        encoding.get_parameter("frequency_model.scaled") for encoding in (metres, millimetres)
+    ]
     torch.testing.assert_close(*stored)
     assert stored[0].abs().max() < 10
 
@@ -88,30 +102,43 @@ def test_theta_restores_the_start_of_the_published_code() -> None:
     encoding = RopeMixed(4, 64, 2, share_heads=False, theta=10.0)
     omega = encoding.frequencies().detach()
     magnitude = 10 ** (-4 * torch.arange(16) / 64)
-    torch.testing.assert_close(omega.norm(dim=1), magnitude.repeat(2).expand(4, 32), rtol=1e-5, atol=0)
-    torch.testing.assert_close((omega[..., :16] * omega[..., 16:]).sum(dim=1), torch.zeros(4, 16), rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        omega.norm(dim=1), magnitude.repeat(2).expand(4, 32), rtol=1e-5, atol=0
+    )
+    torch.testing.assert_close(
+        (omega[..., :16] * omega[..., 16:]).sum(dim=1), torch.zeros(4, 16), rtol=0, atol=1e-6
+    )
     direction = omega[..., :16] / magnitude
     torch.testing.assert_close(direction, direction[..., :1].expand_as(direction))
     assert len({round(float(x), 4) for x in direction[:, 0, 0]}) == 4
 
 
 def test_turning_planes_of_circulant_start_as_those_of_mixed() -> None:
-    circulant = CirculantString(2, 16, 3, block=8, share_heads=False, wavelengths=(0.04, 2.0), seed=3)
+    circulant = CirculantString(
+        2, 16, 3, block=8, share_heads=False, wavelengths=(0.04, 2.0), seed=3
+    )
     mixed = RopeMixed(2, 12, 3, share_heads=False, wavelengths=(0.04, 2.0), seed=3)
     planes = circulant.frequencies().unflatten(-1, (2, 4))
     torch.testing.assert_close(planes[..., 0], torch.zeros_like(planes[..., 0]))
-    torch.testing.assert_close(planes[..., 1:].flatten(-2), mixed.frequencies(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        planes[..., 1:].flatten(-2), mixed.frequencies(), rtol=1e-4, atol=1e-4
+    )
 
 
 def test_cayley_starts_as_mixed() -> None:
-    cayley, mixed = (kind(2, 16, 3, wavelengths=(0.04, 2.0), seed=3) for kind in (CayleyString, RopeMixed))
+    cayley, mixed = (
+        kind(2, 16, 3, wavelengths=(0.04, 2.0), seed=3) for kind in (CayleyString, RopeMixed)
+    )
     torch.testing.assert_close(cayley.frequencies(), mixed.frequencies())
     torch.testing.assert_close(cayley.basis(), torch.eye(16).unsqueeze(0))
 
 
 def test_sharing_decides_the_number_of_parameter_sets() -> None:
     counts = {
-        share: sum(p.numel() for p in CayleyString(4, 16, 3, share_heads=share, wavelengths=(0.1, 1.0)).parameters())
+        share: sum(
+            p.numel()
+            for p in CayleyString(4, 16, 3, share_heads=share, wavelengths=(0.1, 1.0)).parameters()
+        )
         for share in (True, False)
     }
     assert counts == {True: 3 * 8 + 120, False: 4 * (3 * 8 + 120)}
@@ -126,7 +153,8 @@ def test_axial_frequencies_are_those_of_the_published_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("head_dim", "axes", "shares"), [(64, 3, [11, 11, 10]), (64, 2, [16, 16]), (10, 4, [2, 1, 1, 1]), (30, 1, [15])]
+    ("head_dim", "axes", "shares"),
+    [(64, 3, [11, 11, 10]), (64, 2, [16, 16]), (10, 4, [2, 1, 1, 1]), (30, 1, [15])],
 )
 def test_planes_are_split_as_evenly_as_they_go(head_dim: int, axes: int, shares: list[int]) -> None:
     omega = Rope(1, head_dim, axes, wavelengths=(1.0, 2.0)).frequencies()[0]
@@ -148,7 +176,7 @@ def test_given_frequencies_are_the_start() -> None:
 @pytest.mark.parametrize("basis", BASES.values(), ids=BASES)
 @pytest.mark.parametrize("share", [(True, True), (False, False), (False, True), (True, False)])
 def test_any_frequencies_go_with_any_basis(
-    frequencies: FrequencyRecipe, basis: BasisRecipe | None, share: tuple[bool, bool], draw: Draw
+    frequencies: FrequencyFactory, basis: BasisFactory | None, share: tuple[bool, bool], draw: Draw
 ) -> None:
     encoding = RotaryEncoding(
         2, 16, 3, frequencies=frequencies, basis=basis, share_heads=share[0], share_basis=share[1]
@@ -162,18 +190,32 @@ def test_any_frequencies_go_with_any_basis(
     between = encoding.rotation(a).mT @ encoding.rotation(b)
     torch.testing.assert_close(between, encoding.rotation(b - a), rtol=0, atol=1e-12)
     x, places = draw(1, 2, 3, 16), encoding.prepare(a)
-    torch.testing.assert_close(encoding.invert(encoding.apply(x, places), places), x, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        encoding.invert(encoding.apply(x, places), places), x, rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize(
     ("build", "message"),
     [
         (lambda: RopeMixed(2, 16, 3), "start by none; allowed: exactly one of"),
-        (lambda: RopeMixed(2, 16, 3, theta=10.0), "theta with 3 axes and 8 planes; allowed: 2 axes"),
-        (lambda: RopeMixed(2, 16, 2, theta=10.0, wavelengths=(1.0, 2.0)), "start by wavelengths, theta; allowed"),
+        (
+            lambda: RopeMixed(2, 16, 3, theta=10.0),
+            "theta with 3 axes and 8 planes; allowed: 2 axes",
+        ),
+        (
+            lambda: RopeMixed(2, 16, 2, theta=10.0, wavelengths=(1.0, 2.0)),
+            "start by wavelengths, theta; allowed",
+        ),
         (lambda: RopeMixed(2, 16, 2, theta=1.0), "theta is 1.0; allowed: above 1"),
-        (lambda: Rope(2, 4, 3, theta=10.0), "3 axes with 2 planes; allowed: at least one plane for each axis"),
-        (lambda: AxialFrequencies(1, 2, 8, theta=10.0, block=6), "block is 6; allowed: even divisors of head_dim 16"),
+        (
+            lambda: Rope(2, 4, 3, theta=10.0),
+            "3 axes with 2 planes; allowed: at least one plane for each axis",
+        ),
+        (
+            lambda: AxialFrequencies(1, 2, 8, theta=10.0, block=6),
+            "block is 6; allowed: even divisors of head_dim 16",
+        ),
         (
             lambda: MixedFrequencies(1, 2, 8, omega=torch.ones(1, 2, 7)),
             r"omega has shape \(1, 2, 7\); allowed: \(1 | 1, 2, 8\)",

@@ -42,33 +42,52 @@ def scene() -> tuple[Tensor, Tensor, Tensor]:
     return torch.randn(3, 2, 7, 16, dtype=torch.float64), coordinates, placed
 
 
-def logits(encoding: PositionEncoding, x: Tensor, coordinates: Tensor, placed: Tensor | None = None) -> Tensor:
+def logits(
+    encoding: PositionEncoding, x: Tensor, coordinates: Tensor, placed: Tensor | None = None
+) -> Tensor:
     turned = encoding.apply(x, encoding.prepare(coordinates, placed))
     return turned @ turned.mT
 
 
-def test_it_turns_as_the_dense_matrices_do(space: Rotary, scene: tuple[Tensor, Tensor, Tensor]) -> None:
+def test_it_turns_as_the_dense_matrices_do(
+    space: Rotary, scene: tuple[Tensor, Tensor, Tensor]
+) -> None:
     x, coordinates, _ = scene
     encoding = SpaceTime(space, (0.5, 4.0)).double()
     dense = encoding.rotation(coordinates)
     expected = (dense @ x.unsqueeze(-1)).squeeze(-1)
-    torch.testing.assert_close(logits(encoding, x, coordinates), expected @ expected.mT, rtol=0, atol=1e-9)
-    torch.testing.assert_close(dense @ dense.mT, torch.eye(16, dtype=torch.float64).expand_as(dense), rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        logits(encoding, x, coordinates), expected @ expected.mT, rtol=0, atol=1e-9
+    )
+    torch.testing.assert_close(
+        dense @ dense.mT, torch.eye(16, dtype=torch.float64).expand_as(dense), rtol=0, atol=1e-9
+    )
 
 
-def test_at_one_time_it_is_the_encoding_of_space(space: Rotary, scene: tuple[Tensor, Tensor, Tensor]) -> None:
+def test_at_one_time_it_is_the_encoding_of_space(
+    space: Rotary, scene: tuple[Tensor, Tensor, Tensor]
+) -> None:
     x, coordinates, placed = scene
     now = torch.cat((coordinates[..., :3], torch.full_like(coordinates[..., :1], -0.7)), dim=-1)
     expected = logits(space, x, coordinates[..., :3], placed)
-    torch.testing.assert_close(logits(SpaceTime(space, (0.5, 4.0)).double(), x, now, placed), expected, rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        logits(SpaceTime(space, (0.5, 4.0)).double(), x, now, placed), expected, rtol=0, atol=1e-9
+    )
 
 
-def test_shifts_common_to_all_change_nothing(space: Rotary, scene: tuple[Tensor, Tensor, Tensor]) -> None:
-    """Places without unplaced tokens, which follow by themselves; times of all. A shift of one of them does change it."""
+def test_shifts_common_to_all_change_nothing(
+    space: Rotary, scene: tuple[Tensor, Tensor, Tensor]
+) -> None:
+    """Places without unplaced tokens, which follow by themselves; times of all.
+
+    A shift of one of them does change it.
+    """
     x, coordinates, placed = scene
     encoding = SpaceTime(space, (0.5, 4.0)).double()
     here = logits(encoding, x, coordinates, placed)
-    moved = coordinates + torch.where(placed[..., None], torch.tensor([0.4, -1.3, 0.7, 0.0]).double(), 0.0)
+    moved = coordinates + torch.where(
+        placed[..., None], torch.tensor([0.4, -1.3, 0.7, 0.0]).double(), 0.0
+    )
     torch.testing.assert_close(logits(encoding, x, moved, placed), here, rtol=0, atol=1e-9)
     later = coordinates + torch.tensor([0.0, 0.0, 0.0, 2.5]).double()
     torch.testing.assert_close(logits(encoding, x, later, placed), here, rtol=0, atol=1e-9)
@@ -77,7 +96,9 @@ def test_shifts_common_to_all_change_nothing(space: Rotary, scene: tuple[Tensor,
     assert (logits(encoding, x, alone, placed) - here).abs().max() > 1e-3
 
 
-def test_a_token_without_a_place_keeps_its_time(space: Rotary, scene: tuple[Tensor, Tensor, Tensor]) -> None:
+def test_a_token_without_a_place_keeps_its_time(
+    space: Rotary, scene: tuple[Tensor, Tensor, Tensor]
+) -> None:
     x, coordinates, placed = scene
     encoding = SpaceTime(space, (0.5, 4.0)).double()
     middle = coordinates[:, placed[0], :3].mean(dim=1, keepdim=True)
@@ -88,7 +109,12 @@ def test_a_token_without_a_place_keeps_its_time(space: Rotary, scene: tuple[Tens
     torch.testing.assert_close(logits(encoding, x, lost, placed), expected, rtol=0, atol=1e-9)
     elsewhere = torch.full((3, 4), 0.2, dtype=torch.float64)
     nobody = logits(encoding, x, lost, torch.zeros_like(placed))
-    torch.testing.assert_close(nobody, logits(encoding, x, torch.cat((0 * by_hand, lost[..., 3:]), dim=-1)), rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        nobody,
+        logits(encoding, x, torch.cat((0 * by_hand, lost[..., 3:]), dim=-1)),
+        rtol=0,
+        atol=1e-9,
+    )
     assert encoding.prepare(lost, torch.zeros_like(placed), elsewhere) is not None
 
 
@@ -102,7 +128,10 @@ def test_time_has_a_range_of_its_own() -> None:
 
 
 def test_time_is_learned_where_space_is() -> None:
-    learned, fixed = SpaceTime(SPACE["cayley"](), (0.5, 4.0)), SpaceTime(SPACE["rope"](), (0.5, 4.0))
+    learned, fixed = (
+        SpaceTime(SPACE["cayley"](), (0.5, 4.0)),
+        SpaceTime(SPACE["rope"](), (0.5, 4.0)),
+    )
     assert "scaled" in dict(learned.named_parameters())
     assert learned.no_weight_decay() == {name for name, _ in learned.named_parameters()}
     assert not list(fixed.parameters())
@@ -123,16 +152,22 @@ def test_folding_and_a_constant_basis_change_nothing(
     ).double()
     x = torch.randn(3, 7, 32, dtype=torch.float64)
     before = network(x, coordinates, placed)
-    assert (network(x, coordinates * torch.tensor([1.0, 1, 1, 3]).double(), placed) - before).abs().max() > 1e-4
+    assert (
+        network(x, coordinates * torch.tensor([1.0, 1, 1, 3]).double(), placed) - before
+    ).abs().max() > 1e-4
     network.fold_()
     torch.testing.assert_close(network(x, coordinates, placed), before, rtol=0, atol=1e-9)
     constant = SpaceTime(space, (0.5, 4.0)).double().without_constant_basis()
     assert (constant.basis() is None) == (not isinstance(space, CayleyString))
-    torch.testing.assert_close(constant.frequencies(), SpaceTime(space, (0.5, 4.0)).double().frequencies(), rtol=0, atol=0)
+    torch.testing.assert_close(
+        constant.frequencies(), SpaceTime(space, (0.5, 4.0)).double().frequencies(), rtol=0, atol=0
+    )
 
 
 def test_what_has_no_frequencies_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"Time cannot be added to LieRE; allowed: encodings by frequencies"):
+    with pytest.raises(
+        ValueError, match=r"Time cannot be added to LieRE; allowed: encodings by frequencies"
+    ):
         with_time(LieRE(2, 16, 3), (0.5, 4.0))
     assert with_time(NoEncoding(2, 16, 3), (0.5, 4.0)).axes == 4
     with pytest.raises(ValueError, match=r"wavelengths are \(4.0, 0.5\)"):

@@ -13,7 +13,9 @@ Draw = Callable[..., Tensor]
 
 @pytest.mark.parametrize("share_heads", [True, False])
 def test_the_factor_is_the_mean_of_cosines(share_heads: bool, draw: Draw) -> None:
-    encoding = TensorProductString(2, 16, 3, features=5, wavelengths=(0.5, 2.0), share_heads=share_heads).double()
+    encoding = TensorProductString(
+        2, 16, 3, features=5, wavelengths=(0.5, 2.0), share_heads=share_heads
+    ).double()
     a, b = draw(2, 4, 3), draw(2, 6, 3)
     factor = encoding.logit_factor(encoding.prepare(a), encoding.prepare(b))
     between = a[:, :, None] - b[:, None]

@@ -48,7 +48,9 @@ def make() -> Callable[[str], TimmModel]:
         generator = torch.Generator().manual_seed(0)
         for key, parameter in model.named_parameters():
             noise = 0.1 * torch.randn(parameter.shape, generator=generator)
-            start = 1.0 if "norm" in key and key.endswith("weight") else 0.5 if "gamma" in key else 0.0
+            start = (
+                1.0 if "norm" in key and key.endswith("weight") else 0.5 if "gamma" in key else 0.0
+            )
             parameter.detach().copy_(noise + start)
         return model.double().eval()
 
@@ -56,7 +58,9 @@ def make() -> Callable[[str], TimmModel]:
 
 
 @pytest.fixture
-def pair(make: Callable[[str], TimmModel], tmp_path: Path) -> Callable[[str], tuple[TimmModel, PretrainedVisionTransformer]]:
+def pair(
+    make: Callable[[str], TimmModel], tmp_path: Path
+) -> Callable[[str], tuple[TimmModel, PretrainedVisionTransformer]]:
     """Returns a family's model, and ours with the same weights from a file that timm's model was saved to, in float32."""
 
     def both(family: str) -> tuple[TimmModel, PretrainedVisionTransformer]:
@@ -65,7 +69,11 @@ def pair(make: Callable[[str], TimmModel], tmp_path: Path) -> Callable[[str], tu
         save_file(theirs.float().state_dict(), tmp_path / "model.safetensors")
         encoding = None if family in TURNING else partial(CayleyString, wavelengths=(1.0, 20.0))
         ours = PretrainedVisionTransformer.load(
-            name, FilledDepthPlaces(), encoding, weights=tmp_path / "model.safetensors", options=options
+            name,
+            FilledDepthPlaces(),
+            encoding,
+            weights=tmp_path / "model.safetensors",
+            options=options,
         )
         return theirs, ours.eval()
 
@@ -74,13 +82,15 @@ def pair(make: Callable[[str], TimmModel], tmp_path: Path) -> Callable[[str], tu
 
 @pytest.fixture
 def timms_own() -> Callable[[TimmModel, Tensor], Tensor]:
-    """Returns what timm itself makes of pictures (B, H, W, 3) from 0 to 255."""
+    """Returns what timm itself makes of images (B, H, W, 3) from 0 to 255."""
 
-    def features(model: TimmModel, pictures: Tensor) -> Tensor:
+    def features(model: TimmModel, images: Tensor) -> Tensor:
         assert isinstance(model, nn.Module)
         kind = next(model.parameters()).dtype
-        mean, deviation = (torch.tensor(model.pretrained_cfg[key], dtype=kind) for key in ("mean", "std"))
-        normalised = (pictures.to(kind) / 255 - mean) / deviation
+        mean, deviation = (
+            torch.tensor(model.pretrained_cfg[key], dtype=kind) for key in ("mean", "std")
+        )
+        normalised = (images.to(kind) / 255 - mean) / deviation
         with torch.no_grad():
             seen: Tensor = model.get_submodule("").forward_features(normalised.permute(0, 3, 1, 2))  # type: ignore[operator]
         return seen
@@ -89,8 +99,8 @@ def timms_own() -> Callable[[TimmModel, Tensor], Tensor]:
 
 
 @pytest.fixture
-def pictures() -> Callable[[int, int], Tensor]:
-    """Returns two pictures (2, height, width, 3) uint8, the same in every call."""
+def images() -> Callable[[int, int], Tensor]:
+    """Returns two images (2, height, width, 3) uint8, the same in every call."""
 
     def drawn(height: int, width: int) -> Tensor:
         generator = torch.Generator().manual_seed(1)

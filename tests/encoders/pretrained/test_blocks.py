@@ -13,7 +13,11 @@ VIT, EVA = "vit_base_patch16_siglip_224", "vit_small_patch16_dinov3"
 
 def block_of(name: str, options: Mapping[str, object]) -> nn.Module:
     """Returns the only block of a small model of timm, in float64."""
-    model = timm_model(name, pretrained=False, options={"depth": 1, "embed_dim": 32, "num_heads": 2} | dict(options))
+    model = timm_model(
+        name,
+        pretrained=False,
+        options={"depth": 1, "embed_dim": 32, "num_heads": 2} | dict(options),
+    )
     block = model.blocks[0].double()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -60,16 +64,34 @@ def test_all_weights_of_a_block_are_taken_over(draw: Callable[..., Tensor]) -> N
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        (VIT, {"scale_attn_norm": True}, "Attention cannot be given places: its output is normalised"),
+        (
+            VIT,
+            {"scale_attn_norm": True},
+            "Attention cannot be given places: its output is normalised",
+        ),
         (VIT, {"attn_drop_rate": 0.1}, "it has dropout"),
         (VIT, {"embed_dim": 30}, "2 heads of 15 channels"),
-        (VIT, {"attn_layer": "diff"}, "The model has a DiffAttention, which cannot be given places"),
-        ("vit_base_patch16_xp_224", {}, "has a ParallelScalingBlock, .* allowed: Block, EvaBlock of timm"),
+        (
+            VIT,
+            {"attn_layer": "diff"},
+            "The model has a DiffAttention, which cannot be given places",
+        ),
+        (
+            "vit_base_patch16_xp_224",
+            {},
+            "has a ParallelScalingBlock, .* allowed: Block, EvaBlock of timm",
+        ),
         (EVA, {"attn_type": "rope", "qkv_fused": False, "num_kv_heads": 1}, "heads share keys"),
-        (EVA, {"use_post_norm": True, "use_rot_pos_emb": False}, "has a EvaBlockPostNorm, .* allowed: Block, EvaBlock of timm"),
+        (
+            EVA,
+            {"use_post_norm": True, "use_rot_pos_emb": False},
+            "has a EvaBlockPostNorm, .* allowed: Block, EvaBlock of timm",
+        ),
     ],
 )
-def test_what_our_attention_does_not_compute_is_refused(name: str, options: Mapping[str, object], message: str) -> None:
+def test_what_our_attention_does_not_compute_is_refused(
+    name: str, options: Mapping[str, object], message: str
+) -> None:
     block = block_of(name, options)
     with pytest.raises(ValueError, match=message):
         PretrainedBlock(block)

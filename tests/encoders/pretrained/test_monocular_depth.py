@@ -58,12 +58,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def pictures() -> Any:
+def images() -> Any:
     return np.random.default_rng(0).integers(0, 256, (3, 30, 40, 3), np.uint8)
 
 
-def test_metric_depth_is_what_the_network_says(models: dict[str, Path], pictures: Any) -> None:
-    depth = MonocularDepth(str(models["metric"]))(pictures)
+def test_metric_depth_is_what_the_network_says(models: dict[str, Path], images: Any) -> None:
+    depth = MonocularDepth(str(models["metric"]))(images)
     assert depth.shape == (3, 30, 40)
     assert depth.dtype == np.float32
     assert (depth > 0).all()
@@ -73,61 +73,102 @@ def test_metric_depth_is_what_the_network_says(models: dict[str, Path], pictures
     processor = transformers.AutoImageProcessor.from_pretrained(models["metric"])
     network = transformers.AutoModelForDepthEstimation.from_pretrained(models["metric"])
     with torch.inference_mode():
-        raw = network(**processor(images=list(pictures), return_tensors="pt")).predicted_depth
-    resized = torch.nn.functional.interpolate(raw[:, None], (30, 40), mode="bicubic", align_corners=False)[:, 0]
+        raw = network(**processor(images=list(images), return_tensors="pt")).predicted_depth
+    resized = torch.nn.functional.interpolate(
+        raw[:, None], (30, 40), mode="bicubic", align_corners=False
+    )[:, 0]
     np.testing.assert_allclose(depth, resized.numpy(), atol=1e-5)
 
 
-def test_inverse_depth_needs_a_scale(models: dict[str, Path], pictures: Any) -> None:
+def test_inverse_depth_needs_a_scale(models: dict[str, Path], images: Any) -> None:
     path = str(models["relative"])
-    with pytest.raises(ValueError, match=r"gives inverse depth without a scale.*give inverse_scale \(above 0\).*got None"):
+    with pytest.raises(
+        ValueError,
+        match=r"gives inverse depth without a scale.*give inverse_scale \(above 0\).*got None",
+    ):
         MonocularDepth(path)
-    one = 1 / MonocularDepth(path, inverse_scale=1.0, inverse_shift=1.0)(pictures) - 1.0
-    other = 1 / MonocularDepth(path, inverse_scale=2.0, inverse_shift=0.5)(pictures) - 0.5
+    one = 1 / MonocularDepth(path, inverse_scale=1.0, inverse_shift=1.0)(images) - 1.0
+    other = 1 / MonocularDepth(path, inverse_scale=2.0, inverse_shift=0.5)(images) - 0.5
     np.testing.assert_allclose(other, 2.0 * one, rtol=1e-3, atol=1e-5)
-    assert np.isnan(MonocularDepth(path, inverse_scale=1.0, inverse_shift=-1e6)(pictures)).all()
+    assert np.isnan(MonocularDepth(path, inverse_scale=1.0, inverse_shift=-1e6)(images)).all()
 
 
-def test_models_that_cannot_be_used(models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r"There is no folder /nowhere/model. Give one that holds config.json and weights"):
+def test_models_that_cannot_be_used(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        ValueError,
+        match=r"There is no folder /nowhere/model. Give one that holds config.json and weights",
+    ):
         MonocularDepth("/nowhere/model")
     with pytest.raises(
-        ValueError, match=r"is no depth model that transformers loads, neither a folder here nor a name on the hub"
+        ValueError,
+        match=(
+            r"is no depth model that transformers loads, neither a folder here nor a name on the "
+            r"hub"
+        ),
     ):
         MonocularDepth(str(tmp_path))
     with pytest.raises(ValueError, match=r"says that it gives metric depth; got gives=inverse"):
         MonocularDepth(str(models["metric"]), gives="inverse")
-    with pytest.raises(ValueError, match=r"no meaning of a depth model's output 'metrik'. Did you mean 'metric'"):
+    with pytest.raises(
+        ValueError, match=r"no meaning of a depth model's output 'metrik'. Did you mean 'metric'"
+    ):
         MonocularDepth(str(models["metric"]), gives="metrik")
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ValueError, match=r'needs transformers, .* Run: pip install "stringline\[depth\]"'):
+    with pytest.raises(
+        ValueError, match=r'needs transformers, .* Run: pip install "stringline\[depth\]"'
+    ):
         MonocularDepth(str(models["metric"]))
 
 
 def test_the_command(
-    models: dict[str, Path], pictures: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    models: dict[str, Path],
+    images: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     contract = Contract(
-        "small", "table", 10.0, (Camera("eye", 30, 40, has_geometry=False),), (), (), (ActionDimension("a", "one", "joint"),)
+        "small",
+        "table",
+        10.0,
+        (Camera("eye", 30, 40, has_geometry=False),),
+        (),
+        (),
+        (ActionDimension("a", "one", "joint"),),
     )
     time = np.arange(3) * 0.1
-    arrays = {"time": time, "action": np.zeros((3, 1), np.float32), "rgb/eye": pictures, "time/eye": time}
+    arrays = {
+        "time": time,
+        "action": np.zeros((3, 1), np.float32),
+        "rgb/eye": images,
+        "time/eye": time,
+    }
     store = EpisodeStore.create(tmp_path / "store")
-    name = store.write(arrays | {"frame/eye": np.arange(3, dtype=np.int32)}, EpisodeAttributes(contract, "small", 0))
+    name = store.write(
+        arrays | {"frame/eye": np.arange(3, dtype=np.int32)},
+        EpisodeAttributes(contract, "small", 0),
+    )
 
     def run(*arguments: str) -> None:
-        monkeypatch.setattr(sys, "argv", ["stringline-data", "depth", f"output={tmp_path / 'copy'}", *arguments])
+        monkeypatch.setattr(
+            sys, "argv", ["stringline-data", "depth", f"output={tmp_path / 'copy'}", *arguments]
+        )
         main()
 
     run(f"store={store.path}", f"model={models['metric']}")
     assert "1 episodes with estimated depth" in capsys.readouterr().out
     episode = EpisodeStore.open(tmp_path / "copy").episode(name)
     assert episode.attributes.contract.camera("eye").depth == "estimated"
-    expected = np.rint(MonocularDepth(str(models["metric"]))(pictures).astype(np.float64) * 1000)
+    expected = np.rint(MonocularDepth(str(models["metric"]))(images).astype(np.float64) * 1000)
     np.testing.assert_array_equal(episode.arrays["depth/eye"], expected)
     for arguments, answer in (
         ([f"store={store.path}", "model=/nowhere"], "There is no folder /nowhere."),
-        ([f"store={tmp_path / 'copy'}", f"model={models['metric']}"], "Camera 'eye' has estimated depth already"),
+        (
+            [f"store={tmp_path / 'copy'}", f"model={models['metric']}"],
+            "Camera 'eye' has estimated depth already",
+        ),
     ):
         capsys.readouterr()
         with pytest.raises(SystemExit) as caught:

@@ -18,7 +18,7 @@ from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTr
 
 Make = Callable[[str], TimmModel]
 Features = Callable[[TimmModel, Tensor], Tensor]
-Pictures = Callable[[int, int], Tensor]
+Images = Callable[[int, int], Tensor]
 
 
 def half_seen(height: int, width: int) -> View:
@@ -47,8 +47,10 @@ def test_phases_are_those_of_timm(grid: int | tuple[int, int], make: Make) -> No
         torch.testing.assert_close(ours, theirs[:, planes:].double(), rtol=0, atol=2e-6)
 
 
-def test_depth_starts_without_effect_and_learns(make: Make, timms_own: Features, pictures: Pictures) -> None:
-    seen, view = pictures(96, 144), half_seen(96, 144)
+def test_depth_starts_without_effect_and_learns(
+    make: Make, timms_own: Features, images: Images
+) -> None:
+    seen, view = images(96, 144), half_seen(96, 144)
     expected = timms_own(make("dinov3"), seen)
     encode = PretrainedVisionTransformer(make("dinov3"), FilledDepthPlaces()).double()
     encoding = encode.encodings[0]
@@ -56,30 +58,35 @@ def test_depth_starts_without_effect_and_learns(make: Make, timms_own: Features,
     start = encoding.frequencies().detach().clone()
     assert start.shape == (1, 3, 8)
     assert start[0, 2].abs().max() == 0
-    (encode(seen, view).features * torch.randn(expected.shape, generator=torch.Generator().manual_seed(1))).sum().backward()
+    (
+        encode(seen, view).features
+        * torch.randn(expected.shape, generator=torch.Generator().manual_seed(1))
+    ).sum().backward()
     torch.optim.SGD(encode.encodings[0].parameters(), lr=1e-2).step()
     assert ((encoding.frequencies() - start).abs().amax(dim=(0, 2)) > 0).all()
     assert (encode(seen, view).features - expected).abs().max() > 1e-3
 
 
-def test_frequencies_may_be_kept_as_they_are(make: Make, pictures: Pictures) -> None:
+def test_frequencies_may_be_kept_as_they_are(make: Make, images: Images) -> None:
     encode = PretrainedVisionTransformer(make("dinov3"), GridPlaces()).double()
     for encoding in encode.encodings:
         encoding.requires_grad_(False)
-    encode(pictures(96, 144)).features.square().sum().backward()
+    encode(images(96, 144)).features.square().sum().backward()
     learned = {name for name, parameter in encode.named_parameters() if parameter.grad is not None}
     assert not any(name.startswith("encodings") for name in learned)
     assert "blocks.0.attention.qkv.weight" in learned
 
 
 def test_a_hole_in_the_depth_takes_no_place_away_where_it_is_filled(
-    make: Make, timms_own: Features, pictures: Pictures
+    make: Make, timms_own: Features, images: Images
 ) -> None:
-    seen, view = pictures(96, 144), half_seen(96, 144)
+    seen, view = images(96, 144), half_seen(96, 144)
     expected = timms_own(make("dinov3"), seen)
     filled = PretrainedVisionTransformer(make("dinov3"), FilledDepthPlaces()).double()
     torch.testing.assert_close(filled(seen, view).features, expected, rtol=0, atol=2e-6)
-    torch.testing.assert_close(filled(seen).features, expected, rtol=0, atol=2e-6)  # No depth at all.
+    torch.testing.assert_close(
+        filled(seen).features, expected, rtol=0, atol=2e-6
+    )  # No depth at all.
     unfilled = PretrainedVisionTransformer(make("dinov3"), PatchDepthPlaces()).double()
     assert (unfilled(seen, view).features - expected).abs().max() > 1e-2
 
@@ -98,28 +105,45 @@ def test_patches_without_depth_stand_at_the_mean_depth_of_the_others() -> None:
         torch.testing.assert_close(z, theirs[example, known[example], 2].mean().expand_as(z))
 
 
-@pytest.mark.parametrize("recipe", [partial(CayleyString, wavelengths=(1.0, 20.0)), partial(RopeMixed, theta=100.0)])
+@pytest.mark.parametrize(
+    "recipe", [partial(CayleyString, wavelengths=(1.0, 20.0)), partial(RopeMixed, theta=100.0)]
+)
 def test_other_encodings_go_on_from_there(
-    recipe: Callable[..., CayleyString | RopeMixed], make: Make, timms_own: Features, pictures: Pictures
+    recipe: Callable[..., CayleyString | RopeMixed], make: Make, timms_own: Features, images: Images
 ) -> None:
-    seen = pictures(96, 144)
-    encode = PretrainedVisionTransformer(make("dinov3"), GridPlaces(), recipe, share_layers=False).double()
-    torch.testing.assert_close(encode(seen).features, timms_own(make("dinov3"), seen), rtol=0, atol=2e-6)
+    seen = images(96, 144)
+    encode = PretrainedVisionTransformer(
+        make("dinov3"), GridPlaces(), recipe, share_layers=False
+    ).double()
+    torch.testing.assert_close(
+        encode(seen).features, timms_own(make("dinov3"), seen), rtol=0, atol=2e-6
+    )
     encode.fold_()
-    torch.testing.assert_close(encode(seen).features, timms_own(make("dinov3"), seen), rtol=0, atol=2e-6)
+    torch.testing.assert_close(
+        encode(seen).features, timms_own(make("dinov3"), seen), rtol=0, atol=2e-6
+    )
 
 
 def test_what_cannot_go_on_from_there_is_refused(make: Make) -> None:
     allowed = r"cannot go on; allowed: `Mixed` frequencies in a basis that starts as the identity"
-    for recipe, name in ((LieRE, "LieRE"), (partial(CirculantString, wavelengths=(1.0, 20.0)), "CirculantString")):
+    for recipe, name in (
+        (LieRE, "LieRE"),
+        (partial(CirculantString, wavelengths=(1.0, 20.0)), "CirculantString"),
+    ):
         with pytest.raises(ValueError, match=f"{name} {allowed}"):
             PretrainedVisionTransformer(make("dinov3"), GridPlaces(), recipe)
     small = {"depth": 1, "embed_dim": 32, "num_heads": 2}
     axial = timm_model("vit_small_patch16_rope_224", pretrained=False, options=small)
-    with pytest.raises(ValueError, match="of the kind RotaryEmbeddingCat; allowed: that of DINOv3, or none"):
+    with pytest.raises(
+        ValueError, match="of the kind RotaryEmbeddingCat; allowed: that of DINOv3, or none"
+    ):
         own_frequencies(axial)
-    jittered = timm_model("vit_small_patch16_dinov3", pretrained=False, options=small | {"rope_jitter_coords": 1.2})
-    with pytest.raises(ValueError, match="of the kind RotaryEmbeddingDinoV3 with aug_active True; allowed"):
+    jittered = timm_model(
+        "vit_small_patch16_dinov3", pretrained=False, options=small | {"rope_jitter_coords": 1.2}
+    )
+    with pytest.raises(
+        ValueError, match="of the kind RotaryEmbeddingDinoV3 with aug_active True; allowed"
+    ):
         own_frequencies(jittered)
     assert own_frequencies(make("clip")) is None
     assert isinstance(axial, nn.Module)

@@ -15,15 +15,19 @@ OPTIONS = {"channels": [16, 16, 32, 32], "layers": [1, 1, 1, 1]}
 
 
 @pytest.fixture
-def pictures() -> Tensor:
-    return torch.randint(0, 256, (3, 64, 96, 3), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+def images() -> Tensor:
+    return torch.randint(
+        0, 256, (3, 64, 96, 3), generator=torch.Generator().manual_seed(0), dtype=torch.uint8
+    )
 
 
 @pytest.fixture
 def theirs() -> nn.Module:
     """A network of timm whose batch norms have seen something."""
     torch.manual_seed(0)
-    network: nn.Module = import_timm().create_model("resnet18", num_classes=7, zero_init_last=False, **OPTIONS)
+    network: nn.Module = import_timm().create_model(
+        "resnet18", num_classes=7, zero_init_last=False, **OPTIONS
+    )
     network.train()
     with torch.no_grad():
         for _ in range(3):
@@ -37,17 +41,25 @@ def weights(theirs: nn.Module, tmp_path: Path) -> Path:
     return tmp_path / "model.safetensors"
 
 
-def test_frozen_norms_give_timms_own_features(weights: Path, theirs: nn.Module, pictures: Tensor) -> None:
+def test_frozen_norms_give_timms_own_features(
+    weights: Path, theirs: nn.Module, images: Tensor
+) -> None:
     ours = ResNet(norm="frozen", weights=weights, options=OPTIONS).train()
-    colours = (pictures / 255 - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
+    colours = (images / 255 - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor(
+        [0.229, 0.224, 0.225]
+    )
     expected: Tensor = theirs.forward_features(colours.permute(0, 3, 1, 2))  # type: ignore[operator]
-    found = ours(pictures)
+    found = ours(images)
     assert found.shape == (3, ours.dim, 2, 3)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
 def test_a_classifier_may_be_missing_from_the_file(weights: Path, theirs: nn.Module) -> None:
-    kept = {key: value for key, value in theirs.state_dict().items() if "num_batches" not in key and not key.startswith("fc.")}
+    kept = {
+        key: value
+        for key, value in theirs.state_dict().items()
+        if "num_batches" not in key and not key.startswith("fc.")
+    }
     save_file(kept, weights)
     found = ResNet(norm="group", weights=weights, options=OPTIONS).network.state_dict()
     for key, value in found.items():
@@ -55,19 +67,21 @@ def test_a_classifier_may_be_missing_from_the_file(weights: Path, theirs: nn.Mod
 
 
 @pytest.mark.parametrize("norm", ["group", "frozen"])
-def test_a_picture_is_encoded_by_itself(norm: Norm, weights: Path, pictures: Tensor) -> None:
+def test_a_image_is_encoded_by_itself(norm: Norm, weights: Path, images: Tensor) -> None:
     """In training too: so a moving average of the weights is the whole network."""
     network = ResNet(norm=norm, weights=weights, options=OPTIONS).train()
     before = {key: value.clone() for key, value in network.state_dict().items()}
-    together = network(pictures)
-    torch.testing.assert_close(network(pictures[1:2]), together[1:2], atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(network.eval()(pictures), together)
+    together = network(images)
+    torch.testing.assert_close(network(images[1:2]), together[1:2], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(network.eval()(images), together)
     assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
     assert not any(isinstance(module, nn.BatchNorm2d) for module in network.modules())
 
 
 def test_groups_have_sixteen_channels() -> None:
-    norms = [module for module in ResNet(options=OPTIONS).modules() if isinstance(module, nn.GroupNorm)]
+    norms = [
+        module for module in ResNet(options=OPTIONS).modules() if isinstance(module, nn.GroupNorm)
+    ]
     assert {(norm.num_channels, norm.num_groups) for norm in norms} == {(64, 4), (16, 1), (32, 2)}
 
 
@@ -79,12 +93,27 @@ def test_it_has_the_size_of_the_published_network() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "resnet8"}, r"no residual network 'resnet8'. Did you mean '.*Allowed: what timm.list_models\('resnet\*'\)"),
+        (
+            {"name": "resnet8"},
+            (
+                r"no residual network 'resnet8'. Did you mean '.*Allowed: what "
+                r"timm.list_models\('resnet\*'\)"
+            ),
+        ),
         ({"norm": "batch"}, "norm is 'batch'; allowed: 'group', 'frozen'."),
-        ({"norm": "frozen"}, r"Frozen norms keep the statistics of trained weights: name their file \(weights=...\)"),
-        ({"options": {"layer": 3}}, "timm cannot make 'resnet18': .*unexpected keyword argument 'layer'"),
+        (
+            {"norm": "frozen"},
+            r"Frozen norms keep the statistics of trained weights: name their file \(weights=...\)",
+        ),
+        (
+            {"options": {"layer": 3}},
+            "timm cannot make 'resnet18': .*unexpected keyword argument 'layer'",
+        ),
         ({"weights": "nowhere.safetensors"}, "nowhere.safetensors cannot be read as safetensors"),
-        ({"name": "resnetv2_50"}, "'resnetv2_50' is a ResNetV2; allowed: networks of timm's class ResNet."),
+        (
+            {"name": "resnetv2_50"},
+            "'resnetv2_50' is a ResNetV2; allowed: networks of timm's class ResNet.",
+        ),
     ],
 )
 def test_what_cannot_be_made_is_refused(arguments: dict[str, object], message: str) -> None:
@@ -93,16 +122,26 @@ def test_what_cannot_be_made_is_refused(arguments: dict[str, object], message: s
 
 
 def test_weights_of_another_network_are_refused(weights: Path) -> None:
-    with pytest.raises(ValueError, match=r"does not fit this model: missing: layer1.1.bn1.bias, .*of another shape: "):
+    with pytest.raises(
+        ValueError,
+        match=r"does not fit this model: missing: layer1.1.bn1.bias, .*of another shape: ",
+    ):
         ResNet(weights=weights)
 
 
 def test_a_checkpoint_needs_no_file_of_weights() -> None:
     """Whoever fills the network afterwards says so, at any depth of a configuration; random starts stay what they are."""
     network = {"norm": "frozen", "weights": "gone.safetensors"}
-    found = without_files({"memory": [{"network": network, "other": {"weights": None}}], "weights": 3})
+    found = without_files(
+        {"memory": [{"network": network, "other": {"weights": None}}], "weights": 3}
+    )
     assert found == {
-        "memory": [{"network": {"norm": "frozen", "weights": ToFollow.CHECKPOINT}, "other": {"weights": None}}],
+        "memory": [
+            {
+                "network": {"norm": "frozen", "weights": ToFollow.CHECKPOINT},
+                "other": {"weights": None},
+            }
+        ],
         "weights": 3,
     }
     assert network["weights"] == "gone.safetensors"

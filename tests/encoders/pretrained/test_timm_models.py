@@ -32,14 +32,31 @@ attempt()
 
 
 def test_no_timm_and_no_network_are_said_with_the_way_out(tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": ".src", "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    environment = os.environ | {
+        "PYTHONPATH": ".src",
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(tmp_path),
+    }
     root = Path(__file__).parents[3]
-    done = subprocess.run([sys.executable, "-c", LOAD], cwd=root, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     missing, unreachable = done.stdout.splitlines()
-    assert missing == 'This needs timm, which is not installed. Run: pip install "stringline[pretrained]"'
-    assert unreachable.startswith("The weights of 'vit_tiny_patch16_224.augreg_in21k' could not be fetched: ")
+    assert (
+        missing
+        == 'This needs timm, which is not installed. Run: pip install "stringline[pretrained]"'
+    )
+    assert unreachable.startswith(
+        "The weights of 'vit_tiny_patch16_224.augreg_in21k' could not be fetched: "
+    )
     assert unreachable.endswith(
-        "Fetch their model.safetensors where there is a network, and name it here: weights=Path('model.safetensors')."
+        "Fetch their model.safetensors where there is a network, and name it here: "
+        "weights=Path('model.safetensors')."
     )
 
 
@@ -52,7 +69,10 @@ def test_no_timm_and_no_network_are_said_with_the_way_out(tmp_path: Path) -> Non
     ],
 )
 def test_an_unknown_name_is_answered_with_near_ones(name: str, near: str) -> None:
-    with pytest.raises(ValueError, match=f"timm has no vision transformer '{name}'. Did you mean .*{near}.*Allowed: what timm"):
+    with pytest.raises(
+        ValueError,
+        match=f"timm has no vision transformer '{name}'. Did you mean .*{near}.*Allowed: what timm",
+    ):
         timm_model(name, pretrained=False)
 
 
@@ -61,9 +81,14 @@ def test_what_is_no_plain_vision_transformer_is_refused() -> None:
         timm_model("resnet18", pretrained=False)
     with pytest.raises(ValueError, match="'vit_relpos_small_patch16_224': VisionTransformerRelPos"):
         timm_model("vit_relpos_small_patch16_224", pretrained=False)
-    with pytest.raises(ValueError, match=f"'{SIGLIP}' is a NaFlexVit; allowed: vision transformers of timm's classes"):
+    with pytest.raises(
+        ValueError,
+        match=f"'{SIGLIP}' is a NaFlexVit; allowed: vision transformers of timm's classes",
+    ):
         timm_model(SIGLIP, pretrained=False, options=SMALL | {"use_naflex": True})
-    with pytest.raises(ValueError, match=f"timm cannot make '{SIGLIP}': .* unexpected keyword argument 'dept'"):
+    with pytest.raises(
+        ValueError, match=f"timm cannot make '{SIGLIP}': .* unexpected keyword argument 'dept'"
+    ):
         timm_model(SIGLIP, pretrained=False, options={"dept": 3})
 
 
@@ -74,7 +99,13 @@ def test_a_file_of_another_resolution_is_read_as_timm_reads_it(tmp_path: Path) -
     save_model(timm_model(SIGLIP, pretrained=False, options=SMALL), path)
     ours = timm_model(SIGLIP, weights=path, options=SMALL | {"img_size": 160})
     theirs = timm.create_model(
-        SIGLIP, pretrained=True, pretrained_cfg_overlay={"file": str(path)}, img_size=160, depth=1, embed_dim=32, num_heads=2
+        SIGLIP,
+        pretrained=True,
+        pretrained_cfg_overlay={"file": str(path)},
+        img_size=160,
+        depth=1,
+        embed_dim=32,
+        num_heads=2,
     )
     assert isinstance(ours, nn.Module)
     found = ours.state_dict()
@@ -90,17 +121,24 @@ def save_model(model: TimmModel, path: Path) -> None:
     save_file(model.state_dict(), path)
 
 
-def test_a_pooled_head_is_neither_needed_nor_in_the_way(tmp_path: Path, make: Callable[[str], TimmModel]) -> None:
+def test_a_pooled_head_is_neither_needed_nor_in_the_way(
+    tmp_path: Path, make: Callable[[str], TimmModel]
+) -> None:
     model = make("siglip")
     save_model(model, tmp_path / "with.safetensors")
     tensors = load_file(tmp_path / "with.safetensors")
     assert any(key.startswith("attn_pool.") for key in tensors)
-    save_file({k: v for k, v in tensors.items() if not k.startswith("attn_pool.")}, tmp_path / "without.safetensors")
+    save_file(
+        {k: v for k, v in tensors.items() if not k.startswith("attn_pool.")},
+        tmp_path / "without.safetensors",
+    )
     for name in ("with", "without"):
         other = timm_model(SIGLIP, pretrained=False, options=SMALL | {"depth": 2})
         assert isinstance(other, nn.Module)
         load_weights(other, tmp_path / f"{name}.safetensors")
-        torch.testing.assert_close(other.state_dict()["pos_embed"], tensors["pos_embed"].float(), rtol=0, atol=0)
+        torch.testing.assert_close(
+            other.state_dict()["pos_embed"], tensors["pos_embed"].float(), rtol=0, atol=0
+        )
 
 
 def test_a_file_that_does_not_fit_says_where(tmp_path: Path) -> None:
@@ -111,12 +149,21 @@ def test_a_file_that_does_not_fit_says_where(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="model.safetensors cannot be read as safetensors: "):
         timm_model(SIGLIP, weights=path, options=SMALL)
     save_model(timm_model(SIGLIP, pretrained=False, options=SMALL), path)
-    with pytest.raises(ValueError, match="does not fit this model: missing: blocks.1.attn.proj.bias, .* and 9 more.$"):
+    with pytest.raises(
+        ValueError,
+        match="does not fit this model: missing: blocks.1.attn.proj.bias, .* and 9 more.$",
+    ):
         timm_model(SIGLIP, weights=path, options=SMALL | {"depth": 2})
-    with pytest.raises(ValueError, match=r"of another shape: .*blocks.0.mlp.fc1.bias \(128,\) for \(64,\)"):
+    with pytest.raises(
+        ValueError, match=r"of another shape: .*blocks.0.mlp.fc1.bias \(128,\) for \(64,\)"
+    ):
         timm_model(SIGLIP, weights=path, options=SMALL | {"mlp_ratio": 2})
     with pytest.raises(
-        ValueError, match="does not fit this model: missing: cls_token.*; unknown: .*; of another shape: pos_embed"
+        ValueError,
+        match=(
+            "does not fit this model: missing: cls_token.*; unknown: .*; of another shape: "
+            "pos_embed"
+        ),
     ):
         timm_model("vit_base_patch16_clip_224", weights=path, options=SMALL)
     save_file(load_file(path) | {"blocks.0.extra": torch.zeros(1)}, path)

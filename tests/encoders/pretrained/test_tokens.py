@@ -17,7 +17,10 @@ from stringline.encoders.vision.vit import VisionTransformer
 
 Make = Callable[[str], TimmModel]
 CAYLEY = partial(CayleyString, wavelengths=(0.1, 2.0))
-CAMERAS = (Camera("wrist", 32, 48, depth="measured", has_geometry=True, depth_unit_m=0.0005), Camera("web", 32, 32))
+CAMERAS = (
+    Camera("wrist", 32, 48, depth="measured", has_geometry=True, depth_unit_m=0.0005),
+    Camera("web", 32, 32),
+)
 
 
 def observation_of(batch: int = 2) -> dict[str, Tensor]:
@@ -25,10 +28,16 @@ def observation_of(batch: int = 2) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     depth = torch.randint(300, 900, (batch, 32, 48), generator=generator)
     depth[:, :16, :16] = 0
-    intrinsics = torch.tensor([[40.0, 0.0, 24.0], [0.0, 40.0, 16.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
+    intrinsics = torch.tensor(
+        [[40.0, 0.0, 24.0], [0.0, 40.0, 16.0], [0.0, 0.0, 1.0]], dtype=torch.float64
+    )
     return {
-        "rgb/wrist": torch.randint(0, 256, (batch, 32, 48, 3), dtype=torch.uint8, generator=generator),
-        "rgb/web": torch.randint(0, 256, (batch, 32, 32, 3), dtype=torch.uint8, generator=generator),
+        "rgb/wrist": torch.randint(
+            0, 256, (batch, 32, 48, 3), dtype=torch.uint8, generator=generator
+        ),
+        "rgb/web": torch.randint(
+            0, 256, (batch, 32, 32, 3), dtype=torch.uint8, generator=generator
+        ),
         "depth/wrist": depth.to(torch.uint16),
         "intrinsics/wrist": intrinsics.expand(batch, 3, 3),
         "T_base_camera/wrist": torch.eye(4, dtype=torch.float64).expand(batch, 4, 4),
@@ -49,9 +58,13 @@ def test_tokens_come_camera_by_camera_as_the_network_gives_them(make: Make) -> N
         T_base_camera=observation["T_base_camera/wrist"],
     )
     wrist, web = encode(observation["rgb/wrist"], view), encode(observation["rgb/web"])
-    torch.testing.assert_close(tokens.features, torch.cat((wrist.features, web.features), dim=1), rtol=0, atol=0)
+    torch.testing.assert_close(
+        tokens.features, torch.cat((wrist.features, web.features), dim=1), rtol=0, atol=0
+    )
     torch.testing.assert_close(tokens.coordinates[:, :7], wrist.coordinates, rtol=0, atol=0)
-    assert tokens.placed.tolist() == [[False, False, *[True] * 5, *[False] * 5]] * 2  # CLS, a hole, and the second camera.
+    assert (
+        tokens.placed.tolist() == [[False, False, *[True] * 5, *[False] * 5]] * 2
+    )  # CLS, a hole, and the second camera.
 
 
 def test_a_camera_that_an_example_lacks_leaves_no_token(make: Make) -> None:
@@ -68,8 +81,10 @@ def test_a_camera_that_an_example_lacks_leaves_no_token(make: Make) -> None:
 
 def test_places_for_the_reader_may_be_others_than_in_the_network(make: Make) -> None:
     observation = observation_of()
-    in_picture = PretrainedVisionTransformer(make("dinov3"), FilledDepthPlaces()).double()
-    tokens = PretrainedTokens(CAMERAS, in_picture, 24, coordinates=MetricPlaces()).double()(observation)
+    in_image = PretrainedVisionTransformer(make("dinov3"), FilledDepthPlaces()).double()
+    tokens = PretrainedTokens(CAMERAS, in_image, 24, coordinates=MetricPlaces()).double()(
+        observation
+    )
     metric = PretrainedVisionTransformer(make("dinov3"), GridPlaces()).double()
     assert tokens.features.shape == (2, (5 + 6) + (5 + 4), 24)
     expected, placed = MetricPlaces().patches(
@@ -91,13 +106,17 @@ def test_places_for_the_reader_may_be_others_than_in_the_network(make: Make) -> 
 
 
 def test_all_of_it_trains_with_a_transformer_behind(make: Make) -> None:
-    encode = PretrainedVisionTransformer(make("siglip").float(), MetricPlaces(), CAYLEY, values=True)  # type: ignore[attr-defined]
+    encode = PretrainedVisionTransformer(
+        make("siglip").float(), MetricPlaces(), CAYLEY, values=True
+    )  # type: ignore[attr-defined]
     tokenise = PretrainedTokens(CAMERAS, encode, 32)
     fuse = VisionTransformer(CAYLEY(heads=2, head_dim=16, axes=3), 32, depth=1)
     with torch.autocast("cpu", torch.bfloat16):
         tokens = tokenise(observation_of())
         features = fuse(tokens.features, tokens.coordinates, tokens.placed)
-    (features.float() * torch.randn(32, generator=torch.Generator().manual_seed(0))).sum().backward()
+    (
+        features.float() * torch.randn(32, generator=torch.Generator().manual_seed(0))
+    ).sum().backward()
     for name, parameter in tokenise.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
@@ -107,10 +126,22 @@ def test_all_of_it_trains_with_a_transformer_behind(make: Make) -> None:
 
 def test_what_does_not_fit_is_refused(make: Make) -> None:
     encode = PretrainedVisionTransformer(make("dinov2"), MetricPlaces(), CAYLEY)
-    with pytest.raises(ValueError, match="Camera 'wrist' has 32x48 pixels; allowed: multiples of 14"):
+    with pytest.raises(
+        ValueError, match="Camera 'wrist' has 32x48 pixels; allowed: multiples of 14"
+    ):
         PretrainedTokens(CAMERAS, encode)
-    bent = Camera("bent", 28, 28, depth="measured", has_geometry=True, distortion_model="brown_conrady", distortion=(0.1,))
-    with pytest.raises(ValueError, match="Camera 'bent' has 'brown_conrady' distortion; undistort its pictures first"):
+    bent = Camera(
+        "bent",
+        28,
+        28,
+        depth="measured",
+        has_geometry=True,
+        distortion_model="brown_conrady",
+        distortion=(0.1,),
+    )
+    with pytest.raises(
+        ValueError, match="Camera 'bent' has 'brown_conrady' distortion; undistort its images first"
+    ):
         PretrainedTokens((bent,), encode)
     encode = PretrainedVisionTransformer(make("siglip"), MetricPlaces(), CAYLEY).double()
     for key in observation_of():
@@ -118,5 +149,7 @@ def test_what_does_not_fit_is_refused(make: Make) -> None:
         del observation[key]
         with pytest.raises(ValueError, match=f"There is no observation key '{key}'"):
             PretrainedTokens(CAMERAS, encode)(observation)
-    with pytest.raises(ValueError, match=r"rgb/web has shape \(32, 32, 3\); allowed: \(B, H, W, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"rgb/web has shape \(32, 32, 3\); allowed: \(B, H, W, 3\)"
+    ):
         PretrainedTokens(CAMERAS[1:], encode)({"rgb/web": observation_of()["rgb/web"][0]})

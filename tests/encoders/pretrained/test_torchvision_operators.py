@@ -12,7 +12,9 @@ def answer(code: str, *arguments: str) -> str:
     """Runs Python in a process of its own and returns what it printed."""
     command = [sys.executable, "-c", code, *arguments]
     environment = os.environ | {"PYTHONPATH": str(ROOT / ".src")}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -38,7 +40,9 @@ except RuntimeError as error:
     assert answer(code).startswith(("computes [0]", "refuses Couldn't load custom C++ ops."))
 
 
-def test_operators_are_declared_only_where_their_library_is_there_and_cannot_be_loaded(tmp_path: Path) -> None:
+def test_operators_are_declared_only_where_their_library_is_there_and_cannot_be_loaded(
+    tmp_path: Path,
+) -> None:
     for kind in ("missing", "sound", "broken"):
         (tmp_path / kind / "torchvision").mkdir(parents=True)
         (tmp_path / kind / "torchvision" / "__init__.py").touch()

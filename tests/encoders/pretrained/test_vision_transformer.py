@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from stringline.encoders.coordinates.coordinates import GridPlaces, MetricPlaces
 from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.positions.absolute import LearnedEncoding
-from stringline.encoders.positions.encoding import EncodingRecipe
+from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.presets import CayleyString, CirculantString, RopeMixed
 from stringline.encoders.positions.rotary import NoEncoding, Rotary
@@ -21,26 +21,30 @@ from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTr
 Make = Callable[[str], TimmModel]
 Pair = Callable[[str], tuple[TimmModel, PretrainedVisionTransformer]]
 Features = Callable[[TimmModel, Tensor], Tensor]
-Pictures = Callable[[int, int], Tensor]
+Images = Callable[[int, int], Tensor]
 
 CAYLEY = partial(CayleyString, wavelengths=(0.1, 2.0))
-RECIPES: dict[str, EncodingRecipe] = {
+RECIPES: dict[str, EncodingFactory] = {
     "cayley": CAYLEY,
     "circulant": partial(CirculantString, wavelengths=(0.1, 2.0)),
     "mixed": partial(RopeMixed, wavelengths=(0.1, 2.0)),
     "mixed_per_head": partial(RopeMixed, wavelengths=(0.1, 2.0), share_heads=False),
     "lie": LieRE,
-    "learned": partial(LearnedEncoding, cells=(3, 3, 3), low=(-1.0, -1.0, 0.0), high=(1.0, 1.0, 2.0)),
+    "learned": partial(
+        LearnedEncoding, cells=(3, 3, 3), low=(-1.0, -1.0, 0.0), high=(1.0, 1.0, 2.0)
+    ),
 }
 
 
-def view_of(pictures: Tensor) -> View:
+def view_of(images: Tensor) -> View:
     """Returns a view with depth 0.5 to 1.5 m, whose first 32 columns are a hole."""
-    batch, height, width, _ = pictures.shape
+    batch, height, width, _ = images.shape
     generator = torch.Generator().manual_seed(2)
     depth = torch.randint(500, 1500, (batch, height, width), generator=generator)
     depth[:, :, :32] = 0
-    intrinsics = torch.tensor([[width, 0.0, width / 2], [0.0, width, height / 2], [0.0, 0.0, 1.0]], dtype=torch.float64)
+    intrinsics = torch.tensor(
+        [[width, 0.0, width / 2], [0.0, width, height / 2], [0.0, 0.0, 1.0]], dtype=torch.float64
+    )
     return View(
         height=height,
         width=width,
@@ -51,10 +55,14 @@ def view_of(pictures: Tensor) -> View:
 
 
 @pytest.mark.parametrize("size", ["native", "other"])
-def test_outputs_are_those_of_timm(family: str, size: str, pair: Pair, timms_own: Features, pictures: Pictures) -> None:
+def test_outputs_are_those_of_timm(
+    family: str, size: str, pair: Pair, timms_own: Features, images: Images
+) -> None:
     theirs, ours = pair(family)
-    height, width = theirs.patch_embed.img_size if size == "native" else (6 * ours.patch, 9 * ours.patch)
-    seen = pictures(height, width)
+    height, width = (
+        theirs.patch_embed.img_size if size == "native" else (6 * ours.patch, 9 * ours.patch)
+    )
+    seen = images(height, width)
     turns = "dinov3" in family  # Then both round phases to float32, each in its own way.
     for kind, closeness in {torch.float32: 1e-5, torch.float64: 2e-6 if turns else 1e-12}.items():
         assert isinstance(theirs, nn.Module)
@@ -69,11 +77,13 @@ def test_outputs_are_those_of_timm(family: str, size: str, pair: Pair, timms_own
 @pytest.mark.parametrize("values", [False, True])
 @pytest.mark.parametrize("kind", RECIPES)
 def test_every_encoding_starts_where_nothing_changes_and_learns_from_there(
-    kind: str, values: bool, make: Make, timms_own: Features, pictures: Pictures
+    kind: str, values: bool, make: Make, timms_own: Features, images: Images
 ) -> None:
-    seen = pictures(64, 96)
+    seen = images(64, 96)
     expected = timms_own(make("siglip"), seen)
-    encode = PretrainedVisionTransformer(make("siglip"), MetricPlaces(), RECIPES[kind], values=values).double()
+    encode = PretrainedVisionTransformer(
+        make("siglip"), MetricPlaces(), RECIPES[kind], values=values
+    ).double()
     found = encode(seen, view_of(seen)).features
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
     (found * torch.randn(found.shape, generator=torch.Generator().manual_seed(3))).sum().backward()
@@ -84,10 +94,12 @@ def test_every_encoding_starts_where_nothing_changes_and_learns_from_there(
     assert (encode(seen, view_of(seen)).features - expected).abs().max() > 1e-3
 
 
-def test_one_step_of_training_moves_all_frequencies(make: Make, pictures: Pictures) -> None:
+def test_one_step_of_training_moves_all_frequencies(make: Make, images: Images) -> None:
     for share_layers in (True, False):
-        encode = PretrainedVisionTransformer(make("dinov2"), MetricPlaces(), CAYLEY, share_layers=share_layers).double()
-        seen = pictures(56, 84)
+        encode = PretrainedVisionTransformer(
+            make("dinov2"), MetricPlaces(), CAYLEY, share_layers=share_layers
+        ).double()
+        seen = images(56, 84)
         optimizer = torch.optim.SGD(encode.parameters(), lr=1e-3)
         encode(seen, view_of(seen)).features.square().mean().backward()
         optimizer.step()
@@ -95,7 +107,9 @@ def test_one_step_of_training_moves_all_frequencies(make: Make, pictures: Pictur
         for encoding in encode.encodings:
             assert isinstance(encoding, Rotary)
             assert (encoding.frequencies().abs().amax(dim=(0, 2)) > 0).all()
-    assert not torch.equal(*(encoding.frequencies() for encoding in encode.encodings if isinstance(encoding, Rotary)))
+    assert not torch.equal(
+        *(encoding.frequencies() for encoding in encode.encodings if isinstance(encoding, Rotary))
+    )
 
 
 def moved(encode: PretrainedVisionTransformer) -> PretrainedVisionTransformer:
@@ -104,14 +118,18 @@ def moved(encode: PretrainedVisionTransformer) -> PretrainedVisionTransformer:
     encode.double().eval()
     with torch.no_grad():
         for parameter in encode.encodings[0].parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, dtype=parameter.dtype, generator=generator)
+            parameter += 0.3 * torch.randn(
+                parameter.shape, dtype=parameter.dtype, generator=generator
+            )
     return encode
 
 
 @pytest.mark.parametrize("values", [False, True])
-def test_folding_changes_nothing_but_the_weights(values: bool, make: Make, pictures: Pictures) -> None:
-    seen = pictures(64, 96)
-    encode = moved(PretrainedVisionTransformer(make("siglip"), MetricPlaces(), CAYLEY, values=values))
+def test_folding_changes_nothing_but_the_weights(values: bool, make: Make, images: Images) -> None:
+    seen = images(64, 96)
+    encode = moved(
+        PretrainedVisionTransformer(make("siglip"), MetricPlaces(), CAYLEY, values=values)
+    )
     before = encode(seen, view_of(seen)).features
     encode.fold_()
     torch.testing.assert_close(encode(seen, view_of(seen)).features, before, rtol=0, atol=1e-6)
@@ -119,28 +137,40 @@ def test_folding_changes_nothing_but_the_weights(values: bool, make: Make, pictu
     assert not list(encode.encodings[0].parameters())
 
 
-def test_a_model_that_normalises_queries_and_keys_refuses_to_fold(make: Make, pictures: Pictures) -> None:
-    seen = pictures(64, 96)
+def test_a_model_that_normalises_queries_and_keys_refuses_to_fold(
+    make: Make, images: Images
+) -> None:
+    seen = images(64, 96)
     encode = moved(PretrainedVisionTransformer(make("qk_norm"), MetricPlaces(), CAYLEY))
     before = encode(seen, view_of(seen)).features
-    with pytest.raises(ValueError, match="stands LayerNorm.* which does not commute with a basis, so folding would change"):
+    with pytest.raises(
+        ValueError,
+        match="stands LayerNorm.* which does not commute with a basis, so folding would change",
+    ):
         encode.fold_()
     torch.testing.assert_close(encode(seen, view_of(seen)).features, before, rtol=0, atol=0)
 
 
-def test_a_common_shift_of_all_places_changes_nothing_once_it_has_learned(make: Make, pictures: Pictures) -> None:
-    encode = moved(PretrainedVisionTransformer(make("dinov2_registers"), MetricPlaces(), CAYLEY, values=True))
-    seen = pictures(56, 84)
+def test_a_common_shift_of_all_places_changes_nothing_once_it_has_learned(
+    make: Make, images: Images
+) -> None:
+    encode = moved(
+        PretrainedVisionTransformer(make("dinov2_registers"), MetricPlaces(), CAYLEY, values=True)
+    )
+    seen = images(56, 84)
     view = view_of(seen)
     assert view.T_base_camera is not None
     there = view.T_base_camera.clone()
     there[:, :3, 3] = torch.tensor([0.7, -0.4, 0.2], dtype=torch.float64)
     torch.testing.assert_close(
-        encode(seen, replace(view, T_base_camera=there)).features, encode(seen, view).features, rtol=0, atol=1e-9
+        encode(seen, replace(view, T_base_camera=there)).features,
+        encode(seen, view).features,
+        rtol=0,
+        atol=1e-9,
     )
 
 
-def test_a_model_that_was_made_for_one_size_says_so(pictures: Pictures) -> None:
+def test_a_model_that_was_made_for_one_size_says_so(images: Images) -> None:
     options = {"depth": 1, "embed_dim": 32, "num_heads": 2, "dynamic_img_size": False}
     encode = PretrainedVisionTransformer.load(
         "vit_base_patch16_siglip_224",
@@ -149,31 +179,50 @@ def test_a_model_that_was_made_for_one_size_says_so(pictures: Pictures) -> None:
         pretrained=False,
         options=options,
     )
-    assert encode(pictures(224, 224)).features.shape == (2, 196, 32)
-    with pytest.raises(ValueError, match=r"Pictures are 64x96; allowed: \(224, 224\), or make the model with dynamic_img_size"):
-        encode(pictures(64, 96))
+    assert encode(images(224, 224)).features.shape == (2, 196, 32)
+    with pytest.raises(
+        ValueError,
+        match=r"Images are 64x96; allowed: \(224, 224\), or make the model with dynamic_img_size",
+    ):
+        encode(images(64, 96))
 
 
-def test_what_does_not_fit_is_refused(make: Make, pictures: Pictures) -> None:
-    with pytest.raises(ValueError, match="has no rotary encoding of its own; name the one to insert"):
+def test_what_does_not_fit_is_refused(make: Make, images: Images) -> None:
+    with pytest.raises(
+        ValueError, match="has no rotary encoding of its own; name the one to insert"
+    ):
         PretrainedVisionTransformer(make("siglip"), MetricPlaces())
     with pytest.raises(ValueError, match="TensorProductString cannot start at zero"):
-        PretrainedVisionTransformer(make("siglip"), MetricPlaces(), partial(TensorProductString, wavelengths=(0.1, 2.0)))
+        PretrainedVisionTransformer(
+            make("siglip"), MetricPlaces(), partial(TensorProductString, wavelengths=(0.1, 2.0))
+        )
     with pytest.raises(ValueError, match="turns queries and keys, not values"):
         PretrainedVisionTransformer(make("dinov3"), FilledDepthPlaces(), values=True)
-    with pytest.raises(ValueError, match="turns by places in the picture, and MetricPlaces has none; allowed: GridPlaces"):
+    with pytest.raises(
+        ValueError,
+        match="turns by places in the image, and MetricPlaces has none; allowed: GridPlaces",
+    ):
         PretrainedVisionTransformer(make("dinov3"), MetricPlaces())
-    dropping = timm_model("vit_base_patch16_siglip_224", pretrained=False, options={"depth": 1, "patch_drop_rate": 0.5})
+    dropping = timm_model(
+        "vit_base_patch16_siglip_224",
+        pretrained=False,
+        options={"depth": 1, "patch_drop_rate": 0.5},
+    )
     with pytest.raises(ValueError, match="drops patches, so tokens would lose their places"):
         PretrainedVisionTransformer(dropping, MetricPlaces(), NoEncoding)
-    oblong = timm_model("vit_base_patch16_siglip_224", pretrained=False, options={"depth": 1, "patch_size": (16, 8)})
+    oblong = timm_model(
+        "vit_base_patch16_siglip_224", pretrained=False, options={"depth": 1, "patch_size": (16, 8)}
+    )
     with pytest.raises(ValueError, match="patches of 16x8 pixels; allowed: square ones"):
         PretrainedVisionTransformer(oblong, MetricPlaces(), NoEncoding)
     encode = PretrainedVisionTransformer(make("siglip"), MetricPlaces(), NoEncoding).double()
-    with pytest.raises(ValueError, match=r"shape \(2, 60, 96, 3\); allowed: \(B, H, W, 3\) with H and W multiples of 16"):
-        encode(pictures(60, 96))
-    with pytest.raises(ValueError, match="Pictures are 64x96 and the view 32x96; allowed: the same"):
-        encode(pictures(64, 96), View(height=32, width=96))
+    with pytest.raises(
+        ValueError,
+        match=r"shape \(2, 60, 96, 3\); allowed: \(B, H, W, 3\) with H and W multiples of 16",
+    ):
+        encode(images(60, 96))
+    with pytest.raises(ValueError, match="Images are 64x96 and the view 32x96; allowed: the same"):
+        encode(images(64, 96), View(height=32, width=96))
 
 
 def test_weight_decay_spares_what_it_would_falsify(make: Make) -> None:

@@ -30,11 +30,15 @@ class Points:
     def __init__(self, before: Callable[[int], None] = lambda step: None) -> None:
         self.before = before
 
-    def stream(self, first_step: int, last_step: int, process: int = 0, processes: int = 1) -> Iterator[Batch]:
+    def stream(
+        self, first_step: int, last_step: int, process: int = 0, processes: int = 1
+    ) -> Iterator[Batch]:
         slope = torch.tensor([[1.0, -2.0], [0.5, 0.0], [0.0, 3.0]])
         for step in range(first_step, last_step):
             self.before(step)
-            x = torch.randn(16, 3, generator=torch.Generator().manual_seed(step * processes + process))
+            x = torch.randn(
+                16, 3, generator=torch.Generator().manual_seed(step * processes + process)
+            )
             yield {"x": x, "y": x @ slope}
 
 
@@ -49,8 +53,15 @@ def run(
     """Trains 40 steps."""
     torch.manual_seed(3)
     model = model or Line()
-    trainer = Trainer(**({"steps": 40, "batch_size": 16, "save_every": 10, "probe_every": 15, "seed": 5} | settings))  # type: ignore[arg-type]
-    return model, trainer.fit(model, Points(before), directory, save_model=lambda _: None, asides=asides)
+    trainer = Trainer(
+        **(
+            {"steps": 40, "batch_size": 16, "save_every": 10, "probe_every": 15, "seed": 5}
+            | settings
+        )
+    )  # type: ignore[arg-type]
+    return model, trainer.fit(
+        model, Points(before), directory, save_model=lambda _: None, asides=asides
+    )
 
 
 def same_weights(one: nn.Module, other: nn.Module) -> bool:

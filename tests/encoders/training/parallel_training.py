@@ -39,7 +39,9 @@ class Rows:
         """Takes the rows of one process."""
         self.size = size
 
-    def stream(self, first_step: int, last_step: int, process: int = 0, processes: int = 1) -> Iterator[Batch]:
+    def stream(
+        self, first_step: int, last_step: int, process: int = 0, processes: int = 1
+    ) -> Iterator[Batch]:
         """Yields its share."""
         for step in range(first_step, last_step):
             rows = torch.arange(8) + 8 * step
@@ -52,7 +54,13 @@ def main(directory: Path, size: int) -> None:
     """Trains in one piece, and in two parts per step."""
     for parts in (1, 2):
         trainer = Trainer(
-            steps=12, batch_size=size, accumulate=parts, save_every=6, precision="no", learning_rate=0.01, compile=False
+            steps=12,
+            batch_size=size,
+            accumulate=parts,
+            save_every=6,
+            precision="no",
+            learning_rate=0.01,
+            compile=False,
         )
         folder = directory / str(parts)
 

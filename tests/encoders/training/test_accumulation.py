@@ -37,7 +37,9 @@ class Masked(nn.Module):
 class Rows:
     """Batches of 8 rows whose masks count very differently, in the first half hardly any."""
 
-    def stream(self, first_step: int, last_step: int, process: int = 0, processes: int = 1) -> Iterator[Batch]:
+    def stream(
+        self, first_step: int, last_step: int, process: int = 0, processes: int = 1
+    ) -> Iterator[Batch]:
         for step in range(first_step, last_step):
             generator = torch.Generator().manual_seed(step)
             x = torch.randn(8, 3, generator=generator)
@@ -51,8 +53,12 @@ def counted(batch: Batch) -> Tensor:
 
 def train(folder: Path, accumulate: int, asides: Asides | None = None) -> tuple[nn.Module, History]:
     model = Masked()
-    trainer = Trainer(steps=20, batch_size=8, accumulate=accumulate, precision="no", learning_rate=0.02)
-    return model, trainer.fit(model, Rows(), folder / str(accumulate), save_model=lambda _: None, asides=asides)
+    trainer = Trainer(
+        steps=20, batch_size=8, accumulate=accumulate, precision="no", learning_rate=0.02
+    )
+    return model, trainer.fit(
+        model, Rows(), folder / str(accumulate), save_model=lambda _: None, asides=asides
+    )
 
 
 @pytest.mark.parametrize("parts", [2, 3, 8])
@@ -60,9 +66,13 @@ def test_parts_equal_the_whole(tmp_path: Path, parts: int) -> None:
     """Weights, losses and gradient norms, also where the parts differ in size and in how much of them counts."""
     asides = Asides(weigh=counted)
     (whole, one), (divided, other) = train(tmp_path, 1, asides), train(tmp_path, parts, asides)
-    torch.testing.assert_close(dict(divided.state_dict()), dict(whole.state_dict()), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(
+        dict(divided.state_dict()), dict(whole.state_dict()), atol=1e-6, rtol=1e-5
+    )
     for key in ("loss", "gradient_norm"):
-        found, expected = ([row[key] for row in history.rows if key in row] for history in (other, one))
+        found, expected = (
+            [row[key] for row in history.rows if key in row] for history in (other, one)
+        )
         assert len(found) == 20
         assert found == pytest.approx(expected, rel=1e-4)
 
@@ -70,7 +80,9 @@ def test_parts_equal_the_whole(tmp_path: Path, parts: int) -> None:
 def test_the_weights_matter(tmp_path: Path) -> None:
     """Without them a mean of means would be another loss: the test above can fail."""
     (whole, _), (divided, _) = train(tmp_path, 1), train(tmp_path, 2)
-    assert not torch.allclose(next(iter(divided.parameters())), next(iter(whole.parameters())), atol=1e-3)
+    assert not torch.allclose(
+        next(iter(divided.parameters())), next(iter(whole.parameters())), atol=1e-3
+    )
 
 
 def test_a_batch_is_split_into_rows_that_belong_together() -> None:
@@ -98,13 +110,16 @@ def parallel(directory: Path, size: int, *more: str) -> "subprocess.CompletedPro
 def test_two_processes_equal_one_with_the_larger_batch(tmp_path: Path) -> None:
     """Both with and without accumulation; how much of a batch counts differs between the processes.
 
-    What a loss draws differs between processes, so it is compared without draws: the model draws none.
+    What a loss draws differs between processes, so it is compared without draws: the model draws
+    none.
     """
     parallel_training.main(tmp_path / "one", 8)
     done = parallel(tmp_path / "two", 4)
     assert done.returncode == 0, done.stderr
     for parts in ("1", "2"):
-        one, two = (load_file(tmp_path / name / parts / "weights.safetensors") for name in ("one", "two"))
+        one, two = (
+            load_file(tmp_path / name / parts / "weights.safetensors") for name in ("one", "two")
+        )
         for name, value in one.items():
             torch.testing.assert_close(two[name], value, atol=1e-6, rtol=1e-5)
     assert (tmp_path / "two" / "1" / "history_1.jsonl").is_file()
@@ -117,4 +132,6 @@ def test_machines_that_do_not_see_the_same_state_are_told(tmp_path: Path) -> Non
     apart = parallel(tmp_path / "run", 4, "apart")
     assert apart.returncode
     assert "Process 1 sees a state after 0 steps in" in apart.stderr
-    assert "others one after 12; put the output where all machines see the same files" in apart.stderr
+    assert (
+        "others one after 12; put the output where all machines see the same files" in apart.stderr
+    )

@@ -12,12 +12,16 @@ from stringline.encoders.training.optimisation import MovingAverage
 
 @pytest.mark.parametrize("decay", [0.0, 0.3, 0.9999])
 def test_it_is_to_the_bit_what_diffusers_computes(decay: float) -> None:
-    declare_torchvision_operators()  # Before diffusers, which imports torchvision where that is installed.
+    # Before diffusers, which imports torchvision where that is installed.
+    declare_torchvision_operators()
     from diffusers.training_utils import EMAModel
 
     model = nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7))
     model[1].bias.requires_grad_(False)
-    ours, theirs = MovingAverage(model, decay), EMAModel(model.parameters(), decay=decay, use_ema_warmup=False)
+    ours, theirs = (
+        MovingAverage(model, decay),
+        EMAModel(model.parameters(), decay=decay, use_ema_warmup=False),
+    )
     generator = torch.Generator().manual_seed(1)
     for _ in range(20):
         with torch.no_grad():

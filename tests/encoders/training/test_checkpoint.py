@@ -8,7 +8,12 @@ import yaml
 from torch import nn
 
 from stringline.datasets.files.replaced_directory import replaced_directory
-from stringline.encoders.training.checkpoint import build, load_description, load_weights, save_checkpoint
+from stringline.encoders.training.checkpoint import (
+    build,
+    load_description,
+    load_weights,
+    save_checkpoint,
+)
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -18,7 +23,10 @@ def test_round_trip(tmp_path: Path) -> None:
     load_weights(tmp_path / "c", other)
     assert torch.equal(model.weight, other.weight)
     assert load_description(tmp_path / "c")["model"] == {"size": [2, 3]}
-    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == ["checkpoint.yaml", "weights.safetensors"]
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == [
+        "checkpoint.yaml",
+        "weights.safetensors",
+    ]
 
 
 def test_a_failed_write_leaves_the_old_checkpoint(tmp_path: Path) -> None:
@@ -47,23 +55,33 @@ def test_a_failed_write_leaves_the_old_checkpoint(tmp_path: Path) -> None:
     ],
 )
 def test_foreign_targets_are_refused(target: str) -> None:
-    with pytest.raises(ValueError, match=r"only build classes of stringline|There is no public name"):
+    with pytest.raises(
+        ValueError, match=r"only build classes of stringline|There is no public name"
+    ):
         build({"_target_": target, "command": "true"})
 
 
-@pytest.mark.parametrize("target", ["stringline.policies.diffusion.DiffusionPolicy", "stringline.DifusionPolicy"])
+@pytest.mark.parametrize(
+    "target", ["stringline.policies.diffusion.DiffusionPolicy", "stringline.DifusionPolicy"]
+)
 def test_old_and_misspelt_names_are_answered_with_the_nearest_public_name(target: str) -> None:
-    with pytest.raises(ValueError, match=rf"no public name '{target}'. Did you mean 'stringline.DiffusionPolicy'"):
+    with pytest.raises(
+        ValueError, match=rf"no public name '{target}'. Did you mean 'stringline.DiffusionPolicy'"
+    ):
         build({"_target_": target})
 
 
 def test_arguments_that_do_not_fit_are_named() -> None:
-    with pytest.raises(ValueError, match=r"unexpected keyword argument 'stesp'.*Its arguments: steps, batch_size"):
+    with pytest.raises(
+        ValueError, match=r"unexpected keyword argument 'stesp'.*Its arguments: steps, batch_size"
+    ):
         build({"_target_": "stringline.Trainer", "steps": 1, "batch_size": 1, "stesp": 3})
 
 
 def test_nested_configurations_are_built() -> None:
-    built = build({"a": [{"_target_": "stringline.Trainer", "steps": 2, "batch_size": 1}], "b": "text"})
+    built = build(
+        {"a": [{"_target_": "stringline.Trainer", "steps": 2, "batch_size": 1}], "b": "text"}
+    )
     assert built["a"][0].steps == 2
     assert built["b"] == "text"
 
@@ -74,7 +92,10 @@ def test_nested_configurations_are_built() -> None:
         (None, "checkpoint.yaml is missing"),
         ("a: [", "not readable YAML"),
         ("- 1", "names no format"),
-        (yaml.safe_dump({"format": 99, "code": "stringline 9"}), "format 99.*stringline 9: upgrade"),
+        (
+            yaml.safe_dump({"format": 99, "code": "stringline 9"}),
+            "format 99.*stringline 9: upgrade",
+        ),
     ],
 )
 def test_broken_descriptions(tmp_path: Path, text: str | None, message: str) -> None:
@@ -98,9 +119,13 @@ def test_a_description_cannot_run_a_command(tmp_path: Path) -> None:
     witness = tmp_path / "witness"
     foreign = {"_target_": "os.system", "command": f"touch {witness}"}
     for configuration in (foreign, {"_target_": "stringline.Trainer", "steps": foreign}, [foreign]):
-        with pytest.raises(ValueError, match=r"may only build classes of stringline; it asks for 'os.system'"):
+        with pytest.raises(
+            ValueError, match=r"may only build classes of stringline; it asks for 'os.system'"
+        ):
             build(configuration)
-    (tmp_path / "checkpoint.yaml").write_text(f"format: 1\nmodel: !!python/object/apply:os.system ['touch {witness}']\n")
+    (tmp_path / "checkpoint.yaml").write_text(
+        f"format: 1\nmodel: !!python/object/apply:os.system ['touch {witness}']\n"
+    )
     with pytest.raises(ValueError, match="is not readable YAML"):
         load_description(tmp_path)
     assert not witness.exists()

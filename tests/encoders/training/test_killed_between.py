@@ -12,15 +12,27 @@ from tests.encoders.training.noisy_line import run
 from torch import Tensor, nn
 
 from stringline.encoders.training import trainer as run_module
-from stringline.encoders.training.checkpoint import DESCRIPTION, WEIGHTS, load_description, save_checkpoint
+from stringline.encoders.training.checkpoint import (
+    DESCRIPTION,
+    WEIGHTS,
+    load_description,
+    save_checkpoint,
+)
 from stringline.encoders.training.history import History
 from stringline.encoders.training.interfaces import Asides
 from stringline.encoders.training.run_state import save_state
 
-# By steps done. The best is 4, which is no step of `save_every`; where there are trials it is 6. Neither is the last.
+# By steps done. The best is 4, which is no step of `save_every`; where there are trials it is 6.
+# Neither is the last.
 LOSSES = {2: 3.0, 3: 2.5, 4: 1.0, 6: 2.0, 7: 1.5}
 SUCCESSES = {3: 0.25, 6: 0.75, 7: 0.5}
-SETTINGS: dict[str, Any] = {"steps": 7, "save_every": 5, "probe_every": 2, "evaluate_every": 3, "precision": "no"}
+SETTINGS: dict[str, Any] = {
+    "steps": 7,
+    "save_every": 5,
+    "probe_every": 2,
+    "evaluate_every": 3,
+    "precision": "no",
+}
 
 
 class Killed(BaseException):
@@ -28,22 +40,28 @@ class Killed(BaseException):
 
 
 class Attempt:
-    """One call of the training command. It may be killed before anything that it writes, which is after what it wrote before.
+    """One call of the training command.
+
+    It may be killed before anything that it writes, which is after what it wrote before.
 
     Attributes:
         moments: How many such moments there have been.
-        begun: The steps of the models that the history called best and that were kept as such, when its first step began.
+        begun: The steps of the models that the history called best and that were kept as such, when
+            its first step began.
         models: Averaged weights by the number of steps done.
     """
 
-    def __init__(self, directory: Path, *, trials: bool, kill_at: int = 0, worse: float = 0) -> None:
+    def __init__(
+        self, directory: Path, *, trials: bool, kill_at: int = 0, worse: float = 0
+    ) -> None:
         """Is ready.
 
         Args:
             directory: Of the run.
             trials: Whether models are compared by trials.
             kill_at: At which moment it is killed, counted from 1; 0: never.
-            worse: Added to every validation loss, as if sums came out otherwise than in an attempt before.
+            worse: Added to every validation loss, as if sums came out otherwise than in an attempt
+                before.
         """
         self.directory, self.kill_at, self.worse, self.step = directory, kill_at, worse, -1
         self.evaluate = (lambda done: {"success": SUCCESSES[done]}) if trials else None
@@ -64,7 +82,9 @@ class Attempt:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(History, "add", added)
-            patch.setattr(run_module, "save_state", lambda *given: self._once_more(lambda: save_state(*given)))
+            patch.setattr(
+                run_module, "save_state", lambda *given: self._once_more(lambda: save_state(*given))
+            )
             try:
                 run(self.directory, before=self._before, asides=asides, **SETTINGS)
             except Killed:

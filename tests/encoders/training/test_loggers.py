@@ -14,7 +14,10 @@ from stringline.encoders.training.loggers import TensorBoard, WeightsAndBiases
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     read = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0})
     read.Reload()
-    return {tag: [(event.step, event.value) for event in read.Scalars(tag)] for tag in read.Tags()["scalars"]}
+    return {
+        tag: [(event.step, event.value) for event in read.Scalars(tag)]
+        for tag in read.Tags()["scalars"]
+    }
 
 
 def test_tensorboard_reads_what_is_written(tmp_path: Path) -> None:
@@ -23,8 +26,12 @@ def test_tensorboard_reads_what_is_written(tmp_path: Path) -> None:
         board.log(step, {"loss": step / 3 - 1, "evaluation/success": 1e-30})
     board.close()
     (file,) = (tmp_path / "tensorboard").iterdir()
-    assert len(list(RawEventFileLoader(str(file)).Load())) == 13, "the version, and each figure of each step"
-    assert scalars(tmp_path)["loss"] == [(step, pytest.approx(step / 3 - 1)) for step in (0, 1, 127, 128, 300, 2**31 + 5)]
+    assert len(list(RawEventFileLoader(str(file)).Load())) == 13, (
+        "the version, and each figure of each step"
+    )
+    assert scalars(tmp_path)["loss"] == [
+        (step, pytest.approx(step / 3 - 1)) for step in (0, 1, 127, 128, 300, 2**31 + 5)
+    ]
     assert len(scalars(tmp_path)["evaluation/success"]) == 6
 
 
@@ -34,7 +41,9 @@ def test_a_run_that_goes_on_replaces_what_was_after_its_state(tmp_path: Path) ->
         for step in steps:
             board.log(step, {"loss": step + first / 100})
         board.close()
-    expected = [(step, float(step)) for step in range(6)] + [(step, pytest.approx(step + 0.06)) for step in range(6, 12)]
+    expected = [(step, float(step)) for step in range(6)] + [
+        (step, pytest.approx(step + 0.06)) for step in range(6, 12)
+    ]
     assert scalars(tmp_path)["loss"] == expected
 
 
@@ -45,7 +54,9 @@ def test_wandb_keeps_a_run_without_a_network(tmp_path: Path) -> None:
     log.close()
     (file,) = (tmp_path / "a_run" / "wandb").glob("offline-run-*/run-*.wandb")
     deadline = time.monotonic() + 20.0
-    while b"evaluation/success" not in (data := file.read_bytes()):  # A process of wandb's own writes it.
+    while b"evaluation/success" not in (
+        data := file.read_bytes()
+    ):  # A process of wandb's own writes it.
         assert time.monotonic() < deadline, data
         time.sleep(0.1)
     assert b"a_run" in data
@@ -54,7 +65,12 @@ def test_wandb_keeps_a_run_without_a_network(tmp_path: Path) -> None:
 
 def test_wandb_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(ValueError, match=r'needs wandb, which is not installed. Run: pip install "stringline\[wandb\]"'):
+    with pytest.raises(
+        ValueError,
+        match=r'needs wandb, which is not installed. Run: pip install "stringline\[wandb\]"',
+    ):
         WeightsAndBiases(directory=tmp_path, first_step=0)
-    with pytest.raises(ValueError, match=r"mode is 'offlin'; allowed: 'online', 'offline', 'disabled'"):
+    with pytest.raises(
+        ValueError, match=r"mode is 'offlin'; allowed: 'online', 'offline', 'disabled'"
+    ):
         WeightsAndBiases(directory=tmp_path, first_step=0, mode="offlin")

@@ -45,16 +45,20 @@ def test_batches_weigh_in_the_validation_loss_as_much_as_counts() -> None:
     shifted = ValidationLoss(lambda: iter([small]), seed=1)(model)
     both = ValidationLoss(lambda: iter([large, small]))(model)
     assert both == pytest.approx((16 * means[0] + 4 * shifted) / 20)
-    assert ValidationLoss(lambda: iter([large, small]), weigh=lambda batch: torch.tensor(len(batch["x"]) == 16))(
-        model
-    ) == pytest.approx(means[0])
+    assert ValidationLoss(
+        lambda: iter([large, small]), weigh=lambda batch: torch.tensor(len(batch["x"]) == 16)
+    )(model) == pytest.approx(means[0])
     with pytest.raises(ValueError, match="at least one batch"):
         ValidationLoss(lambda: iter(()))(model)
 
 
 def test_validation_does_not_change_what_is_learned(tmp_path: Path) -> None:
     plain, history = run(tmp_path / "plain")
-    asides = Asides(validate=ValidationLoss(held_out), evaluate=lambda done: {"success": 0.5}, keep=lambda *_: None)
+    asides = Asides(
+        validate=ValidationLoss(held_out),
+        evaluate=lambda done: {"success": 0.5},
+        keep=lambda *_: None,
+    )
     watched, other = run(tmp_path / "watched", asides=asides, evaluate_every=7)
     assert same_weights(plain, watched)
     assert other.losses() == history.losses()
@@ -120,7 +124,9 @@ def test_the_history_has_what_a_run_was_like(tmp_path: Path) -> None:
     assert all(row["gradient_norm"] > 0 for row in steps)
     looked = [row for row in history.rows if "validation" in row]
     assert [row["step"] for row in looked] == [14, 29, 39]
-    assert all(row["speed"]["samples_per_s"] > 0 and 0 <= row["speed"]["waiting"] <= 1 for row in looked)
+    assert all(
+        row["speed"]["samples_per_s"] > 0 and 0 <= row["speed"]["waiting"] <= 1 for row in looked
+    )
 
 
 def test_figures_go_to_a_logger_from_where_the_run_goes_on(tmp_path: Path) -> None:
@@ -140,7 +146,9 @@ def test_figures_go_to_a_logger_from_where_the_run_goes_on(tmp_path: Path) -> No
     def evaluate(done: int) -> dict[str, float]:
         return {"success": 0.25}
 
-    asides = Asides(logger=Log, probe=lambda model: {"seen": 0.5}, validate=lambda model: 2.0, evaluate=evaluate)
+    asides = Asides(
+        logger=Log, probe=lambda model: {"seen": 0.5}, validate=lambda model: 2.0, evaluate=evaluate
+    )
     _, history = run(tmp_path, asides=asides, evaluate_every=20, log_every=8)
     run(tmp_path, asides=asides, evaluate_every=20, log_every=8)
     assert begun == [0, -1, 40, -1]
@@ -155,10 +163,14 @@ def test_figures_go_to_a_logger_from_where_the_run_goes_on(tmp_path: Path) -> No
 
 def test_the_meter_tells_waiting_from_working(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 10.0, 11.0, 14.0, 20.0, 21.0, 24.0, 30.0])
-    monkeypatch.setattr("stringline.encoders.training.monitor.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr(
+        "stringline.encoders.training.monitor.time.perf_counter", lambda: next(clock)
+    )
     meter = Meter(8)
     assert (meter.samples_per_s, meter.waiting) == (0.0, 0.0)
-    for _ in meter.waits(iter("ab")):  # Each is asked for at 10 and 20, comes a second later, and is done with after 4.
+    for _ in meter.waits(
+        iter("ab")
+    ):  # Each is asked for at 10 and 20, comes a second later, and is done with after 4.
         meter.step_done()
     assert meter.samples_per_s == pytest.approx(2 * 8 / 8)
     assert meter.waiting == pytest.approx(0.25)

@@ -42,14 +42,19 @@ def test_everything_is_taken_where_everything_fits(checkpoint: Path) -> None:
     taken = take_weights(checkpoint, model)
     assert (taken.taken, taken.fresh, taken.left) == (("memory", "head"), (), ())
     assert str(taken) == "taken: memory, head; starting anew: nothing; not used: nothing"
-    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), Model(2, seed=0).parameters(), strict=True))
+    assert all(
+        torch.equal(one, other)
+        for one, other in zip(model.parameters(), Model(2, seed=0).parameters(), strict=True)
+    )
 
 
 def test_the_encoder_alone(checkpoint: Path) -> None:
     model = Model(2, seed=1, extra=True)
     taken = take_weights(checkpoint, model, take=["memory"])
     assert (taken.taken, taken.fresh, taken.left) == (("memory",), ("head", "another"), ("head",))
-    assert {name.split(".")[0] for name in changed(Model(2, seed=1, extra=True), model)} == {"memory"}
+    assert {name.split(".")[0] for name in changed(Model(2, seed=1, extra=True), model)} == {
+        "memory"
+    }
 
 
 def test_everything_but_the_head(checkpoint: Path) -> None:
@@ -69,7 +74,8 @@ def test_everything_but_the_head(checkpoint: Path) -> None:
 def test_what_does_not_fit_is_named_with_what_to_do(checkpoint: Path) -> None:
     model = Model(3, seed=1)
     message = (
-        r"do not fit this model: memory.mark is \(2, 4\) there and \(3, 4\) here; head.read.weight is \(2, 4\) there and "
+        r"do not fit this model: memory.mark is \(2, 4\) there and \(3, 4\) here; "
+        r"head.read.weight is \(2, 4\) there and "
         r"\(3, 4\) here; head.read.bias is .*leave=\[memory.mark,head.read\], or leave=misfits"
     )
     with pytest.raises(ValueError, match=message):
@@ -79,17 +85,25 @@ def test_what_does_not_fit_is_named_with_what_to_do(checkpoint: Path) -> None:
         take_weights(checkpoint, model, leave=["head"])
     smaller = Model(2, seed=1)
     del smaller.memory.blocks
-    with pytest.raises(ValueError, match=r"memory.blocks.0.weight is not in this model; .*leave=\[memory.blocks\]"):
+    with pytest.raises(
+        ValueError, match=r"memory.blocks.0.weight is not in this model; .*leave=\[memory.blocks\]"
+    ):
         take_weights(checkpoint, smaller)
 
 
 def test_unknown_parts_are_answered_with_the_nearest(checkpoint: Path) -> None:
     model = Model(2, seed=1)
-    with pytest.raises(ValueError, match=r"no part of the model to take 'memori'. Did you mean 'memory'"):
+    with pytest.raises(
+        ValueError, match=r"no part of the model to take 'memori'. Did you mean 'memory'"
+    ):
         take_weights(checkpoint, model, take=["memori"])
-    with pytest.raises(ValueError, match=r"no part of the model to leave 'head.raed'. Did you mean 'head.read'"):
+    with pytest.raises(
+        ValueError, match=r"no part of the model to leave 'head.raed'. Did you mean 'head.read'"
+    ):
         take_weights(checkpoint, model, leave=["head.raed"])
-    with pytest.raises(ValueError, match=r"leave is 'misfit'; allowed: a list of parts, or 'misfits'"):
+    with pytest.raises(
+        ValueError, match=r"leave is 'misfit'; allowed: a list of parts, or 'misfits'"
+    ):
         take_weights(checkpoint, model, leave="misfit")
     with pytest.raises(ValueError, match="Nothing is left to take"):
         take_weights(checkpoint, model, take=["head"], leave=["head"])

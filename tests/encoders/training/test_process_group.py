@@ -14,7 +14,9 @@ from stringline.encoders.training.stopping import Stopped
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[None]:
     """A group of one process, as a training makes it, over a file in place of the network."""
-    distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'group'}", rank=0, world_size=1)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path / 'group'}", rank=0, world_size=1
+    )
     yield
     if distributed.is_initialized():
         distributed.destroy_process_group()

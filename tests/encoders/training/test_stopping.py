@@ -22,11 +22,17 @@ def send(number: int, at: int, times: int = 1) -> Callable[[int], None]:
     return before
 
 
-@pytest.mark.parametrize(("number", "code", "name"), [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")])
-def test_a_signal_ends_a_run_that_goes_on_to_the_same_bits(tmp_path: Path, number: int, code: int, name: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "name"), [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")]
+)
+def test_a_signal_ends_a_run_that_goes_on_to_the_same_bits(
+    tmp_path: Path, number: int, code: int, name: str
+) -> None:
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     whole, history = run(tmp_path / "whole")
-    with pytest.raises(Stopped, match=rf"Stopped by {name} after step 18; .*Run the same command to continue") as stopped:
+    with pytest.raises(
+        Stopped, match=rf"Stopped by {name} after step 18; .*Run the same command to continue"
+    ) as stopped:
         run(tmp_path / "stopped", before=send(number, 17))
     assert stopped.value.exit_code == code
     assert [path.name for path in (tmp_path / "stopped/state").iterdir()] == ["step_00000018"]
@@ -65,7 +71,9 @@ def test_an_evaluation_is_interrupted_at_once_and_made_up_for(tmp_path: Path) ->
         run(tmp_path, asides=asides, evaluate_every=12)
     _, history = run(tmp_path, asides=asides, evaluate_every=12)
     assert seen == [12, 24, 24, 36, 40]
-    assert history.evaluations() == [(done - 1, {"success": done / 100}) for done in (12, 24, 36, 40)]
+    assert history.evaluations() == [
+        (done - 1, {"success": done / 100}) for done in (12, 24, 36, 40)
+    ]
 
 
 def test_outside_the_main_thread_signals_are_left_to_others(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from stringline.encoders.training.interfaces import Asides, Batch
 from stringline.encoders.training.run_state import latest_state
 from stringline.encoders.training.trainer import Trainer
 
-# Losses of steps 0, 1, 20 and 39 as the loop had them before it could accumulate, compile, validate or be stopped.
+# Losses of steps 0, 1, 20 and 39 as the loop had them before it could accumulate, compile, validate
+# or be stopped.
 EARLIER = [10.316740989685059, 9.856908798217773, 9.119978904724121, 10.250299453735352]
 
 
@@ -37,7 +38,9 @@ def test_a_stopped_run_continues_to_the_same_bits(tmp_path: Path, stop_at: int) 
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "stopped", before=stop_before(stop_at), asides=asides)
     # The second model starts elsewhere: everything must come from the state on disk.
-    continued, later = run(tmp_path / "stopped", model=nn.Module.apply(Line(), lambda m: None), asides=asides)
+    continued, later = run(
+        tmp_path / "stopped", model=nn.Module.apply(Line(), lambda m: None), asides=asides
+    )
     assert same_weights(whole, continued)
     assert history.losses() == later.losses()
     assert history.probes() == later.probes()
@@ -46,17 +49,27 @@ def test_a_stopped_run_continues_to_the_same_bits(tmp_path: Path, stop_at: int) 
 def test_what_prepares_batches_depends_on_the_step_alone(tmp_path: Path) -> None:
     """Its draws differ from step to step and from those of the loss, and are the same after a stop."""
 
-    def train(name: str, stop_at: int | None = None) -> tuple[list[tuple[int, float]], dict[int, Tensor]]:
+    def train(
+        name: str, stop_at: int | None = None
+    ) -> tuple[list[tuple[int, float]], dict[int, Tensor]]:
         drawn: dict[int, Tensor] = {}
         torch.manual_seed(3)
 
         def noisy(batch: Batch, generator: torch.Generator) -> Batch:
             drawn[len(drawn)] = torch.randn(16, 3, generator=generator)
-            assert not torch.equal(drawn[len(drawn) - 1], torch.randn(16, 3)), "the loss would see the same noise"
+            assert not torch.equal(drawn[len(drawn) - 1], torch.randn(16, 3)), (
+                "the loss would see the same noise"
+            )
             return {**batch, "x": batch["x"] + drawn[len(drawn) - 1]}
 
         trainer = Trainer(steps=20, batch_size=16, save_every=5, precision="no")
-        history = trainer.fit(Line(), Points(stop_before(stop_at)), tmp_path / name, save_model=lambda _: None, prepare=noisy)
+        history = trainer.fit(
+            Line(),
+            Points(stop_before(stop_at)),
+            tmp_path / name,
+            save_model=lambda _: None,
+            prepare=noisy,
+        )
         return history.losses(), drawn
 
     losses, drawn = train("whole")
@@ -98,30 +111,44 @@ def test_a_broken_state_is_named(tmp_path: Path) -> None:
     state = latest_state(tmp_path)
     assert state is not None
     (state / "state.safetensors").write_bytes(b"\x00" * 100)
-    with pytest.raises(ValueError, match=r"cannot be continued from .*step_00000040.*Remove that folder"):
+    with pytest.raises(
+        ValueError, match=r"cannot be continued from .*step_00000040.*Remove that folder"
+    ):
         run(tmp_path)
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_loss_that_is_not_finite_stops_the_run_before_it_learns(tmp_path: Path, accumulate: int) -> None:
+def test_a_loss_that_is_not_finite_stops_the_run_before_it_learns(
+    tmp_path: Path, accumulate: int
+) -> None:
     """The message names the step, the examples, and which of them are broken; weights and kept states are those before."""
 
     class Broken(Points):
-        def stream(self, first_step: int, last_step: int, process: int = 0, processes: int = 1) -> Iterator[Batch]:
-            for step, batch in enumerate(super().stream(first_step, last_step, process, processes), start=first_step):
+        def stream(
+            self, first_step: int, last_step: int, process: int = 0, processes: int = 1
+        ) -> Iterator[Batch]:
+            for step, batch in enumerate(
+                super().stream(first_step, last_step, process, processes), start=first_step
+            ):
                 if step == 13:
                     batch["x"][5, 1] = float("nan")
-                    before.update({name: value.clone() for name, value in model.state_dict().items()})
+                    before.update(
+                        {name: value.clone() for name, value in model.state_dict().items()}
+                    )
                 yield batch
 
     before: dict[str, Tensor] = {}
     torch.manual_seed(3)
     model = Line()
     trainer = Trainer(steps=40, batch_size=16, save_every=10, accumulate=accumulate)
-    asides = Asides(describe=lambda step, process, _: [f"window {step}.{process}.{row}" for row in range(16)])
+    asides = Asides(
+        describe=lambda step, process, _: [f"window {step}.{process}.{row}" for row in range(16)]
+    )
     message = (
-        r"loss is nan at step 13. It saw window 13.0.0, .* and 12 more; all are in .*broken_batch_0.txt. "
-        r"Not finite: x of window 13.0.5. Nothing was learned from it, .*Repair or leave out those examples"
+        r"loss is nan at step 13. It saw window 13.0.0, .* and 12 more; all are in "
+        r".*broken_batch_0.txt. "
+        r"Not finite: x of window 13.0.5. Nothing was learned from it, .*Repair or leave out "
+        r"those examples"
     )
     with pytest.raises(ValueError, match=message):
         trainer.fit(model, Broken(), tmp_path, save_model=lambda _: None, asides=asides)
@@ -134,7 +161,10 @@ def test_a_loss_that_is_not_finite_by_itself_is_answered_with_what_to_lower(tmp_
     model = Line()
     with torch.no_grad():
         model.layer.weight.fill_(float("nan"))
-    message = r"loss is nan at step 0. All that it saw is finite. .*Lower trainer.learning_rate or set trainer.precision=no"
+    message = (
+        r"loss is nan at step 0. All that it saw is finite. .*Lower trainer.learning_rate or set "
+        r"trainer.precision=no"
+    )
     with pytest.raises(ValueError, match=message):
         run(tmp_path, model=model)
 
@@ -163,7 +193,9 @@ def test_vectors_and_spared_parameters_have_no_weight_decay(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("computes", "precision"), [(True, "bf16"), (False, "no")])
-def test_the_course_of_a_run_says_in_what_it_computes(computes: bool, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_course_of_a_run_says_in_what_it_computes(
+    computes: bool, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: computes)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert Trainer(steps=1, batch_size=1).course()["precision"] == precision
@@ -196,9 +228,14 @@ def test_the_history_drops_a_line_cut_short(tmp_path: Path) -> None:
 
 
 @pytest.mark.stress
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # PyTorch's own.
+@pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script_method. is deprecated:DeprecationWarning"
+)  # PyTorch's own.
 def test_a_compiled_loss_is_the_same(tmp_path: Path) -> None:
-    """But for the numbers that it draws: here it draws none. Names of weights stay, so states and checkpoints fit."""
+    """But for the numbers that it draws: here it draws none.
+
+    Names of weights stay, so states and checkpoints fit.
+    """
 
     class Plain(Line):
         def loss(self, batch: Batch) -> Tensor:
@@ -209,6 +246,10 @@ def test_a_compiled_loss_is_the_same(tmp_path: Path) -> None:
         return run(tmp_path / str(choice), model=Plain(), compile=choice, precision="no")
 
     (eager, one), (compiled, other) = train(False), train(True)
-    assert [loss for _, loss in one.losses()] == pytest.approx([loss for _, loss in other.losses()], rel=1e-4)
-    torch.testing.assert_close(dict(compiled.state_dict()), dict(eager.state_dict()), atol=1e-5, rtol=1e-4)
+    assert [loss for _, loss in one.losses()] == pytest.approx(
+        [loss for _, loss in other.losses()], rel=1e-4
+    )
+    torch.testing.assert_close(
+        dict(compiled.state_dict()), dict(eager.state_dict()), atol=1e-5, rtol=1e-4
+    )
     assert (tmp_path / "True" / "state").is_dir()

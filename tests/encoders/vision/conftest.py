@@ -29,19 +29,24 @@ def cameras() -> tuple[Camera, ...]:
 
 @pytest.fixture
 def observation() -> dict[str, Tensor]:
-    """Two examples with holes in their depth; the first patch of both depth pictures of the first example is all hole."""
+    """Two examples with holes in their depth; the first patch of both depth images of the first example is all hole."""
     generator = torch.Generator().manual_seed(0)
     drawn: dict[str, Tensor] = {}
     for camera in CAMERAS:
         size = (2, camera.height, camera.width)
-        drawn[f"rgb/{camera.name}"] = torch.randint(0, 256, (*size, 3), generator=generator).to(torch.uint8)
+        drawn[f"rgb/{camera.name}"] = torch.randint(0, 256, (*size, 3), generator=generator).to(
+            torch.uint8
+        )
         if camera.depth is not None:
             depth = torch.randint(400, 1600, size, generator=generator)
             depth[torch.rand(size, generator=generator) < 0.2] = 0
             depth[0, :16, :16] = 0
             drawn[f"depth/{camera.name}"] = depth.to(torch.uint16)
         if camera.has_geometry:
-            K = torch.tensor([[60.0, 0, camera.width / 2], [0, 60, camera.height / 2], [0, 0, 1]], dtype=torch.float64)
+            K = torch.tensor(
+                [[60.0, 0, camera.width / 2], [0, 60, camera.height / 2], [0, 0, 1]],
+                dtype=torch.float64,
+            )
             drawn[f"intrinsics/{camera.name}"] = K.expand(2, 3, 3)
             pose = torch.eye(4, dtype=torch.float64).repeat(2, 1, 1)
             pose[:, :3, 3] = torch.randn(2, 3, generator=generator)
@@ -53,7 +58,9 @@ def observation() -> dict[str, Tensor]:
 def make_tokens() -> Callable[..., RgbdTokens]:
     """Makes the embedding of all cameras in 32 channels, always with the same weights."""
 
-    def make(coordinates: Coordinates | None = None, *, depth: DepthInput | None = None) -> RgbdTokens:
+    def make(
+        coordinates: Coordinates | None = None, *, depth: DepthInput | None = None
+    ) -> RgbdTokens:
         torch.manual_seed(0)
         stem = partial(ConvolutionalStem, width=8)
         return RgbdTokens(CAMERAS, coordinates or MetricPlaces(), 32, depth=depth, embedding=stem)

@@ -17,7 +17,10 @@ Draw = Callable[..., Tensor]
 
 
 def _attention(
-    encoding: PositionEncoding, *, values: bool, qk_norm: Callable[[int], torch.nn.Module] | None = None
+    encoding: PositionEncoding,
+    *,
+    values: bool,
+    qk_norm: Callable[[int], torch.nn.Module] | None = None,
 ) -> PositionalAttention:
     torch.manual_seed(0)
     dim = encoding.heads * encoding.head_dim
@@ -28,7 +31,12 @@ def _attention(
 
 
 def _by_dense_matrices(
-    layer: PositionalAttention, encoding: PositionEncoding, x: Tensor, r: Tensor, memory: Tensor, r_memory: Tensor
+    layer: PositionalAttention,
+    encoding: PositionEncoding,
+    x: Tensor,
+    r: Tensor,
+    memory: Tensor,
+    r_memory: Tensor,
 ) -> Tensor:
     """Returns sum_j a_ij R(r_j - r_i) v_j, a_ij = softmax_j(q_i^T R(r_j - r_i) k_j / sqrt(d)), query by query."""
     dim, heads = x.shape[-1], encoding.heads
@@ -52,14 +60,18 @@ def _by_dense_matrices(
 
 
 @pytest.mark.parametrize("values", [True, False])
-def test_self_attention_is_the_formula(encoding: PositionEncoding, values: bool, draw: Draw) -> None:
+def test_self_attention_is_the_formula(
+    encoding: PositionEncoding, values: bool, draw: Draw
+) -> None:
     layer, x, r = _attention(encoding, values=values), draw(2, 4, 32), draw(2, 4, encoding.axes)
     expected = _by_dense_matrices(layer, encoding, x, r, x, r)
     torch.testing.assert_close(layer(x, encoding.prepare(r)), expected, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("values", [True, False])
-def test_cross_attention_is_the_formula(encoding: PositionEncoding, values: bool, draw: Draw) -> None:
+def test_cross_attention_is_the_formula(
+    encoding: PositionEncoding, values: bool, draw: Draw
+) -> None:
     layer, x, memory = _attention(encoding, values=values), draw(2, 3, 32), draw(2, 5, 32)
     r, r_memory = draw(2, 3, encoding.axes), draw(2, 5, encoding.axes)
     expected = _by_dense_matrices(layer, encoding, x, r, memory, r_memory)
@@ -77,13 +89,22 @@ def test_folding_changes_nothing(encoding: PositionEncoding, values: bool, draw:
 
 
 @pytest.mark.parametrize(
-    "qk_norm", [torch.nn.LayerNorm, partial(torch.nn.RMSNorm, elementwise_affine=False)], ids=["mean", "root"]
+    "qk_norm",
+    [torch.nn.LayerNorm, partial(torch.nn.RMSNorm, elementwise_affine=False)],
+    ids=["mean", "root"],
 )
 @pytest.mark.parametrize("values", [True, False])
 def test_normalised_queries_and_keys_are_turned_afterwards(
-    qk_norm: Callable[[int], torch.nn.Module], values: bool, spatial_encoding: PositionEncoding, draw: Draw
+    qk_norm: Callable[[int], torch.nn.Module],
+    values: bool,
+    spatial_encoding: PositionEncoding,
+    draw: Draw,
 ) -> None:
-    layer, x, memory = _attention(spatial_encoding, values=values, qk_norm=qk_norm), draw(2, 4, 32), draw(2, 5, 32)
+    layer, x, memory = (
+        _attention(spatial_encoding, values=values, qk_norm=qk_norm),
+        draw(2, 4, 32),
+        draw(2, 5, 32),
+    )
     for norm in (layer.q_norm, layer.k_norm):
         for parameter in norm.parameters():
             torch.nn.init.normal_(parameter)
@@ -92,29 +113,48 @@ def test_normalised_queries_and_keys_are_turned_afterwards(
     expected = _by_dense_matrices(layer, spatial_encoding, x, r, x, r)
     torch.testing.assert_close(layer(x, places), expected, rtol=0, atol=1e-11)
     across = _by_dense_matrices(layer, spatial_encoding, x, r, memory, r_memory)
-    torch.testing.assert_close(layer(x, places, memory, spatial_encoding.prepare(r_memory)), across, rtol=0, atol=1e-11)
+    torch.testing.assert_close(
+        layer(x, places, memory, spatial_encoding.prepare(r_memory)), across, rtol=0, atol=1e-11
+    )
     if spatial_encoding.basis() is None or qk_norm is not torch.nn.LayerNorm:
         layer.fold_(spatial_encoding.basis())
-        torch.testing.assert_close(layer(x, spatial_encoding.folded().prepare(r)), expected, rtol=0, atol=1e-11)
+        torch.testing.assert_close(
+            layer(x, spatial_encoding.folded().prepare(r)), expected, rtol=0, atol=1e-11
+        )
     else:
         with pytest.raises(ValueError, match="LayerNorm.*does not commute with a basis"):
             layer.fold_(spatial_encoding.basis())
         torch.testing.assert_close(layer(x, places), expected, rtol=0, atol=1e-11)
 
 
-def test_the_weights_that_are_shown_are_those_that_attend(spatial_encoding: PositionEncoding, draw: Draw) -> None:
+def test_the_weights_that_are_shown_are_those_that_attend(
+    spatial_encoding: PositionEncoding, draw: Draw
+) -> None:
     attention = _attention(spatial_encoding, values=False)
-    x, places = draw(2, 5, attention.qkv.in_features), spatial_encoding.prepare(draw(2, 5, spatial_encoding.axes))
+    x, places = (
+        draw(2, 5, attention.qkv.in_features),
+        spatial_encoding.prepare(draw(2, 5, spatial_encoding.axes)),
+    )
     weights = attention.weights(x, places)
     torch.testing.assert_close(weights.sum(dim=-1), torch.ones_like(weights[..., 0]))
     dim = attention.qkv.in_features
-    values = torch.nn.functional.linear(x, attention.qkv.weight[2 * dim :], attention.qkv.bias[2 * dim :])
+    values = torch.nn.functional.linear(
+        x, attention.qkv.weight[2 * dim :], attention.qkv.bias[2 * dim :]
+    )
     values = values.unflatten(-1, (attention.heads, -1)).transpose(1, 2)
-    torch.testing.assert_close(attention.out((weights @ values).transpose(1, 2).flatten(2)), attention(x, places))
+    torch.testing.assert_close(
+        attention.out((weights @ values).transpose(1, 2).flatten(2)), attention(x, places)
+    )
 
 
-def test_what_was_remembered_serves_many_queries(spatial_encoding: PositionEncoding, draw: Draw) -> None:
-    layer, memory, r_memory = _attention(spatial_encoding, values=True), draw(2, 5, 32), draw(2, 5, 3)
+def test_what_was_remembered_serves_many_queries(
+    spatial_encoding: PositionEncoding, draw: Draw
+) -> None:
+    layer, memory, r_memory = (
+        _attention(spatial_encoding, values=True),
+        draw(2, 5, 32),
+        draw(2, 5, 3),
+    )
     known = layer.remember(memory, spatial_encoding.prepare(r_memory))
     for _ in range(2):
         x, places = draw(2, 3, 32), spatial_encoding.prepare(draw(2, 3, 3))
@@ -129,7 +169,9 @@ def test_absent_tokens_answer_nothing(spatial_encoding: PositionEncoding, draw: 
     kept = present[0]
     expected = layer(x[:1, kept], spatial_encoding.prepare(r[:1, kept]))
     torch.testing.assert_close(got[:1, kept], expected, rtol=0, atol=1e-12)
-    torch.testing.assert_close(got[1:], layer(x[1:], spatial_encoding.prepare(r[1:])), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        got[1:], layer(x[1:], spatial_encoding.prepare(r[1:])), rtol=0, atol=1e-12
+    )
     rounded = attend(*(draw(2, 2, 6, 8).bfloat16() for _ in "qkv"), present=present)
     assert rounded.isfinite().all()
 
@@ -140,7 +182,10 @@ def test_only_relative_values_tell_where_the_others_are(draw: Draw) -> None:
     x, memory, r = draw(1, 1, 32), draw(1, 1, 32), draw(1, 1, 3)
     for values in (True, False):
         layer = _attention(encoding, values=values)
-        near, far = (layer(x, encoding.prepare(r), memory, encoding.prepare(r + offset)) for offset in (0.0, 0.3))
+        near, far = (
+            layer(x, encoding.prepare(r), memory, encoding.prepare(r + offset))
+            for offset in (0.0, 0.3)
+        )
         assert torch.allclose(near, far) != values
 
 
@@ -148,23 +193,36 @@ def test_order_of_tokens_does_not_matter(spatial_encoding: PositionEncoding, dra
     layer, x, r = _attention(spatial_encoding, values=True), draw(1, 6, 32), draw(1, 6, 3)
     order = [3, 1, 5, 0, 2, 4]
     shuffled = layer(x[:, order], spatial_encoding.prepare(r[:, order]))
-    torch.testing.assert_close(shuffled, layer(x, spatial_encoding.prepare(r))[:, order], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        shuffled, layer(x, spatial_encoding.prepare(r))[:, order], rtol=0, atol=1e-12
+    )
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 3e-2)])
-def test_attend_is_softmax_attention_by_every_kernel(dtype: torch.dtype, tolerance: float, draw: Draw) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 3e-2)]
+)
+def test_attend_is_softmax_attention_by_every_kernel(
+    dtype: torch.dtype, tolerance: float, draw: Draw
+) -> None:
     q, k, v = (draw(2, 3, 7, 8) for _ in range(3))
     expected = torch.softmax(q @ k.mT / math.sqrt(8), dim=-1) @ v
     got = attend(q.to(dtype), k.to(dtype), v.to(dtype))
     assert got.dtype == dtype
     torch.testing.assert_close(got.double(), expected, rtol=0, atol=tolerance)
     ones = torch.ones(2, 1, 7, 7, dtype=dtype)
-    torch.testing.assert_close(attend(q.to(dtype), k.to(dtype), v.to(dtype), ones).double(), expected, rtol=0, atol=tolerance)
+    torch.testing.assert_close(
+        attend(q.to(dtype), k.to(dtype), v.to(dtype), ones).double(),
+        expected,
+        rtol=0,
+        atol=tolerance,
+    )
 
 
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("factor", [None, 2.0])
-def test_in_half_precision_only_inputs_and_outputs_are_rounded(autocast: bool, factor: float | None, draw: Draw) -> None:
+def test_in_half_precision_only_inputs_and_outputs_are_rounded(
+    autocast: bool, factor: float | None, draw: Draw
+) -> None:
     """Large logits that are near each other, as those of neighbouring places, stay apart."""
     q, k, v = ((6 * draw(2, 2, 40, 8)).bfloat16() for _ in "qkv")
     logit_factor = None if factor is None else torch.full((2, 1, 40, 40), factor)
@@ -180,7 +238,11 @@ def test_under_autocast_a_shift_of_all_places_changes_nothing(
     values: bool, spatial_encoding: PositionEncoding, draw: Draw
 ) -> None:
     """Places are told apart by small differences of large numbers, which nothing here may round."""
-    layer, x, r = _attention(spatial_encoding, values=values).float(), draw(2, 30, 32).float(), draw(2, 30, 3).float()
+    layer, x, r = (
+        _attention(spatial_encoding, values=values).float(),
+        draw(2, 30, 32).float(),
+        draw(2, 30, 3).float(),
+    )
     encoding = spatial_encoding.float()
     with torch.autocast("cpu", torch.bfloat16):
         here, there = (layer(x, encoding.prepare(place)) for place in (r, r + 3.0))
@@ -198,7 +260,11 @@ def test_a_logit_factor_multiplies_the_logits(draw: Draw) -> None:
 def test_a_network_of_half_the_precision_runs(
     qk_norm: Callable[[int], torch.nn.Module] | None, spatial_encoding: PositionEncoding, draw: Draw
 ) -> None:
-    layer, x, r = _attention(spatial_encoding, values=True, qk_norm=qk_norm), draw(2, 4, 32), draw(2, 4, 3)
+    layer, x, r = (
+        _attention(spatial_encoding, values=True, qk_norm=qk_norm),
+        draw(2, 4, 32),
+        draw(2, 4, 3),
+    )
     exact = layer(x, spatial_encoding.prepare(r))
     rounded = layer.bfloat16()(x.bfloat16(), spatial_encoding.bfloat16().prepare(r.float()))
     assert rounded.dtype == torch.bfloat16

@@ -13,7 +13,15 @@ from stringline.encoders.vision.vit import VisionTransformer
 
 Draw = Callable[..., Tensor]
 # One of each way of turning; every rotary encoding shares the code of these.
-EACH_WAY = ["mixed_per_head", "cayley", "circulant_8", "rope_in_givens", "tensor_product", "liere_8", "learned"]
+EACH_WAY = [
+    "mixed_per_head",
+    "cayley",
+    "circulant_8",
+    "rope_in_givens",
+    "tensor_product",
+    "liere_8",
+    "learned",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -46,13 +54,17 @@ def test_a_network_is_one_graph(kind: str, draw: Draw) -> None:
     assert all(p.grad is None or p.grad.isfinite().all() for p in network.parameters())
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # PyTorch's own.
+@pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script_method. is deprecated:DeprecationWarning"
+)  # PyTorch's own.
 def test_compiled_code_computes_the_same(draw: Draw) -> None:
     """The default back end makes real code; one encoding, since it takes a while."""
     encoding = make("cayley")
     network, inputs = _network(encoding), _inputs(encoding, draw)
     expected = network(*inputs)
-    torch.testing.assert_close(torch.compile(network, fullgraph=True)(*inputs), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        torch.compile(network, fullgraph=True)(*inputs), expected, rtol=1e-4, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("kind", EACH_WAY[1:-1])
@@ -60,7 +72,9 @@ def test_an_exported_network_has_no_complex_numbers(kind: str, draw: Draw) -> No
     encoding = make(kind)
     network, inputs = _network(encoding), _inputs(encoding, draw)
     batch = torch.export.Dim("batch", min=1, max=64)
-    exported = torch.export.export(network, inputs, dynamic_shapes=({0: batch}, {0: batch}, {0: batch}))
+    exported = torch.export.export(
+        network, inputs, dynamic_shapes=({0: batch}, {0: batch}, {0: batch})
+    )
     tensors = [node.meta.get("val") for node in exported.graph.nodes]
     assert not any(value.is_complex() for value in tensors if isinstance(value, Tensor))
     larger = tuple(torch.cat((each, each.flip(0), each)) for each in inputs)
@@ -71,7 +85,9 @@ def test_linear_attention_compiles_and_exports(draw: Draw) -> None:
     encoding = make("cayley")
     network, inputs = _network(encoding, attention=LinearAttention), _inputs(encoding, draw)
     expected = network(*inputs)
-    torch.testing.assert_close(torch.compile(network, fullgraph=True, backend="aot_eager")(*inputs), expected)
+    torch.testing.assert_close(
+        torch.compile(network, fullgraph=True, backend="aot_eager")(*inputs), expected
+    )
     torch.testing.assert_close(torch.export.export(network, inputs).module()(*inputs), expected)
 
 

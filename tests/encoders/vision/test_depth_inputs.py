@@ -6,7 +6,13 @@ import torch
 from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.coordinates.normals import surface_normals
 from stringline.encoders.training.checkpoint import build
-from stringline.encoders.vision.depth_inputs import ColourOnly, DepthChannel, DepthInput, StreamFusion, SurfaceNormals
+from stringline.encoders.vision.depth_inputs import (
+    ColourOnly,
+    DepthChannel,
+    DepthInput,
+    StreamFusion,
+    SurfaceNormals,
+)
 
 COLOURS = torch.randn(2, 32, 48, 3, generator=torch.Generator().manual_seed(0))
 
@@ -20,7 +26,9 @@ def _view(*, geometry: bool = True, depth: bool = True) -> View:
         height=32,
         width=48,
         depth=millimetres if depth else None,
-        intrinsics=torch.tensor([[60.0, 0, 24], [0, 60, 16], [0, 0, 1]]).expand(2, 3, 3) if geometry else None,
+        intrinsics=torch.tensor([[60.0, 0, 24], [0, 60, 16], [0, 0, 1]]).expand(2, 3, 3)
+        if geometry
+        else None,
         T_base_camera=pose if geometry else None,
     )
 
@@ -40,13 +48,15 @@ def test_depth_is_a_fourth_channel_in_metres_with_zero_for_none() -> None:
 
 
 @pytest.mark.parametrize("base_frame", [True, False])
-def test_normals_are_a_second_picture_in_the_range_of_colours(base_frame: bool) -> None:
+def test_normals_are_a_second_image_in_the_range_of_colours(base_frame: bool) -> None:
     view = _view()
     assert view.depth is not None
     assert view.intrinsics is not None
     first, second = SurfaceNormals(base_frame=base_frame, reach=2)(COLOURS.bfloat16(), view)
     assert torch.equal(first, COLOURS.bfloat16())
-    expected = surface_normals(view.depth, 0.001, view.intrinsics, view.T_base_camera if base_frame else None, reach=2)
+    expected = surface_normals(
+        view.depth, 0.001, view.intrinsics, view.T_base_camera if base_frame else None, reach=2
+    )
     assert torch.equal(second, (2 * expected).bfloat16())
     assert torch.sign(second[second[..., 2] != 0][:, 2].mean()) == (1 if base_frame else -1)
 
@@ -58,14 +68,20 @@ def test_without_depth_or_geometry_normals_are_zero() -> None:
     assert SurfaceNormals(base_frame=False)(COLOURS, no_pose)[1].abs().max() > 1.9
 
 
-@pytest.mark.parametrize("choice", [ColourOnly(), DepthChannel(), SurfaceNormals(), SurfaceNormals(base_frame=False)])
+@pytest.mark.parametrize(
+    "choice", [ColourOnly(), DepthChannel(), SurfaceNormals(), SurfaceNormals(base_frame=False)]
+)
 def test_every_choice_says_what_it_makes_and_from_what(choice: DepthInput) -> None:
     everything = _view()
     seen = choice(COLOURS, everything)
     assert len(seen) == choice.streams
-    assert all(picture.shape == (2, 32, 48, choice.channels) for picture in seen)
+    assert all(image.shape == (2, 32, 48, choice.channels) for image in seen)
     for kind in ("depth", "intrinsics", "T_base_camera"):
-        given = {name: getattr(everything, name) for name in ("depth", "intrinsics", "T_base_camera") if name != kind}
+        given = {
+            name: getattr(everything, name)
+            for name in ("depth", "intrinsics", "T_base_camera")
+            if name != kind
+        }
         without = choice(COLOURS, View(height=32, width=48, **given))
         same = all(torch.equal(one, other) for one, other in zip(without, seen, strict=True))
         assert same == (kind not in choice.reads)
@@ -88,7 +104,11 @@ def test_fusion_is_one_linear_map_of_the_tokens_of_one_place() -> None:
     fusion = StreamFusion(8, 2)
     tokens = torch.randn(3, 10, 8)
     assert isinstance(fusion.fuse, torch.nn.Linear)
-    expected = tokens[:, :5] @ fusion.fuse.weight[:, :8].mT + tokens[:, 5:] @ fusion.fuse.weight[:, 8:].mT + fusion.fuse.bias
+    expected = (
+        tokens[:, :5] @ fusion.fuse.weight[:, :8].mT
+        + tokens[:, 5:] @ fusion.fuse.weight[:, 8:].mT
+        + fusion.fuse.bias
+    )
     torch.testing.assert_close(fusion(tokens), expected)
 
 

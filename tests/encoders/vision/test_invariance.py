@@ -8,7 +8,11 @@ import torch
 from torch import Tensor
 
 from stringline.datasets.contract.contract import Camera
-from stringline.encoders.coordinates.canonical import CanonicalPlaces, CylindricalPlaces, SphericalPlaces
+from stringline.encoders.coordinates.canonical import (
+    CanonicalPlaces,
+    CylindricalPlaces,
+    SphericalPlaces,
+)
 from stringline.encoders.coordinates.circle import WholeOnCircle
 from stringline.encoders.coordinates.coordinates import MetricPlaces
 from stringline.encoders.coordinates.geometry import View
@@ -48,7 +52,9 @@ class FirstAxes(MetricPlaces):
         super().__init__()
         self.axes = axes
 
-    def patches(self, view: View, patch: int, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    def patches(
+        self, view: View, patch: int, batch: int, device: torch.device
+    ) -> tuple[Tensor, Tensor]:
         coordinates, placed = super().patches(view, patch, batch, device)
         return coordinates[..., : self.axes], placed
 
@@ -56,7 +62,9 @@ class FirstAxes(MetricPlaces):
 class AtOrigin(FirstAxes):
     """The mistake: tokens without a place are put at the origin."""
 
-    def patches(self, view: View, patch: int, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    def patches(
+        self, view: View, patch: int, batch: int, device: torch.device
+    ) -> tuple[Tensor, Tensor]:
         coordinates, placed = super().patches(view, patch, batch, device)
         return torch.where(placed.unsqueeze(-1), coordinates, 0.0), torch.ones_like(placed)
 
@@ -65,7 +73,9 @@ SHIFT = torch.tensor([0.7, -1.3, 0.4], dtype=torch.float64)
 
 
 @torch.no_grad()
-def _change(tokenise: RgbdTokens, blocks: VisionTransformer, before: Observation, after: Observation) -> float:
+def _change(
+    tokenise: RgbdTokens, blocks: VisionTransformer, before: Observation, after: Observation
+) -> float:
     """Returns by how much the encoded tokens of two observations differ."""
     encode = RgbdVisionTransformer(tokenise.double(), blocks)
     return float((encode(after).features - encode(before).features).abs().max())
@@ -77,36 +87,50 @@ def test_a_common_shift_changes_nothing(
     """The batch has holes, a camera without geometry, one without depth, and the network has registers."""
     tokenise = make_tokens(FirstAxes(relative_encoding.axes))
     assert [int(count) for count in (~tokenise(observation).placed).sum(dim=1)] == [2 + 8, 8]
-    assert _change(tokenise, _blocks(relative_encoding), observation, _shifted(observation, SHIFT)) <= 1e-9
+    assert (
+        _change(tokenise, _blocks(relative_encoding), observation, _shifted(observation, SHIFT))
+        <= 1e-9
+    )
 
 
 def test_it_would_if_tokens_without_a_place_stood_at_the_origin(
     relative_encoding: PositionEncoding, observation: Observation, make_tokens: MakeTokens
 ) -> None:
     tokenise = make_tokens(AtOrigin(relative_encoding.axes))
-    broken = _change(tokenise, _blocks(relative_encoding), observation, _shifted(observation, SHIFT))
+    broken = _change(
+        tokenise, _blocks(relative_encoding), observation, _shifted(observation, SHIFT)
+    )
     assert (broken > 1e-3) == (not isinstance(relative_encoding, NoEncoding))
 
 
-@pytest.mark.parametrize("depth", [DepthChannel(), SurfaceNormals(), SurfaceNormals(base_frame=False)])
+@pytest.mark.parametrize(
+    "depth", [DepthChannel(), SurfaceNormals(), SurfaceNormals(base_frame=False)]
+)
 def test_whatever_the_network_sees_of_depth_a_common_shift_changes_nothing(
     depth: DepthInput, observation: Observation, make_tokens: MakeTokens
 ) -> None:
     blocks = _blocks(RopeMixed(2, 16, 3, wavelengths=(0.2, 2.0)))
-    assert _change(make_tokens(depth=depth), blocks, observation, _shifted(observation, SHIFT)) <= 1e-9
+    assert (
+        _change(make_tokens(depth=depth), blocks, observation, _shifted(observation, SHIFT)) <= 1e-9
+    )
 
 
 def test_a_common_shift_takes_points_of_the_robot_along(
     spatial_encoding: PositionEncoding, observation: Observation, make_tokens: MakeTokens
 ) -> None:
-    """Grippers join the tokens of the pictures, and one of them has no place."""
+    """Grippers join the tokens of the images, and one of them has no place."""
     tokenise, blocks = make_tokens().double(), _blocks(spatial_encoding, registers=0)
-    grippers, features = torch.randn(2, 2, 3, dtype=torch.float64), torch.randn(2, 2, 32, dtype=torch.float64)
+    grippers, features = (
+        torch.randn(2, 2, 3, dtype=torch.float64),
+        torch.randn(2, 2, 32, dtype=torch.float64),
+    )
     has_gripper = torch.tensor([[True, False], [True, True]])
 
     def encode(shift: Tensor) -> Tensor:
         places, _ = tokenise.coordinates.points(grippers + shift)
-        tokens: Tokens = tokenise(_shifted(observation, shift)) + Tokens(features, places, has_gripper)
+        tokens: Tokens = tokenise(_shifted(observation, shift)) + Tokens(
+            features, places, has_gripper
+        )
         encoded: Tensor = blocks(tokens.features, tokens.coordinates, tokens.placed)
         return encoded
 
@@ -115,13 +139,19 @@ def test_a_common_shift_takes_points_of_the_robot_along(
 
 def _turned(observation: Observation, angle: float) -> Observation:
     """Turns the whole world about the y axis through the point that is the origin of `_canonical`."""
-    cos, sin = torch.tensor(angle, dtype=torch.float64).cos(), torch.tensor(angle, dtype=torch.float64).sin()
+    cos, sin = (
+        torch.tensor(angle, dtype=torch.float64).cos(),
+        torch.tensor(angle, dtype=torch.float64).sin(),
+    )
     turn = torch.eye(4, dtype=torch.float64)
     turn[0, 0], turn[0, 2], turn[2, 0], turn[2, 2] = cos, sin, -sin, cos
     to_origin = torch.eye(4, dtype=torch.float64)
     to_origin[2, 3] = 6.0
     about = torch.linalg.inv(to_origin) @ turn @ to_origin
-    return {key: about @ value if key.startswith("T_base_camera/") else value for key, value in observation.items()}
+    return {
+        key: about @ value if key.startswith("T_base_camera/") else value
+        for key, value in observation.items()
+    }
 
 
 def _canonical(kind: type[CanonicalPlaces]) -> CanonicalPlaces:
@@ -131,16 +161,25 @@ def _canonical(kind: type[CanonicalPlaces]) -> CanonicalPlaces:
 
 @pytest.mark.parametrize("kind", [SphericalPlaces, CylindricalPlaces])
 def test_a_turn_about_the_axis_changes_nothing_in_canonical_places(
-    kind: type[CanonicalPlaces], spatial_encoding: PositionEncoding, observation: Observation, make_tokens: MakeTokens
+    kind: type[CanonicalPlaces],
+    spatial_encoding: PositionEncoding,
+    observation: Observation,
+    make_tokens: MakeTokens,
 ) -> None:
     """Unplaced tokens and normals in the camera frame included; in metric places it changes something."""
-    turned, blocks, depth = _turned(observation, 0.4), _blocks(spatial_encoding), SurfaceNormals(base_frame=False)
+    turned, blocks, depth = (
+        _turned(observation, 0.4),
+        _blocks(spatial_encoding),
+        SurfaceNormals(base_frame=False),
+    )
     assert _change(make_tokens(_canonical(kind), depth=depth), blocks, observation, turned) <= 1e-9
     metric = _change(make_tokens(MetricPlaces(), depth=depth), blocks, observation, turned)
     assert (metric > 1e-4) == (not isinstance(spatial_encoding, NoEncoding))
 
 
-def test_a_turn_across_the_cut_asks_for_whole_frequencies(observation: Observation, cameras: tuple[Camera, ...]) -> None:
+def test_a_turn_across_the_cut_asks_for_whole_frequencies(
+    observation: Observation, cameras: tuple[Camera, ...]
+) -> None:
     """Here every token has a place: the mean of azimuths on both sides of the cut is none of the scene."""
     for name in ("overhead", "wrist"):
         observation[f"depth/{name}"] = observation[f"depth/{name}"].int().clamp(min=400)
@@ -153,7 +192,12 @@ def test_a_turn_across_the_cut_asks_for_whole_frequencies(observation: Observati
     assert placed.coordinates[..., 0].max() > 3
     free = partial(MixedFrequencies, wavelengths=(0.2, 6.0))
     whole, not_whole = (
-        _change(tokenise, _blocks(RotaryEncoding(2, 16, 3, frequencies=frequencies), registers=0), observation, turned)
+        _change(
+            tokenise,
+            _blocks(RotaryEncoding(2, 16, 3, frequencies=frequencies), registers=0),
+            observation,
+            turned,
+        )
         for frequencies in (partial(WholeOnCircle, frequencies=free, angles=(0,)), free)
     )
     assert whole <= 1e-9

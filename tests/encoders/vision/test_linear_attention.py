@@ -16,7 +16,9 @@ Draw = Callable[..., Tensor]
 
 
 @pytest.mark.parametrize("values", [True, False])
-def test_it_is_the_formula_pair_by_pair(spatial_encoding: PositionEncoding, values: bool, draw: Draw) -> None:
+def test_it_is_the_formula_pair_by_pair(
+    spatial_encoding: PositionEncoding, values: bool, draw: Draw
+) -> None:
     torch.manual_seed(0)
     encoding, layer = spatial_encoding, LinearAttention(32, 2, values=values).double()
     x, r = draw(2, 5, 32), draw(2, 5, 3)
@@ -32,7 +34,9 @@ def test_it_is_the_formula_pair_by_pair(spatial_encoding: PositionEncoding, valu
         weights = weights if factor is None else weights * factor[:, :, i]
         weights = weights / (q[:, :, i, None] * k).sum(-1).sum(-1, keepdim=True)
         outputs.append((weights.unsqueeze(-1) * (turned_v if values else v)).sum(dim=2).flatten(1))
-    torch.testing.assert_close(layer(x, places), layer.out(torch.stack(outputs, dim=1)), rtol=0, atol=1e-11)
+    torch.testing.assert_close(
+        layer(x, places), layer.out(torch.stack(outputs, dim=1)), rtol=0, atol=1e-11
+    )
 
 
 def test_a_common_shift_changes_nothing(spatial_encoding: PositionEncoding, draw: Draw) -> None:

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from stringline.encoders.training.checkpoint import build
-from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingRecipe, PatchProjection
+from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory, PatchProjection
 
-RECIPES: dict[str, tuple[EmbeddingRecipe, int]] = {
+RECIPES: dict[str, tuple[EmbeddingFactory, int]] = {
     "stem": (partial(ConvolutionalStem, width=8), 16),
     "projection_14": (partial(PatchProjection, patch=14), 14),
     "projection_16": (PatchProjection, 16),
@@ -24,10 +24,10 @@ def test_one_token_per_patch_row_by_row(kind: str, channels: int) -> None:
     torch.manual_seed(0)
     embedding = recipe(8, channels=channels)
     assert (embedding.patch, embedding.channels) == (patch, channels)
-    pictures = torch.randn(2, 2 * patch, 3 * patch, channels)
-    tokens = embedding(pictures)
+    images = torch.randn(2, 2 * patch, 3 * patch, channels)
+    tokens = embedding(images)
     assert tokens.shape == (2, 6, 8)
-    changed = pictures.clone()
+    changed = images.clone()
     changed[1, patch + patch // 2, 2 * patch + patch // 2] += 1
     differs = (embedding(changed) - tokens).abs().amax(dim=2) > 1e-6
     assert differs.nonzero().tolist() == [[1, 5]]
@@ -35,11 +35,11 @@ def test_one_token_per_patch_row_by_row(kind: str, channels: int) -> None:
 
 def test_a_patch_of_the_stem_sees_a_symmetric_margin() -> None:
     torch.manual_seed(0)
-    pictures = torch.randn(1, 80, 80, 3, requires_grad=True)
-    ConvolutionalStem(8, width=8)(pictures)[0, 12].sum().backward()  # The middle one of 5 x 5.
-    assert pictures.grad is not None
-    rows = pictures.grad[0].abs().amax(dim=(1, 2)).nonzero().flatten()
-    columns = pictures.grad[0].abs().amax(dim=(0, 2)).nonzero().flatten()
+    images = torch.randn(1, 80, 80, 3, requires_grad=True)
+    ConvolutionalStem(8, width=8)(images)[0, 12].sum().backward()  # The middle one of 5 x 5.
+    assert images.grad is not None
+    rows = images.grad[0].abs().amax(dim=(1, 2)).nonzero().flatten()
+    columns = images.grad[0].abs().amax(dim=(0, 2)).nonzero().flatten()
     for seen in (rows, columns):
         assert (int(seen[0]), int(seen[-1])) == (32 - 5, 47 + 5)
 
@@ -48,22 +48,30 @@ def test_a_patch_of_the_stem_sees_a_symmetric_margin() -> None:
 def test_the_projection_is_one_linear_map_of_the_pixels_of_a_patch(patch: int) -> None:
     torch.manual_seed(0)
     embedding = PatchProjection(8, patch=patch).double()
-    pictures = torch.randn(2, 2 * patch, 3 * patch, 3, dtype=torch.float64)
-    patches = pictures.reshape(2, 2, patch, 3, patch, 3).permute(0, 1, 3, 5, 2, 4).reshape(2, 6, -1)
+    images = torch.randn(2, 2 * patch, 3 * patch, 3, dtype=torch.float64)
+    patches = images.reshape(2, 2, patch, 3, patch, 3).permute(0, 1, 3, 5, 2, 4).reshape(2, 6, -1)
     weight, bias = embedding.projection.weight.flatten(1), embedding.projection.bias
-    torch.testing.assert_close(embedding(pictures), torch.nn.functional.linear(patches, weight, bias), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        embedding(images), torch.nn.functional.linear(patches, weight, bias), rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("kind", RECIPES)
-@pytest.mark.parametrize("shape", [(1, 224, 223, 3), (1, 225, 224, 3), (1, 224, 224, 5), (224, 224, 3)])
-def test_pictures_that_do_not_fit_are_refused(kind: str, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    "shape", [(1, 224, 223, 3), (1, 225, 224, 3), (1, 224, 224, 5), (224, 224, 3)]
+)
+def test_images_that_do_not_fit_are_refused(kind: str, shape: tuple[int, ...]) -> None:
     recipe, patch = RECIPES[kind]
-    with pytest.raises(ValueError, match=rf"shape \({shape[0]}, .*H, W, 3\), H and W multiples of {patch}"):
+    with pytest.raises(
+        ValueError, match=rf"shape \({shape[0]}, .*H, W, 3\), H and W multiples of {patch}"
+    ):
         recipe(8, channels=3)(torch.zeros(shape))
 
 
 def test_a_configuration_chooses() -> None:
-    recipe = build({"_target_": "stringline.PatchProjection", "_partial_": True, "patch": 14}, torch.nn.Module)
+    recipe = build(
+        {"_target_": "stringline.PatchProjection", "_partial_": True, "patch": 14}, torch.nn.Module
+    )
     assert recipe(8, channels=4).projection.weight.shape == (8, 4, 14, 14)
 
 

@@ -1,4 +1,4 @@
-"""From the pictures of several cameras to tokens with places."""
+"""From the images of several cameras to tokens with places."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,10 +12,20 @@ from torch import Tensor
 
 from stringline.datasets.contract.contract import Camera
 from stringline.encoders.coordinates.canonical import CylindricalPlaces, SphericalPlaces
-from stringline.encoders.coordinates.coordinates import Coordinates, GridPlaces, MetricPlaces, PatchDepthPlaces
+from stringline.encoders.coordinates.coordinates import (
+    Coordinates,
+    GridPlaces,
+    MetricPlaces,
+    PatchDepthPlaces,
+)
 from stringline.encoders.positions.presets import RopeMixed
 from stringline.encoders.training.checkpoint import build
-from stringline.encoders.vision.depth_inputs import ColourOnly, DepthChannel, DepthInput, SurfaceNormals
+from stringline.encoders.vision.depth_inputs import (
+    ColourOnly,
+    DepthChannel,
+    DepthInput,
+    SurfaceNormals,
+)
 from stringline.encoders.vision.patches import PatchProjection
 from stringline.encoders.vision.rgbd import RgbdTokens, RgbdVisionTransformer, Tokens
 from stringline.encoders.vision.vit import VisionTransformer
@@ -26,9 +36,16 @@ PLACED = 6 + 4
 CHOICES = Path(__file__).parents[3] / "configs" / "coordinates"
 
 
-def test_moving_one_camera_alone_does_change_the_tokens(observation: Observation, make_tokens: MakeTokens) -> None:
-    encode = RgbdVisionTransformer(make_tokens(), VisionTransformer(RopeMixed(2, 16, 3, wavelengths=(0.2, 2.0)), 32, depth=1))
-    observation = {key: value.float() if value.dtype == torch.float64 else value for key, value in observation.items()}
+def test_moving_one_camera_alone_does_change_the_tokens(
+    observation: Observation, make_tokens: MakeTokens
+) -> None:
+    encode = RgbdVisionTransformer(
+        make_tokens(), VisionTransformer(RopeMixed(2, 16, 3, wavelengths=(0.2, 2.0)), 32, depth=1)
+    )
+    observation = {
+        key: value.float() if value.dtype == torch.float64 else value
+        for key, value in observation.items()
+    }
     moved = dict(observation)
     moved["T_base_camera/wrist"] = observation["T_base_camera/wrist"].clone()
     moved["T_base_camera/wrist"][:, 0, 3] += 0.1
@@ -45,20 +62,30 @@ def test_tokens_come_camera_by_camera(observation: Observation, make_tokens: Mak
     assert differs.tolist() == [False] * 6 + [True] * 4 + [False] * 8
 
 
-def test_cameras_with_the_same_picture_are_told_apart(observation: Observation, make_tokens: MakeTokens) -> None:
+def test_cameras_with_the_same_image_are_told_apart(
+    observation: Observation, make_tokens: MakeTokens
+) -> None:
     observation["rgb/web"] = observation["rgb/wrist"]
     tokens: Tokens = make_tokens()(observation)
     assert not torch.allclose(tokens.features[:, 6:10], tokens.features[:, 10:14], atol=1e-3)
 
 
-def test_each_camera_has_its_own_depth_unit(observation: Observation, make_tokens: MakeTokens) -> None:
+def test_each_camera_has_its_own_depth_unit(
+    observation: Observation, make_tokens: MakeTokens
+) -> None:
     fine = dict(observation)
     fine["depth/wrist"] = (fine["depth/wrist"].int() * 2).to(torch.uint16)
-    by_mm = RgbdTokens((Camera("wrist", 32, 32, depth="measured", depth_unit_m=0.001),), MetricPlaces(), 32)
-    torch.testing.assert_close(by_mm(observation).coordinates, make_tokens()(fine).coordinates[:, 6:10])
+    by_mm = RgbdTokens(
+        (Camera("wrist", 32, 32, depth="measured", depth_unit_m=0.001),), MetricPlaces(), 32
+    )
+    torch.testing.assert_close(
+        by_mm(observation).coordinates, make_tokens()(fine).coordinates[:, 6:10]
+    )
 
 
-def test_depth_is_an_optional_fourth_channel(observation: Observation, make_tokens: MakeTokens) -> None:
+def test_depth_is_an_optional_fourth_channel(
+    observation: Observation, make_tokens: MakeTokens
+) -> None:
     tokenise = make_tokens(depth=DepthChannel())
     before: Tensor = tokenise(observation).features
     further = dict(observation)
@@ -69,8 +96,10 @@ def test_depth_is_an_optional_fourth_channel(observation: Observation, make_toke
     torch.testing.assert_close(make_tokens()(further).features, plain, rtol=0, atol=0)
 
 
-def test_normals_are_tokens_of_their_own_at_the_same_places(observation: Observation, make_tokens: MakeTokens) -> None:
-    """The shared embedding sees both pictures: the colours' tokens are those without normals, the others hang on depth."""
+def test_normals_are_tokens_of_their_own_at_the_same_places(
+    observation: Observation, make_tokens: MakeTokens
+) -> None:
+    """The shared embedding sees both images: the colours' tokens are those without normals, the others hang on depth."""
     tokenise = make_tokens(depth=SurfaceNormals())
     tokens: Tokens = tokenise(observation)
     colours: Tokens = make_tokens()(observation)
@@ -88,13 +117,19 @@ def test_normals_are_tokens_of_their_own_at_the_same_places(observation: Observa
 def test_normals_take_part_in_their_places_even_while_places_are_drawn(
     observation: Observation, make_tokens: MakeTokens
 ) -> None:
-    tokens: Tokens = make_tokens(MetricPlaces(perturbation=1.0), depth=SurfaceNormals()).train()(observation)
+    tokens: Tokens = make_tokens(MetricPlaces(perturbation=1.0), depth=SurfaceNormals()).train()(
+        observation
+    )
     assert torch.equal(tokens.coordinates[:, :18], tokens.coordinates[:, 18:])
 
 
-def test_streams_are_split_and_fused_after_the_transformer(observation: Observation, make_tokens: MakeTokens) -> None:
+def test_streams_are_split_and_fused_after_the_transformer(
+    observation: Observation, make_tokens: MakeTokens
+) -> None:
     tokenise = make_tokens(depth=SurfaceNormals()).double()
-    blocks = VisionTransformer(RopeMixed(2, 16, 3, wavelengths=(0.2, 2.0)), 32, depth=1, registers=2).double()
+    blocks = VisionTransformer(
+        RopeMixed(2, 16, 3, wavelengths=(0.2, 2.0)), 32, depth=1, registers=2
+    ).double()
     encoded: Tokens = RgbdVisionTransformer(tokenise, blocks)(observation)
     assert encoded.features.shape == (2, 18, 32)
     assert encoded.coordinates.shape == (2, 18, 3)
@@ -112,7 +147,10 @@ def test_one_stream_needs_no_fusion_and_keeps_its_parameters_names(make_tokens: 
     tokenise = make_tokens()
     features = torch.randn(2, 5, 32)
     assert torch.equal(tokenise.fuse(features, others=2), features)
-    assert {name.split(".")[0] for name, _ in tokenise.named_parameters()} == {"camera_mark", "embedding"}
+    assert {name.split(".")[0] for name, _ in tokenise.named_parameters()} == {
+        "camera_mark",
+        "embedding",
+    }
     assert all(".stem." in name for name, _ in tokenise.named_parameters() if name != "camera_mark")
 
 
@@ -123,32 +161,54 @@ def test_every_configuration_of_coordinates_builds_and_trains(
     choice = yaml.safe_load(file.read_text())
     places = build(choice["places"], torch.nn.Module)
     encoding = RopeMixed(2, 16, places.axes, wavelengths=tuple(choice["wavelengths"]))
-    encode = RgbdVisionTransformer(make_tokens(places), VisionTransformer(encoding, 32, depth=1)).train()
+    encode = RgbdVisionTransformer(
+        make_tokens(places), VisionTransformer(encoding, 32, depth=1)
+    ).train()
     first, again = (encode(observation).features for _ in range(2))
     assert torch.equal(first, again), "no configuration perturbs places by default"
     first.sum().backward()
-    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in encode.parameters())
+    assert all(
+        parameter.grad is None or parameter.grad.isfinite().all()
+        for parameter in encode.parameters()
+    )
     assert places.points(torch.zeros(2, 3, 3))[0].shape == (2, 3, places.axes)
 
 
 def test_patches_may_be_projected_instead() -> None:
     cameras = (Camera("wide", 28, 42, depth="simulated"),)
-    tokenise = RgbdTokens(cameras, GridPlaces((2, 3)), 32, embedding=partial(PatchProjection, patch=14), depth=DepthChannel())
+    tokenise = RgbdTokens(
+        cameras,
+        GridPlaces((2, 3)),
+        32,
+        embedding=partial(PatchProjection, patch=14),
+        depth=DepthChannel(),
+    )
     tokens: Tokens = tokenise(
-        {"rgb/wide": torch.zeros(1, 28, 42, 3), "depth/wide": torch.ones(1, 28, 42), "intrinsics/wide": torch.eye(3)[None]}
+        {
+            "rgb/wide": torch.zeros(1, 28, 42, 3),
+            "depth/wide": torch.ones(1, 28, 42),
+            "intrinsics/wide": torch.eye(3)[None],
+        }
     )
     assert tokens.features.shape == (1, 6, 32)
     torch.testing.assert_close(tokens.coordinates[0, -1], torch.tensor([2.5, 1.5]))
 
 
 @pytest.mark.parametrize("depth", [None, DepthChannel(), SurfaceNormals()])
-@pytest.mark.parametrize("coordinates", [GridPlaces(2), PatchDepthPlaces(2), MetricPlaces(), SphericalPlaces()])
+@pytest.mark.parametrize(
+    "coordinates", [GridPlaces(2), PatchDepthPlaces(2), MetricPlaces(), SphericalPlaces()]
+)
 def test_every_use_of_depth_trains(
-    coordinates: Coordinates, depth: DepthInput | None, observation: Observation, make_tokens: MakeTokens
+    coordinates: Coordinates,
+    depth: DepthInput | None,
+    observation: Observation,
+    make_tokens: MakeTokens,
 ) -> None:
     """Figure 5 of STRING compares these: no depth, a channel, normals, lifting, both."""
     encoding = RopeMixed(2, 16, coordinates.axes, wavelengths=(0.5, 8.0))
-    encode = RgbdVisionTransformer(make_tokens(coordinates, depth=depth), VisionTransformer(encoding, 32, depth=1))
+    encode = RgbdVisionTransformer(
+        make_tokens(coordinates, depth=depth), VisionTransformer(encoding, 32, depth=1)
+    )
     encode.zero_grad()
     with torch.autocast("cpu", torch.bfloat16):
         tokens: Tokens = encode(observation)
@@ -157,18 +217,22 @@ def test_every_use_of_depth_trains(
         if not (name == "blocks.unplaced_mark" and coordinates.axes == 2):
             assert parameter.grad is not None, name
             assert parameter.grad.isfinite().all(), name
-            assert name.endswith("offset") or parameter.grad.abs().max() > 0, name  # A common offset is a shift.
+            assert name.endswith("offset") or parameter.grad.abs().max() > 0, (
+                name
+            )  # A common offset is a shift.
 
 
 @torch.no_grad()
 def test_the_whole_compiles_as_one_graph(observation: Observation, make_tokens: MakeTokens) -> None:
-    blocks = VisionTransformer(RopeMixed(2, 16, 3, wavelengths=(0.2, 2.0)), 32, depth=1, registers=1)
+    blocks = VisionTransformer(
+        RopeMixed(2, 16, 3, wavelengths=(0.2, 2.0)), 32, depth=1, registers=1
+    )
     encode = RgbdVisionTransformer(make_tokens(depth=SurfaceNormals()), blocks)
     compiled = torch.compile(encode, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(observation).features, encode(observation).features)
 
 
-def test_pictures_of_another_size_keep_the_meaning_of_places(observation: Observation) -> None:
+def test_images_of_another_size_keep_the_meaning_of_places(observation: Observation) -> None:
     """Twice the size with twice the patch: the same places, of grid and metres."""
     camera = Camera("one", 32, 48, depth="simulated")
     observation = {key: value for key, value in observation.items() if key.endswith("/overhead")}
@@ -178,13 +242,19 @@ def test_pictures_of_another_size_keep_the_meaning_of_places(observation: Observ
         larger[key] = observation[key].int().repeat_interleave(2, dim=1).repeat_interleave(2, dim=2)
     larger["intrinsics/one"] = observation["intrinsics/one"] * torch.tensor([[2.0], [2.0], [1.0]])
     for coordinates in (GridPlaces((2, 3)), PatchDepthPlaces((2, 3)), MetricPlaces()):
-        small: Tokens = RgbdTokens((camera,), coordinates, 8, embedding=PatchProjection)(observation)
+        small: Tokens = RgbdTokens((camera,), coordinates, 8, embedding=PatchProjection)(
+            observation
+        )
         doubled = replace(camera, height=64, width=96)
-        large: Tokens = RgbdTokens((doubled,), coordinates, 8, embedding=partial(PatchProjection, patch=32))(larger)
+        large: Tokens = RgbdTokens(
+            (doubled,), coordinates, 8, embedding=partial(PatchProjection, patch=32)
+        )(larger)
         torch.testing.assert_close(large.coordinates, small.coordinates)
         finer: Tokens = RgbdTokens((camera,), coordinates, 8, embedding=PatchProjection)(larger)
         assert finer.coordinates.shape[1] == 4 * small.coordinates.shape[1]
-        quarters = finer.coordinates.reshape(2, 2, 2, 3, 2, -1)  # Rows, upper and lower, columns, left and right.
+        quarters = finer.coordinates.reshape(
+            2, 2, 2, 3, 2, -1
+        )  # Rows, upper and lower, columns, left and right.
         middle = quarters.mean(dim=(2, 4)).flatten(1, 2)[..., :2]
         if not isinstance(coordinates, MetricPlaces):  # There the quarters differ in depth.
             torch.testing.assert_close(middle, small.coordinates[..., :2])
@@ -193,9 +263,9 @@ def test_pictures_of_another_size_keep_the_meaning_of_places(observation: Observ
 def test_only_what_is_used_must_be_there(
     observation: Observation, make_tokens: MakeTokens, cameras: tuple[Camera, ...]
 ) -> None:
-    pictures = {key: value for key, value in observation.items() if key.startswith("rgb/")}
-    assert make_tokens(GridPlaces())(pictures).placed.all()  # Nobody reads depth,
-    colour = {"rgb/colour": pictures["rgb/colour"]}
+    images = {key: value for key, value in observation.items() if key.startswith("rgb/")}
+    assert make_tokens(GridPlaces())(images).placed.all()  # Nobody reads depth,
+    colour = {"rgb/colour": images["rgb/colour"]}
     metric = RgbdTokens(cameras[3:], MetricPlaces(), 32, depth=SurfaceNormals())
     assert not metric(colour).placed.any()  # or the contract promises none.
     undeclared = colour | {"depth/colour": torch.full((2, 32, 32), -1.0)}
@@ -214,11 +284,18 @@ def test_only_what_is_used_must_be_there(
     ],
 )
 def test_a_missing_key_is_named_with_the_nearest(
-    key: str, coordinates: Coordinates, depth: DepthInput, observation: Observation, make_tokens: MakeTokens
+    key: str,
+    coordinates: Coordinates,
+    depth: DepthInput,
+    observation: Observation,
+    make_tokens: MakeTokens,
 ) -> None:
     observation[key.replace("wrist", "wirst")] = observation.pop(key)
     with pytest.raises(
-        ValueError, match=f"There is no observation key '{key}'. Did you mean .*'{key.replace('wrist', 'wirst')}'"
+        ValueError,
+        match=(
+            f"There is no observation key '{key}'. Did you mean .*'{key.replace('wrist', 'wirst')}'"
+        ),
     ):
         make_tokens(coordinates, depth=depth)(observation)
 
@@ -227,9 +304,17 @@ def test_a_missing_key_is_named_with_the_nearest(
     ("key", "value", "message"),
     [
         ("rgb/web", torch.zeros(2, 20, 32, 3), "H and W multiples of 16"),
-        ("rgb/wrist", torch.zeros(2, 32, 32), r"rgb/wrist has shape \(2, 32, 32\); allowed: \(B, H, W, 3\)"),
+        (
+            "rgb/wrist",
+            torch.zeros(2, 32, 32),
+            r"rgb/wrist has shape \(2, 32, 32\); allowed: \(B, H, W, 3\)",
+        ),
         ("rgb/wrist", torch.zeros(2, 32, 32, 4), r"rgb/wrist has shape \(2, 32, 32, 4\)"),
-        ("depth/wrist", torch.ones(2, 16, 16), r"Camera 'wrist': depth has shape \(2, 16, 16\) beside pictures of 32x32"),
+        (
+            "depth/wrist",
+            torch.ones(2, 16, 16),
+            r"Camera 'wrist': depth has shape \(2, 16, 16\) beside images of 32x32",
+        ),
         ("depth/wrist", torch.full((2, 32, 32), -0.1), "depth holds -0.1"),
         ("intrinsics/wrist", torch.zeros(2, 3, 3), "intrinsics holds"),
         ("T_base_camera/wrist", torch.full((2, 4, 4), torch.nan), "T_base_camera holds nan"),
@@ -246,6 +331,11 @@ def test_cameras_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="Camera 'odd' has 30x32 pixels; allowed: multiples of 16"):
         RgbdTokens((Camera("odd", 30, 32),), GridPlaces())
     with pytest.raises(ValueError, match="Camera 'odd' has 28x32 pixels; allowed: multiples of 14"):
-        RgbdTokens((Camera("odd", 28, 32),), GridPlaces(), embedding=partial(PatchProjection, patch=14))
+        RgbdTokens(
+            (Camera("odd", 28, 32),), GridPlaces(), embedding=partial(PatchProjection, patch=14)
+        )
     with pytest.raises(ValueError, match="'brown_conrady' distortion; undistort"):
-        RgbdTokens((Camera("bent", 32, 32, distortion_model="brown_conrady", distortion=(0.1,)),), GridPlaces())
+        RgbdTokens(
+            (Camera("bent", 32, 32, distortion_model="brown_conrady", distortion=(0.1,)),),
+            GridPlaces(),
+        )

@@ -19,14 +19,18 @@ Draw = Callable[..., Tensor]
 
 def _network(encoding: PositionEncoding, **choices: Any) -> VisionTransformer:
     torch.manual_seed(0)
-    network = VisionTransformer(encoding, encoding.heads * encoding.head_dim, depth=2, mlp_ratio=2, **choices).double()
+    network = VisionTransformer(
+        encoding, encoding.heads * encoding.head_dim, depth=2, mlp_ratio=2, **choices
+    ).double()
     torch.nn.init.normal_(network.unplaced_mark)
     return network
 
 
 @pytest.mark.parametrize("share_layers", [True, False])
 @pytest.mark.parametrize("values", [True, False])
-def test_folding_changes_nothing(encoding: PositionEncoding, values: bool, share_layers: bool, draw: Draw) -> None:
+def test_folding_changes_nothing(
+    encoding: PositionEncoding, values: bool, share_layers: bool, draw: Draw
+) -> None:
     network = _network(encoding, values=values, share_layers=share_layers)
     x, r = draw(2, 5, 32), draw(2, 5, encoding.axes)
     before = network(x, r)
@@ -40,7 +44,9 @@ def test_a_batch_is_its_examples(spatial_encoding: PositionEncoding, draw: Draw)
     placed = draw(3, 5) > -0.5
     together = network(x, r, placed)
     for i in range(3):
-        torch.testing.assert_close(network(x[i, None], r[i, None], placed[i, None])[0], together[i], rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            network(x[i, None], r[i, None], placed[i, None])[0], together[i], rtol=0, atol=1e-12
+        )
 
 
 def test_a_token_without_a_place_bears_a_mark(draw: Draw) -> None:
@@ -52,14 +58,18 @@ def test_a_token_without_a_place_bears_a_mark(draw: Draw) -> None:
     assert not torch.allclose(network(x, r, placed), network(x, r))
 
 
-def test_registers_have_no_place_and_pass_on_what_they_see(spatial_encoding: PositionEncoding, draw: Draw) -> None:
+def test_registers_have_no_place_and_pass_on_what_they_see(
+    spatial_encoding: PositionEncoding, draw: Draw
+) -> None:
     network = _network(spatial_encoding, registers=2)
     x, r, shift = draw(2, 5, 32), draw(2, 5, 3), draw(1, 1, 3)
     placed = torch.tensor([[True, True, False, True, True], [True] * 5])
     registers, tokens = network.encode(x, r, placed)
     assert registers.shape == (2, 2, 32)
     assert tokens.shape == (2, 5, 32)
-    for got, expected in zip(network.encode(x, r + shift, placed), (registers, tokens), strict=True):
+    for got, expected in zip(
+        network.encode(x, r + shift, placed), (registers, tokens), strict=True
+    ):
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-9)
     network.fold_()
     for got, expected in zip(network.encode(x, r, placed), (registers, tokens), strict=True):
@@ -67,17 +77,24 @@ def test_registers_have_no_place_and_pass_on_what_they_see(spatial_encoding: Pos
     assert "registers" in network.no_weight_decay()
 
 
-@pytest.mark.parametrize(("size", "millions"), [("tiny", 5.4), ("small", 21.4), ("base", 85.3), ("large", 302.6)])
+@pytest.mark.parametrize(
+    ("size", "millions"), [("tiny", 5.4), ("small", 21.4), ("base", 85.3), ("large", 302.6)]
+)
 def test_sizes_are_those_of_the_papers(size: Size, millions: float) -> None:
     with torch.device("meta"):
         network = VisionTransformer.of_size(size, NoEncoding)
-    assert sum(p.numel() for p in network.blocks.parameters()) / 1e6 == pytest.approx(millions, rel=0.02)
+    assert sum(p.numel() for p in network.blocks.parameters()) / 1e6 == pytest.approx(
+        millions, rel=0.02
+    )
     assert network.registers is not None
     assert len(network.registers) == 1
 
 
 def test_layers_share_an_encoding_or_have_their_own() -> None:
-    shared, own = (_network(RopeMixed(2, 16, 3, wavelengths=(0.1, 1.0)), share_layers=share) for share in (True, False))
+    shared, own = (
+        _network(RopeMixed(2, 16, 3, wavelengths=(0.1, 1.0)), share_layers=share)
+        for share in (True, False)
+    )
     assert [len(network.encodings) for network in (shared, own)] == [1, 2]
     first, second = (each.get_parameter("frequency_model.scaled") for each in own.encodings)
     assert not torch.equal(first, second)
@@ -88,7 +105,9 @@ def test_projections_are_kept_in_a_basis_that_nothing_learns(draw: Draw) -> None
     encoding = CirculantString(2, 16, 3, block=8, wavelengths=(0.04, 2.0)).double()
     kept, x, r = _network(encoding), draw(2, 5, 32), draw(2, 5, 3)
     assert kept.encodings[0].basis() is None
-    assert {id(one) for one in kept.encodings[0].parameters()} == {id(one) for one in encoding.parameters()}
+    assert {id(one) for one in kept.encodings[0].parameters()} == {
+        id(one) for one in encoding.parameters()
+    }
     multiplied = copy.deepcopy(kept)
     basis = encoding.basis()
     assert basis is not None
@@ -120,7 +139,9 @@ def test_what_must_not_decay_exists() -> None:
     network = _network(CayleyString(2, 16, 3, wavelengths=(0.5, 5.0)), share_layers=False)
     names = {name for name, _ in network.named_parameters()}
     assert network.no_weight_decay() <= names
-    assert network.no_weight_decay() == {name for name in names if name.startswith("encodings.") or name == "unplaced_mark"}
+    assert network.no_weight_decay() == {
+        name for name in names if name.startswith("encodings.") or name == "unplaced_mark"
+    }
 
 
 def test_outputs_follow_the_parameters_of_the_encoding(draw: Draw) -> None:
@@ -134,13 +155,19 @@ def test_outputs_follow_the_parameters_of_the_encoding(draw: Draw) -> None:
 
 
 def test_bfloat16_stays_near_float32(spatial_encoding: PositionEncoding, draw: Draw) -> None:
-    network, x, r = _network(spatial_encoding).float(), draw(2, 5, 32).float(), draw(2, 5, 3).float()
+    network, x, r = (
+        _network(spatial_encoding).float(),
+        draw(2, 5, 32).float(),
+        draw(2, 5, 3).float(),
+    )
     exact = network(x, r)
     with torch.autocast("cpu", torch.bfloat16):
         rounded = network(x, r)
     torch.testing.assert_close(rounded.float(), exact, rtol=0, atol=0.1)
     rounded.float().square().sum().backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.encodings[0].parameters())
+    assert all(
+        p.grad is not None and p.grad.isfinite().all() for p in network.encodings[0].parameters()
+    )
 
 
 def test_it_learns_where_another_token_stands() -> None:
@@ -152,7 +179,9 @@ def test_it_learns_where_another_token_stands() -> None:
 def _error_of_learning_an_offset(*, values: bool) -> float:
     generator = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
-    network = VisionTransformer(RopeMixed(2, 16, 1, wavelengths=(1.0, 8.0)), 32, depth=1, values=values)
+    network = VisionTransformer(
+        RopeMixed(2, 16, 1, wavelengths=(1.0, 8.0)), 32, depth=1, values=values
+    )
     head = torch.nn.Linear(32, 1)
     optimiser = torch.optim.AdamW([*network.parameters(), *head.parameters()], lr=1e-2)
     loss = torch.tensor(torch.inf)

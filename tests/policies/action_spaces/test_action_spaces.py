@@ -29,7 +29,10 @@ from stringline.policies.checkpoints.load import build_policy, load_policy, save
 
 OfDemonstrations = Callable[..., ChunkPolicy]
 Configuration = Callable[..., dict[str, object]]
-SPACES: dict[str, type[RelativeJoints | GripperPoses]] = {"relative_joints": RelativeJoints, "gripper_poses": GripperPoses}
+SPACES: dict[str, type[RelativeJoints | GripperPoses]] = {
+    "relative_joints": RelativeJoints,
+    "gripper_poses": GripperPoses,
+}
 GRIPPERS = [6, 13]
 HINGES = [index for index in range(14) if index not in GRIPPERS]
 POST = Contract(
@@ -39,7 +42,10 @@ POST = Contract(
     cameras=(),
     joints=("post/turn", "post/hinge"),
     arms=("post",),
-    action=(ActionDimension("post/hinge", "post", "joint"), ActionDimension("post/grip", "post", "gripper", unit="opening")),
+    action=(
+        ActionDimension("post/hinge", "post", "joint"),
+        ActionDimension("post/grip", "post", "gripper", unit="opening"),
+    ),
 )
 
 
@@ -58,7 +64,9 @@ def moves(seeds: tuple[int, ...] = (0, 1, 2), steps: int = 8) -> tuple[Tensor, d
 
 
 def rotations(seed: int, count: int = 20) -> Tensor:
-    return torch.from_numpy(Rotation.from_rotvec(np.random.default_rng(seed).normal(size=(count, 3)) * 2).as_matrix())
+    return torch.from_numpy(
+        Rotation.from_rotvec(np.random.default_rng(seed).normal(size=(count, 3)) * 2).as_matrix()
+    )
 
 
 @given(st.integers(0, 1000))
@@ -71,14 +79,23 @@ def test_six_numbers_are_a_rotation(seed: int) -> None:
     found = rotation_of(six)
     eye = torch.eye(3, dtype=torch.float64).expand_as(found)
     torch.testing.assert_close(found.mT @ found, eye, rtol=0, atol=1e-12)
-    torch.testing.assert_close(torch.linalg.det(found), torch.ones(20, dtype=torch.float64), rtol=0, atol=1e-12)
-    torch.testing.assert_close(found[..., 0], torch.nn.functional.normalize(six[:, :3], dim=-1), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        torch.linalg.det(found), torch.ones(20, dtype=torch.float64), rtol=0, atol=1e-12
+    )
+    torch.testing.assert_close(
+        found[..., 0], torch.nn.functional.normalize(six[:, :3], dim=-1), rtol=0, atol=1e-12
+    )
 
 
-@pytest.mark.parametrize("six", [[0.0] * 6, [0, 0, 0, 1, 0, 0], [0, 1, 0, 0, 2, 0], [1, 0, 0, -1, 0, 0], [0, 0, 1, 0, 0, 0]])
+@pytest.mark.parametrize(
+    "six",
+    [[0.0] * 6, [0, 0, 0, 1, 0, 0], [0, 1, 0, 0, 2, 0], [1, 0, 0, -1, 0, 0], [0, 0, 1, 0, 0, 0]],
+)
 def test_six_numbers_without_directions_are_one_too(six: list[float]) -> None:
     found = rotation_of(torch.tensor(six, dtype=torch.float64))
-    torch.testing.assert_close(found.mT @ found, torch.eye(3, dtype=torch.float64), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        found.mT @ found, torch.eye(3, dtype=torch.float64), rtol=0, atol=1e-12
+    )
     assert torch.linalg.det(found) == pytest.approx(1)
 
 
@@ -86,8 +103,12 @@ def test_kinematics_are_those_of_the_body() -> None:
     action, _ = chunks(0)
     rotation, position = ForwardKinematics(ALOHA)(action)
     for index, (_, expected) in enumerate(ALOHA.forward_kinematics(action.numpy()).items()):
-        np.testing.assert_allclose(rotation[..., index, :, :], expected[..., :3, :3], rtol=0, atol=1e-12)
-        np.testing.assert_allclose(position[..., index, :], expected[..., :3, 3], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            rotation[..., index, :, :], expected[..., :3, :3], rtol=0, atol=1e-12
+        )
+        np.testing.assert_allclose(
+            position[..., index, :], expected[..., :3, 3], rtol=0, atol=1e-12
+        )
     single, _ = ForwardKinematics(ALOHA)(action.float())
     assert single.dtype == torch.float32
     torch.testing.assert_close(single.double(), rotation, rtol=0, atol=1e-5)
@@ -99,7 +120,9 @@ def test_relative_joints_come_back(seed: int) -> None:
     action, observation = chunks(seed)
     space = RelativeJoints(contract=CONTRACT)
     encoded = space.encode(action, observation)
-    torch.testing.assert_close(space.decode(encoded, observation), action, rtol=0, atol=1e-6)  # Limits are single precision.
+    torch.testing.assert_close(
+        space.decode(encoded, observation), action, rtol=0, atol=1e-6
+    )  # Limits are single precision.
     assert torch.equal(encoded[..., GRIPPERS], action[..., GRIPPERS])
     expected = action[..., HINGES] - observation["joints/position"][:, None, HINGES]
     torch.testing.assert_close(encoded[..., HINGES], expected, rtol=0, atol=0)
@@ -109,9 +132,13 @@ def test_relative_joints_come_back(seed: int) -> None:
 
 def test_relative_joints_stay_within_their_limits() -> None:
     _, observation = chunks(0)
-    far = RelativeJoints(contract=CONTRACT).decode(torch.full((3, 2, 14), 9.0, dtype=torch.float64), observation)
+    far = RelativeJoints(contract=CONTRACT).decode(
+        torch.full((3, 2, 14), 9.0, dtype=torch.float64), observation
+    )
     np.testing.assert_allclose(far[0, 0, HINGES], ALOHA.upper[HINGES], atol=1e-6)
-    assert (far[..., GRIPPERS] == 9).all(), "grippers stay what they are asked to be: squeezing is beyond closed"
+    assert (far[..., GRIPPERS] == 9).all(), (
+        "grippers stay what they are asked to be: squeezing is beyond closed"
+    )
     other = RelativeJoints(contract=POST)
     measured = {"joints/position": torch.tensor([[5.0, 1.0]])}
     assert other.decode(torch.tensor([[[2.0, 0.5]]]), measured).tolist() == [[[3.0, 0.5]]]
@@ -126,7 +153,9 @@ def test_gripper_poses_come_back(seed: int) -> None:
     space = GripperPoses(contract=CONTRACT)
     encoded = space.encode(action, observation)
     assert encoded.shape == (3, 5, space.dim) == (3, 5, 20)
-    commanded, measured = (ALOHA.forward_kinematics(q.numpy()) for q in (action, observation["joints/position"]))
+    commanded, measured = (
+        ALOHA.forward_kinematics(q.numpy()) for q in (action, observation["joints/position"])
+    )
     poses = space.poses(encoded, observation).numpy()
     for index, arm in enumerate(ALOHA.arms):
         np.testing.assert_allclose(poses[:, :, index], commanded[arm], rtol=0, atol=1e-9)
@@ -148,7 +177,9 @@ def test_inverse_kinematics_find_smooth_motions_again(caplog: pytest.LogCaptureF
     assert torch.equal(found[..., GRIPPERS], action[..., GRIPPERS])
     assert (found - action)[..., HINGES].abs().max() < 0.02
     for arm, pose_found in ALOHA.forward_kinematics(found.numpy()).items():
-        np.testing.assert_allclose(pose_found, ALOHA.forward_kinematics(action.numpy())[arm], rtol=0, atol=2e-3)
+        np.testing.assert_allclose(
+            pose_found, ALOHA.forward_kinematics(action.numpy())[arm], rtol=0, atol=2e-3
+        )
     assert found.dtype == torch.float64
     again = space.decode(
         space.encode(action[1:], {"joints/position": observation["joints/position"][1:]}),
@@ -174,7 +205,9 @@ def test_a_pose_out_of_reach_is_answered_with_the_nearest(caplog: pytest.LogCapt
     here = ALOHA.forward_kinematics(observation["joints/position"][0].numpy())["left"]
     ahead = (reach[2, :3, 3] - here[:3, 3]) @ here[:3, 0]
     assert ahead > 0.02, "towards the pose"
-    torch.testing.assert_close(found[0, :, 7:13], observation["joints/position"][[0] * 3, 7:13], rtol=0, atol=0.02)
+    torch.testing.assert_close(
+        found[0, :, 7:13], observation["joints/position"][[0] * 3, 7:13], rtol=0, atol=0.02
+    )
 
 
 def test_gripper_poses_do_not_see_the_base_frame() -> None:
@@ -184,18 +217,28 @@ def test_gripper_poses_do_not_see_the_base_frame() -> None:
     base = pose((0.3, -2.0, 0.7), rotation_about((0.6, 0.0, 0.8), 1.1))
     chains = tuple(replace(chain, T_base_root=base @ chain.T_base_root) for chain in ALOHA.chains)
     moved.kinematics = ForwardKinematics(replace(ALOHA, chains=chains))
-    torch.testing.assert_close(moved.encode(action, observation), space.encode(action, observation), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        moved.encode(action, observation), space.encode(action, observation), rtol=0, atol=1e-12
+    )
 
 
 def test_contracts_that_do_not_fit_are_refused() -> None:
     relative = replace(POST, action=(replace(POST.action[0], mode="relative"),))
-    with pytest.raises(ValueError, match=r"Action 'post/hinge' is a relative joint target; relative joints are made of"):
+    with pytest.raises(
+        ValueError,
+        match=r"Action 'post/hinge' is a relative joint target; relative joints are made of",
+    ):
         RelativeJoints(contract=relative)
-    with pytest.raises(ValueError, match=r"no measured joint for the action 'post/hinge'. Did you mean 'post/hinges'"):
+    with pytest.raises(
+        ValueError,
+        match=r"no measured joint for the action 'post/hinge'. Did you mean 'post/hinges'",
+    ):
         RelativeJoints(contract=replace(POST, joints=("post/hinges",)))
     with pytest.raises(ValueError, match=r"no body with known kinematics 'post'. .*Allowed: aloha"):
         GripperPoses(contract=POST)
-    with pytest.raises(ValueError, match=r"absolute targets of its 14 joints in their order .*; commanded are 13"):
+    with pytest.raises(
+        ValueError, match=r"absolute targets of its 14 joints in their order .*; commanded are 13"
+    ):
         GripperPoses(contract=replace(CONTRACT, action=CONTRACT.action[:13]))
     with pytest.raises(ValueError, match=r"tolerance is 0"):
         GripperPoses(contract=CONTRACT, tolerance=0)
@@ -208,14 +251,26 @@ def test_statistics_are_those_of_the_windows(
 ) -> None:
     """Against a loop over what is trained on; so targets fill the range of the network and do not leave it."""
     policy = of_demonstrations(f"+action={name}")
-    windows = Windows(demonstrations, chunk=8, cameras=[camera.name for camera in policy.contract.cameras])
-    batch = {key: torch.from_numpy(value) for key, value in windows.batch(np.arange(len(windows))).items()}
+    windows = Windows(
+        demonstrations, chunk=8, cameras=[camera.name for camera in policy.contract.cameras]
+    )
+    batch = {
+        key: torch.from_numpy(value)
+        for key, value in windows.batch(np.arange(len(windows))).items()
+    }
     space = SPACES[name](contract=CONTRACT)
     rows = space.encode(batch["action"], batch)[batch["action_mask"]].double().numpy()
     found = policy.statistics[f"action/{name}/8"]
     assert found.count == len(rows)
-    for statistic, expected in (("min", rows.min(0)), ("max", rows.max(0)), ("mean", rows.mean(0)), ("std", rows.std(0))):
-        np.testing.assert_allclose(getattr(found, statistic), expected, rtol=0, atol=1e-5, err_msg=statistic)
+    for statistic, expected in (
+        ("min", rows.min(0)),
+        ("max", rows.max(0)),
+        ("mean", rows.mean(0)),
+        ("std", rows.std(0)),
+    ):
+        np.testing.assert_allclose(
+            getattr(found, statistic), expected, rtol=0, atol=1e-5, err_msg=statistic
+        )
     normal = policy.normalised(batch["action"], batch)[batch["action_mask"]]
     assert normal.shape[-1] == policy.action_dim == space.dim
     assert normal.abs().max() <= 1 + 1e-4
@@ -232,7 +287,10 @@ def test_a_policy_in_another_space(
 ) -> None:
     """It is trained, asked, kept and loaded without the data; what it answers is the contract's."""
     policy = of_demonstrations(f"+action={name}", "policy.chunk=4")
-    batch = {key: torch.from_numpy(value) for key, value in Windows(demonstrations, chunk=4).batch([0, 7]).items()}
+    batch = {
+        key: torch.from_numpy(value)
+        for key, value in Windows(demonstrations, chunk=4).batch([0, 7]).items()
+    }
     policy.train().loss(batch).backward()
     assert all(parameter.grad is not None for parameter in policy.parameters())
     policy.eval()
@@ -241,10 +299,20 @@ def test_a_policy_in_another_space(
     save_policy(tmp_path / "c", policy, configuration(f"+action={name}", "policy.chunk=4"), {})
     again = load_policy(tmp_path / "c")
     assert type(again.action_space) is type(policy.action_space)
-    np.testing.assert_array_equal(again.statistics[f"action/{name}/4"].max, policy.statistics[f"action/{name}/4"].max)
-    torch.testing.assert_close(again.predict(batch, torch.Generator().manual_seed(0)), predicted, rtol=0, atol=0)
-    assert not [key for key in policy.state_dict() if "action_space" in key], "the contract is all that a space comes from"
-    observation = {key: value[0].numpy() for key, value in batch.items() if not key.startswith(("action", "past"))}
+    np.testing.assert_array_equal(
+        again.statistics[f"action/{name}/4"].max, policy.statistics[f"action/{name}/4"].max
+    )
+    torch.testing.assert_close(
+        again.predict(batch, torch.Generator().manual_seed(0)), predicted, rtol=0, atol=0
+    )
+    assert not [key for key in policy.state_dict() if "action_space" in key], (
+        "the contract is all that a space comes from"
+    )
+    observation = {
+        key: value[0].numpy()
+        for key, value in batch.items()
+        if not key.startswith(("action", "past"))
+    }
     assert policy.session(0).plan(observation).action.shape == (4, 14)
 
 
@@ -256,10 +324,16 @@ def test_autocast_does_not_round_actions(of_demonstrations: OfDemonstrations) ->
         assert torch.equal(policy.normalised(action.float(), single), expected)
 
 
-def test_without_data_there_are_no_statistics_of_another_space(configuration: Configuration, measured: Statistics) -> None:
+def test_without_data_there_are_no_statistics_of_another_space(
+    configuration: Configuration, measured: Statistics
+) -> None:
     numbers = Statistics.from_dict(measured.to_dict())
     with pytest.raises(
-        ValueError, match=r"no statistics of 'action/relative_joints/8', and no episodes to measure them on. Known: action,"
+        ValueError,
+        match=(
+            r"no statistics of 'action/relative_joints/8', and no episodes to measure them on. "
+            r"Known: action,"
+        ),
     ):
         build_policy(configuration("+action=relative_joints"), CONTRACT, numbers)
 
@@ -273,13 +347,22 @@ def test_statistics_that_give_no_range_are_refused(
 ) -> None:
     """An action that never changes in any dimension; a single one that rests is no mistake."""
     still = of_rows([[0.5] * 14] * 3)
-    with pytest.raises(ValueError, match=r"'action' have zero range in each of the 14 dimensions .*nothing ever moves"):
+    with pytest.raises(
+        ValueError,
+        match=r"'action' have zero range in each of the 14 dimensions .*nothing ever moves",
+    ):
         build_policy(configuration(), contract, Statistics({**statistics, "action": still}))
     check_actions("action", of_rows([[0.5, 1.0], [0.5, 2.0]]), 2)
     with pytest.raises(ValueError, match=r"'action' are not finite"):
-        check_actions("action", replace(of_rows([[0.5, 1.0], [0.5, 2.0]]), max=np.array([0.5, np.nan])), 2)
+        check_actions(
+            "action", replace(of_rows([[0.5, 1.0], [0.5, 2.0]]), max=np.array([0.5, np.nan])), 2
+        )
     with pytest.raises(ValueError, match=r"'action' have 2 dimensions; actions have 14"):
-        build_policy(configuration(), contract, Statistics({**statistics, "action": of_rows([[0.5, 1.0], [0.5, 2.0]])}))
+        build_policy(
+            configuration(),
+            contract,
+            Statistics({**statistics, "action": of_rows([[0.5, 1.0], [0.5, 2.0]])}),
+        )
 
 
 def test_the_default_is_what_it_was(contract: Contract) -> None:

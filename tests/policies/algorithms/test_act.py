@@ -38,8 +38,19 @@ def act(contract: Contract, statistics: Statistics) -> MakeAct:
     def make(**settings: object) -> ActPolicy:
         torch.manual_seed(0)
         encoding = partial(SinusoidalEncoding, theta=10000.0)
-        memory = partial(PlainVisionEncoder, PlainVisionSettings(encoding=encoding, grid=2, dim=24, depth=1, heads=2))
-        sizes = {"chunk": 8, "dim": 32, "heads": 2, "feed_forward": 64, "encoder_layers": 1, "latent": 6, "dropout": 0.0}
+        memory = partial(
+            PlainVisionEncoder,
+            PlainVisionSettings(encoding=encoding, grid=2, dim=24, depth=1, heads=2),
+        )
+        sizes = {
+            "chunk": 8,
+            "dim": 32,
+            "heads": 2,
+            "feed_forward": 64,
+            "encoder_layers": 1,
+            "latent": 6,
+            "dropout": 0.0,
+        }
         chosen = ActSettings(memory=memory, **{**sizes, **settings})  # type: ignore[arg-type]
         return ActPolicy(chosen, contract, statistics)
 
@@ -52,7 +63,9 @@ def memory_of(count: int, tokens: int = 5) -> Memory:
 
 def test_the_divergence_is_that_of_normal_distributions() -> None:
     mean, log_variance = torch.randn(5, 6), torch.randn(5, 6)
-    expected = kl_divergence(Normal(mean, (log_variance / 2).exp()), Normal(torch.tensor(0.0), torch.tensor(1.0)))
+    expected = kl_divergence(
+        Normal(mean, (log_variance / 2).exp()), Normal(torch.tensor(0.0), torch.tensor(1.0))
+    )
     torch.testing.assert_close(divergence_from_prior(mean, log_variance), expected.sum(dim=1))
     assert not divergence_from_prior(torch.zeros(2, 6), torch.zeros(2, 6)).any()
 
@@ -70,12 +83,17 @@ def test_the_loss_is_what_one_computes_by_hand(act: MakeAct) -> None:
     away = np.abs((chunk - action).numpy())
     assert error.item() == pytest.approx((away[0].sum() + away[1, :3].sum()) / (11 * 14), rel=1e-5)
     divergences = [
-        -0.5 * (1 + float(v) - float(m) ** 2 - float(v.exp())) for m, v in zip(mean.ravel(), log_variance.ravel(), strict=True)
+        -0.5 * (1 + float(v) - float(m) ** 2 - float(v.exp()))
+        for m, v in zip(mean.ravel(), log_variance.ravel(), strict=True)
     ]
     per_example = [sum(divergences[:6]), sum(divergences[6:])]
-    assert divergence.item() == pytest.approx((8 * per_example[0] + 3 * per_example[1]) / 11, rel=1e-4)
+    assert divergence.item() == pytest.approx(
+        (8 * per_example[0] + 3 * per_example[1]) / 11, rel=1e-4
+    )
     torch.manual_seed(7)
-    assert policy.chunk_loss(memory, action, mask, joints).item() == pytest.approx(error.item() + 3 * divergence.item())
+    assert policy.chunk_loss(memory, action, mask, joints).item() == pytest.approx(
+        error.item() + 3 * divergence.item()
+    )
 
 
 def test_padded_actions_do_not_matter(act: MakeAct) -> None:
@@ -92,7 +110,9 @@ def test_padded_actions_do_not_matter(act: MakeAct) -> None:
     assert divergence.isfinite()
 
 
-def test_parts_of_a_batch_add_up_to_the_whole(act: MakeAct, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_a_batch_add_up_to_the_whole(
+    act: MakeAct, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Loss and gradients, where the parts have very different numbers of actions; styles are not drawn, for draws differ."""
     monkeypatch.setattr(torch, "randn_like", torch.zeros_like)
     policy, batch = act().train(), make_batch(6)
@@ -102,9 +122,22 @@ def test_parts_of_a_batch_add_up_to_the_whole(act: MakeAct, make_batch: MakeBatc
         policy.zero_grad()
         divided = split(batch, parts)
         loss = accumulate(
-            Accelerator(cpu=True), LossModule(policy), divided, bf16=False, weigh=lambda part: part["action_mask"].sum()
+            Accelerator(cpu=True),
+            LossModule(policy),
+            divided,
+            bf16=False,
+            weigh=lambda part: part["action_mask"].sum(),
         )
-        found.append((loss, {name: each.grad.clone() for name, each in policy.named_parameters() if each.grad is not None}))
+        found.append(
+            (
+                loss,
+                {
+                    name: each.grad.clone()
+                    for name, each in policy.named_parameters()
+                    if each.grad is not None
+                },
+            )
+        )
     (whole, gradients), (other, others) = found
     assert other == pytest.approx(whole, rel=1e-5)
     torch.testing.assert_close(others, gradients, atol=1e-6, rtol=1e-4)
@@ -115,7 +148,10 @@ def test_the_style_is_read_off_actions_and_joints(act: MakeAct, make_batch: Make
     joints = policy.joint_range.normalise(batch["joints/position"]) if policy.joint_range else None
     mask = batch["action_mask"]
     usual = policy.style(batch["action"], mask, joints)[0]
-    for other in (policy.style(batch["action"] + 0.3, mask, joints), policy.style(batch["action"], mask, None)):
+    for other in (
+        policy.style(batch["action"] + 0.3, mask, joints),
+        policy.style(batch["action"], mask, None),
+    ):
         assert (other[0] - usual).abs().max() > 1e-3
     policy.loss(batch).backward()  # type: ignore[no-untyped-call]
     for name, parameter in policy.named_parameters():
@@ -145,7 +181,10 @@ def test_tokens_that_are_not_there_do_not_count(act: MakeAct) -> None:
 
 def trained(policy: ActPolicy, memory: Tensor, action: Tensor, steps: int) -> ActPolicy:
     """Trains on memories (N, tokens, 24) and chunks (N, T, 14), 32 of them at a time."""
-    generator, optimizer = torch.Generator().manual_seed(0), torch.optim.AdamW(policy.parameters(), 1e-3)
+    generator, optimizer = (
+        torch.Generator().manual_seed(0),
+        torch.optim.AdamW(policy.parameters(), 1e-3),
+    )
     torch.manual_seed(0)
     mask = torch.ones(32, action.shape[1], dtype=torch.bool)
     for _ in range(steps):
@@ -156,16 +195,19 @@ def trained(policy: ActPolicy, memory: Tensor, action: Tensor, steps: int) -> Ac
     return policy.eval()
 
 
-def test_it_learns_a_chunk_that_follows_from_the_picture(act: MakeAct, make_batch: MakeBatch) -> None:
-    """Brightness says how far each joint swings, of pictures that it has not seen too."""
+def test_it_learns_a_chunk_that_follows_from_the_image(act: MakeAct, make_batch: MakeBatch) -> None:
+    """Brightness says how far each joint swings, of images that it has not seen too."""
     policy, batch = act().train(), make_batch(1)
     generator = torch.Generator().manual_seed(0)
 
     def examples(count: int) -> tuple[dict[str, Tensor], Tensor]:
         brightness = torch.rand(count, generator=generator)
-        picture = (255 * brightness).to(torch.uint8)[:, None, None, None].expand(-1, 32, 32, 3)
+        image = (255 * brightness).to(torch.uint8)[:, None, None, None].expand(-1, 32, 32, 3)
         swing = torch.sin(torch.arange(8) / 2)[:, None] * torch.linspace(-1, 1, 14)
-        seen = {"rgb/overhead": picture, "joints/position": batch["joints/position"].expand(count, -1)}
+        seen = {
+            "rgb/overhead": image,
+            "joints/position": batch["joints/position"].expand(count, -1),
+        }
         return seen, (2 * brightness - 1)[:, None, None] * swing
 
     optimizer = torch.optim.AdamW(policy.parameters(), 2e-3)
@@ -173,7 +215,9 @@ def test_it_learns_a_chunk_that_follows_from_the_picture(act: MakeAct, make_batc
     for _ in range(120):
         seen, action = examples(16)
         optimizer.zero_grad()
-        policy.chunk_loss(policy.memory(seen), action, torch.ones(16, 8, dtype=torch.bool)).backward()  # type: ignore[no-untyped-call]
+        policy.chunk_loss(
+            policy.memory(seen), action, torch.ones(16, 8, dtype=torch.bool)
+        ).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     seen, action = examples(64)
     found = policy.eval().generate(policy.memory(seen), torch.Generator())
@@ -183,7 +227,12 @@ def test_it_learns_a_chunk_that_follows_from_the_picture(act: MakeAct, make_batc
 def test_where_demonstrations_disagree_it_takes_the_commoner_way(act: MakeAct) -> None:
     """Seven of ten go one way: the median of what it was shown, where diffusion would go either way as often as they did."""
     way = torch.where(torch.arange(10) < 7, 0.6, -0.6)
-    policy = trained(act().train(), memory_of(1).tokens.expand(10, -1, -1), way[:, None, None].expand(10, 8, 14), 100)
+    policy = trained(
+        act().train(),
+        memory_of(1).tokens.expand(10, -1, -1),
+        way[:, None, None].expand(10, 8, 14),
+        100,
+    )
     found = policy.generate(memory_of(1), torch.Generator())
     assert (found - 0.6).abs().max() < 0.1
 
@@ -191,7 +240,10 @@ def test_where_demonstrations_disagree_it_takes_the_commoner_way(act: MakeAct) -
 def test_committed_actions_are_refused(act: MakeAct) -> None:
     committed = Committed(torch.zeros(2, 8, 14), torch.ones(8))
     with pytest.raises(
-        ValueError, match="cannot keep to committed actions; policies that can: DiffusionPolicy, FlowPolicy, Ene"
+        ValueError,
+        match=(
+            "cannot keep to committed actions; policies that can: DiffusionPolicy, FlowPolicy, Ene"
+        ),
     ):
         act().generate(memory_of(2), torch.Generator(), committed)
 
@@ -207,7 +259,9 @@ def test_committed_actions_are_refused(act: MakeAct) -> None:
         ({"chunk": 0}, "chunk is 0; allowed: whole numbers 1 and above."),
     ],
 )
-def test_sizes_out_of_range_are_refused(act: MakeAct, wrong: dict[str, object], message: str) -> None:
+def test_sizes_out_of_range_are_refused(
+    act: MakeAct, wrong: dict[str, object], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         act(**wrong)
 
@@ -225,6 +279,9 @@ def test_it_computes_in_bfloat16(act: MakeAct, make_batch: MakeBatch) -> None:
 
 
 def test_the_decoder_has_the_layers_that_are_asked_for(act: MakeAct) -> None:
-    sizes = {layers: sum(p.numel() for p in act(decoder_layers=layers).transformer.decoder.parameters()) for layers in (1, 3)}
+    sizes = {
+        layers: sum(p.numel() for p in act(decoder_layers=layers).transformer.decoder.parameters())
+        for layers in (1, 3)
+    }
     assert sizes[3] == 3 * sizes[1]
     assert isinstance(act().transformer, ActTransformer)

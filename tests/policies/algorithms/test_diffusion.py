@@ -16,8 +16,21 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.encoders.training.checkpoint import load_description
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.diffusion import DiffusionPolicy, DiffusionSettings
-from stringline.policies.algorithms.samplers import Prediction, Sampler, Spacing, clean_chunk, make_scheduler, ready, target_of
-from stringline.policies.checkpoints.load import SHIPPED, checkpoint_digest, load_policy, save_policy
+from stringline.policies.algorithms.samplers import (
+    Prediction,
+    Sampler,
+    Spacing,
+    clean_chunk,
+    make_scheduler,
+    ready,
+    target_of,
+)
+from stringline.policies.checkpoints.load import (
+    SHIPPED,
+    checkpoint_digest,
+    load_policy,
+    save_policy,
+)
 from stringline.policies.networks.masked import masked_mean
 from stringline.policies.observation.observation_encoder import Memory
 from stringline.policies.probes.localisation import LocalisationProbe
@@ -36,12 +49,18 @@ def test_sampling_starts_where_no_data_is_left(make_policy: MakePolicy) -> None:
     assert policy.scheduler.alphas_cumprod[first].sqrt() < 1e-3
 
 
-def test_actions_beyond_the_end_do_not_count(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
+def test_actions_beyond_the_end_do_not_count(
+    make_policy: MakePolicy, make_batch: MakeBatch
+) -> None:
     policy, batch = make_policy(), make_batch(3)
     batch["action_mask"][:, 5:] = False
     changed = dict(batch)
-    changed["action"] = torch.where(batch["action_mask"][..., None], batch["action"], torch.tensor(0.3))
-    batch["action"] = torch.where(batch["action_mask"][..., None], batch["action"], torch.tensor(0.3))
+    changed["action"] = torch.where(
+        batch["action_mask"][..., None], batch["action"], torch.tensor(0.3)
+    )
+    batch["action"] = torch.where(
+        batch["action_mask"][..., None], batch["action"], torch.tensor(0.3)
+    )
     torch.manual_seed(1)
     one = policy.loss(batch)
     torch.manual_seed(1)
@@ -63,7 +82,9 @@ def test_draws_share_the_memory(make_policy: MakePolicy, make_batch: MakeBatch) 
         torch.testing.assert_close(together[:, draw : draw + 1], alone, atol=1e-5, rtol=1e-4)
 
 
-def test_a_session_depends_on_its_seed_and_observations_alone(make_policy: MakePolicy, observe: Observe) -> None:
+def test_a_session_depends_on_its_seed_and_observations_alone(
+    make_policy: MakePolicy, observe: Observe
+) -> None:
     policy = make_policy()
     one, other, third = policy.session(4), policy.session(4), policy.session(5)
     first = one.plan(observe(0))
@@ -74,7 +95,9 @@ def test_a_session_depends_on_its_seed_and_observations_alone(make_policy: MakeP
     assert not np.array_equal(first.action, third.plan(observe(0)).action)
 
 
-def test_chunks_start_at_the_time_of_the_observation(make_policy: MakePolicy, observe: Observe) -> None:
+def test_chunks_start_at_the_time_of_the_observation(
+    make_policy: MakePolicy, observe: Observe
+) -> None:
     chunk = make_policy().session(0).plan(observe(2))
     assert chunk.time[0] == 3.0
     assert np.allclose(np.diff(chunk.time), 0.02)
@@ -82,14 +105,18 @@ def test_chunks_start_at_the_time_of_the_observation(make_policy: MakePolicy, ob
     assert chunk.action.dtype == np.float32
 
 
-def test_predictions_stay_within_the_range_of_the_data(make_policy: MakePolicy, observe: Observe) -> None:
+def test_predictions_stay_within_the_range_of_the_data(
+    make_policy: MakePolicy, observe: Observe
+) -> None:
     policy = make_policy()
     action = torch.from_numpy(policy.session(0).plan(observe(0)).action)
     assert (action >= policy.action_range.low - 1e-4).all()
     assert (action <= policy.action_range.high + 1e-4).all()
 
 
-def test_an_observation_that_does_not_fit_is_refused(make_policy: MakePolicy, observe: Observe) -> None:
+def test_an_observation_that_does_not_fit_is_refused(
+    make_policy: MakePolicy, observe: Observe
+) -> None:
     session = make_policy().session(0)
     lacking = observe(0)
     del lacking["depth/overhead"]
@@ -101,16 +128,23 @@ def test_an_observation_that_does_not_fit_is_refused(make_policy: MakePolicy, ob
 
 
 def test_a_checkpoint_gives_the_same_policy(
-    tmp_path: Path, make_policy: MakePolicy, observe: Observe, configuration: Callable[..., dict[str, object]]
+    tmp_path: Path,
+    make_policy: MakePolicy,
+    observe: Observe,
+    configuration: Callable[..., dict[str, object]],
 ) -> None:
     policy = make_policy()
     save_policy(tmp_path / "c", policy, configuration(), {"steps": 3})
     again = load_policy(tmp_path / "c")
     assert again.contract == policy.contract
-    assert np.array_equal(policy.session(1).plan(observe(0)).action, again.session(1).plan(observe(0)).action)
+    assert np.array_equal(
+        policy.session(1).plan(observe(0)).action, again.session(1).plan(observe(0)).action
+    )
 
 
-def test_the_probe_is_one_for_a_seer_and_about_nothing_for_a_guesser(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
+def test_the_probe_is_one_for_a_seer_and_about_nothing_for_a_guesser(
+    make_policy: MakePolicy, make_batch: MakeBatch
+) -> None:
     policy, batch = make_policy(), make_batch(6)
     probe = LocalisationProbe(batch)
     seen = policy.predict(batch, torch.Generator().manual_seed(0))
@@ -120,8 +154,10 @@ def test_the_probe_is_one_for_a_seer_and_about_nothing_for_a_guesser(make_policy
         LocalisationProbe(make_batch(2))
 
 
-def test_the_policy_learns_where_the_target_is(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
-    """A chunk that follows from the gripper's offset to a thing in the picture is learned to a small error."""
+def test_the_policy_learns_where_the_target_is(
+    make_policy: MakePolicy, make_batch: MakeBatch
+) -> None:
+    """A chunk that follows from the gripper's offset to a thing in the image is learned to a small error."""
     policy, batch = make_policy().train(), make_batch(4)
     optimizer = torch.optim.AdamW(policy.parameters(), 3e-3)
     losses = []
@@ -167,7 +203,11 @@ def test_every_checkpoint_has_its_own_digest(
 
 def test_a_checkpoint_that_does_not_exist_is_answered_with_those_that_ship() -> None:
     with pytest.raises(
-        ValueError, match=r"no checkpoint folder or shipped checkpoint 'hand_over_bannana'. Did you mean 'hand_over_banana'"
+        ValueError,
+        match=(
+            r"no checkpoint folder or shipped checkpoint 'hand_over_bannana'. Did you mean "
+            r"'hand_over_banana'"
+        ),
     ):
         load_policy("hand_over_bannana")
 
@@ -194,20 +234,34 @@ class GaussianDenoiser(nn.Module):
         return []
 
     def forward(
-        self, noisy: Tensor, level: Tensor, remembered: Sequence[tuple[Tensor, ...]], present: Tensor | None = None
+        self,
+        noisy: Tensor,
+        level: Tensor,
+        remembered: Sequence[tuple[Tensor, ...]],
+        present: Tensor | None = None,
     ) -> Tensor:
         kept = self.kept[(level * len(self.kept)).round().long()][..., None, None]
         share = kept.sqrt() * self.spread**2 / (kept * self.spread**2 + 1 - kept)
         clean = 0.3 + share * (noisy - kept.sqrt() * 0.3)
-        return target_of(self.prediction, clean, (noisy - kept.sqrt() * clean) / (1 - kept).sqrt(), kept)
+        return target_of(
+            self.prediction, clean, (noisy - kept.sqrt() * clean) / (1 - kept).sqrt(), kept
+        )
 
 
 def gaussian_chunks(
-    make_policy: MakePolicy, sampler: Sampler, steps: int, prediction: Prediction = "sample", spread: float = 0.1, *more: str
+    make_policy: MakePolicy,
+    sampler: Sampler,
+    steps: int,
+    prediction: Prediction = "sample",
+    spread: float = 0.1,
+    *more: str,
 ) -> Tensor:
     """Draws chunks (500, 8, 14) with the best network there is."""
     policy = make_policy(
-        f"policy.sampler={sampler}", f"policy.prediction={prediction}", f"policy.sampling_steps={steps}", *more
+        f"policy.sampler={sampler}",
+        f"policy.prediction={prediction}",
+        f"policy.sampling_steps={steps}",
+        *more,
     )
     assert isinstance(policy, DiffusionPolicy)
     policy.denoiser = GaussianDenoiser(policy.scheduler.alphas_cumprod, prediction, spread)
@@ -226,7 +280,13 @@ def test_a_prediction_stands_for_the_clean_chunk(prediction: Prediction) -> None
 
 @pytest.mark.parametrize(
     ("sampler", "spacing"),
-    [("ddim", "trailing"), ("ddpm", "trailing"), ("dpm_solver", "trailing"), ("ddim", "leading"), ("ddpm", "leading")],
+    [
+        ("ddim", "trailing"),
+        ("ddpm", "trailing"),
+        ("dpm_solver", "trailing"),
+        ("ddim", "leading"),
+        ("ddpm", "leading"),
+    ],
 )
 @pytest.mark.parametrize("prediction", ["sample", "v"])
 def test_every_sampler_draws_the_distribution_of_the_data(
@@ -234,20 +294,25 @@ def test_every_sampler_draws_the_distribution_of_the_data(
 ) -> None:
     chunks = gaussian_chunks(make_policy, sampler, 50, prediction, 0.2, f"policy.spacing={spacing}")
     assert abs(chunks.mean().item() - 0.3) < 0.005
-    # The smaller of DDPM's two variances is that for data without a spread (Ho et al., 2020, section 3.2), so some is lost.
+    # The smaller of DDPM's two variances is that for data without a spread (Ho et al., 2020,
+    # section 3.2), so some is lost.
     assert chunks.std().item() == pytest.approx(0.2, rel=0.15 if sampler == "ddpm" else 0.1)
 
 
 @pytest.mark.parametrize("sampler", get_args(Sampler))
 @pytest.mark.parametrize("steps", [1, 2, 6, 7, 60, 100])
-def test_no_noise_is_left_after_any_number_of_steps(make_policy: MakePolicy, sampler: Sampler, steps: int) -> None:
+def test_no_noise_is_left_after_any_number_of_steps(
+    make_policy: MakePolicy, sampler: Sampler, steps: int
+) -> None:
     """Diffusers' DDIM would end one level early for some of them, such as 6 and 60 of 100."""
     chunks = gaussian_chunks(make_policy, sampler, steps, spread=0.0)
     torch.testing.assert_close(chunks, torch.full_like(chunks, 0.3), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("sampler", get_args(Sampler))
-def test_zero_terminal_snr_starts_from_noise_alone(make_policy: MakePolicy, make_batch: MakeBatch, sampler: Sampler) -> None:
+def test_zero_terminal_snr_starts_from_noise_alone(
+    make_policy: MakePolicy, make_batch: MakeBatch, sampler: Sampler
+) -> None:
     options = ("policy.zero_terminal_snr=true", "policy.prediction=v", f"policy.sampler={sampler}")
     policy, batch = make_policy(*options), make_batch(2)
     assert isinstance(policy, DiffusionPolicy)
@@ -258,16 +323,31 @@ def test_zero_terminal_snr_starts_from_noise_alone(make_policy: MakePolicy, make
     torch.testing.assert_close(chunks, torch.full_like(chunks, 0.3), rtol=0, atol=1e-4)
 
 
-def test_samplers_that_start_at_the_wrong_level_are_refused(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
+def test_samplers_that_start_at_the_wrong_level_are_refused(
+    make_policy: MakePolicy, make_batch: MakeBatch
+) -> None:
     with pytest.raises(
-        ValueError, match=r"'epsilon'.*trailing.*keeps 4\.9e-04.*allowed.*spacing=leading.*prediction=sample or v"
+        ValueError,
+        match=(
+            r"'epsilon'.*trailing.*keeps 4\.9e-04.*allowed.*spacing=leading.*prediction=sample or "
+            r"v"
+        ),
     ):
         make_policy("policy.prediction=epsilon")
     with pytest.raises(ValueError, match=r"keeps 4\.9e-04 of the signal"):
-        make_policy("policy.prediction=epsilon", "policy.spacing=leading", "policy.sampling_steps=100")
+        make_policy(
+            "policy.prediction=epsilon", "policy.spacing=leading", "policy.sampling_steps=100"
+        )
     for sampler, steps in (("ddim", 60), ("dpm_solver", 50), ("ddpm", 1)):
-        with pytest.raises(ValueError, match=r"from pure noise \(leading spacing\) at a level that keeps .* at most 0.5"):
-            make_policy(f"policy.sampler={sampler}", "policy.spacing=leading", f"policy.sampling_steps={steps}")
+        with pytest.raises(
+            ValueError,
+            match=r"from pure noise \(leading spacing\) at a level that keeps .* at most 0.5",
+        ):
+            make_policy(
+                f"policy.sampler={sampler}",
+                "policy.spacing=leading",
+                f"policy.sampling_steps={steps}",
+            )
     policy = make_policy("policy.prediction=epsilon", "policy.spacing=leading")
     assert policy.loss(make_batch(2)).isfinite()
     chunks = gaussian_chunks(make_policy, "ddim", 20, "epsilon", 0.1, "policy.spacing=leading")
@@ -294,7 +374,9 @@ def test_the_default_is_what_it_was(make_policy: MakePolicy, make_batch: MakeBat
     step = torch.randint(100, clean.shape[:2])
     kept = scheduler.alphas_cumprod[step][..., None, None]
     remembered = policy.denoiser.remember(memory.tokens)
-    predicted = policy.denoiser(kept.sqrt() * clean + (1 - kept).sqrt() * noise, step.float() / 100, remembered)
+    predicted = policy.denoiser(
+        kept.sqrt() * clean + (1 - kept).sqrt() * noise, step.float() / 100, remembered
+    )
     weight = batch["action_mask"][:, None, :, None].float()
     loss = ((predicted - clean) ** 2 * weight).sum() / (weight.sum() * 2 * 14).clamp(min=1)
     torch.manual_seed(3)
@@ -313,18 +395,32 @@ def test_the_default_number_of_steps_divides_the_levels() -> None:
     with initialize_config_module("stringline.configs", version_base="1.3"):
         shipped = compose(overrides=["+policy=diffusion"]).policy
     default = DiffusionSettings.sampling_steps
-    assert (shipped.sampling_steps, shipped.noise_levels) == (default, DiffusionSettings.noise_levels)
+    assert (shipped.sampling_steps, shipped.noise_levels) == (
+        default,
+        DiffusionSettings.noise_levels,
+    )
     for steps, lands in ((default, True), (8, False)):
-        sampler = make_scheduler("ddim", levels=shipped.noise_levels, spacing="trailing", zero_terminal_snr=False, reach=1.0)
+        sampler = make_scheduler(
+            "ddim",
+            levels=shipped.noise_levels,
+            spacing="trailing",
+            zero_terminal_snr=False,
+            reach=1.0,
+        )
         strides = -ready(sampler, steps).timesteps.diff()
         assert bool((strides == shipped.noise_levels // steps).all()) == lands
-    assert load_description(SHIPPED / "hand_over_banana")["model"]["sampling_steps"] == 8, "checkpoints keep their own"
+    assert load_description(SHIPPED / "hand_over_banana")["model"]["sampling_steps"] == 8, (
+        "checkpoints keep their own"
+    )
 
 
 def test_another_denoiser_takes_the_place_of_the_transformer(
     make_policy: MakePolicy, configuration: Callable[..., dict[str, object]], make_batch: MakeBatch
 ) -> None:
-    recipe = "+policy.denoiser={_target_: stringline.TransformerDenoiser, _partial_: true, dim: 16, depth: 2}"
+    recipe = (
+        "+policy.denoiser={_target_: stringline.TransformerDenoiser, _partial_: true, dim: 16, "
+        "depth: 2}"
+    )
     policy = make_policy(recipe)
     assert isinstance(policy, DiffusionPolicy)
     assert isinstance(policy.denoiser, nn.Module)
@@ -348,5 +444,7 @@ def test_what_cannot_be_is_refused(make_policy: MakePolicy, override: str, messa
 
 
 def test_a_mask_of_another_shape_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"mask has shape \(2, 7\); allowed for errors \(2, 3, 8, 14\): \(2, 8\)"):
+    with pytest.raises(
+        ValueError, match=r"mask has shape \(2, 7\); allowed for errors \(2, 3, 8, 14\): \(2, 8\)"
+    ):
         masked_mean(torch.zeros(2, 3, 8, 14), torch.ones(2, 7))

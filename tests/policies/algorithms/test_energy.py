@@ -10,7 +10,12 @@ from torch import Tensor, nn
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.algorithms.energy import EnergyPolicy, choose, ranking_loss, sum_of_evidence
+from stringline.policies.algorithms.energy import (
+    EnergyPolicy,
+    choose,
+    ranking_loss,
+    sum_of_evidence,
+)
 from stringline.policies.algorithms.langevin import langevin
 from stringline.policies.checkpoints.load import build_policy
 from stringline.policies.observation.observation_encoder import Memory
@@ -84,7 +89,8 @@ def test_ranking_finds_the_log_odds() -> None:
 def test_the_actions_within_the_episode_say_how_much_an_observation_counts() -> None:
     log_odds = torch.tensor([[2.0, 0.0, 0.0], [0.0, 9.0, 9.0]])
     both, one, other, none = (
-        ranking_loss(log_odds, torch.tensor(counts)).item() for counts in ([6, 2], [6, 0], [0, 2], [0, 0])
+        ranking_loss(log_odds, torch.tensor(counts)).item()
+        for counts in ([6, 2], [6, 0], [0, 2], [0, 0])
     )
     assert one == pytest.approx(math.log(math.exp(2) + 2) - 2)
     assert both == pytest.approx((6 * one + 2 * other) / 8)
@@ -112,12 +118,16 @@ def test_an_energy_that_cannot_tell_changes_no_mode(make_energy: MakeEnergy) -> 
     proposed = torch.full((200, 1, 8, 14), 0.5)
     judged = policy.energy.remember(torch.zeros(200, 1, 32))
     with torch.inference_mode():
-        refined = policy.refine(0.8 * proposed, proposed, judged, None, torch.Generator().manual_seed(0), None)
+        refined = policy.refine(
+            0.8 * proposed, proposed, judged, None, torch.Generator().manual_seed(0), None
+        )
     assert refined.mean().item() == pytest.approx(0.4, abs=0.01)
     assert refined.std().item() == pytest.approx(0.2, abs=0.02)
 
 
-def test_the_energy_does_not_pull_the_proposal(make_energy: MakeEnergy, make_batch: MakeBatch) -> None:
+def test_the_energy_does_not_pull_the_proposal(
+    make_energy: MakeEnergy, make_batch: MakeBatch
+) -> None:
     policy, batch = make_energy(), make_batch(2)
     memory, action = policy.memory(batch), policy.action_range.normalise(batch["action"])
     policy.chunk_ranking(memory, action, batch["action_mask"]).backward()  # type: ignore[no-untyped-call]
@@ -129,7 +139,9 @@ def test_the_energy_does_not_pull_the_proposal(make_energy: MakeEnergy, make_bat
     assert all(parameter.grad is not None for parameter in policy.parameters())
 
 
-def test_what_lies_beyond_the_end_tells_nothing(make_energy: MakeEnergy, make_batch: MakeBatch) -> None:
+def test_what_lies_beyond_the_end_tells_nothing(
+    make_energy: MakeEnergy, make_batch: MakeBatch
+) -> None:
     """An observation without a single action inside the episode has no loss; with some, the rest has no effect."""
     policy, batch = make_energy(), make_batch(2)
     memory, action = policy.memory(batch), policy.action_range.normalise(batch["action"])
@@ -138,9 +150,13 @@ def test_what_lies_beyond_the_end_tells_nothing(make_energy: MakeEnergy, make_ba
     assert policy.loss(batch | {"action_mask": nothing}) == 0
 
 
-def test_plans_are_those_of_the_seed_and_leave_no_gradients(make_energy: MakeEnergy, make_batch: MakeBatch) -> None:
+def test_plans_are_those_of_the_seed_and_leave_no_gradients(
+    make_energy: MakeEnergy, make_batch: MakeBatch
+) -> None:
     policy, batch = make_energy(), make_batch(2)
-    one, other, third = (policy.predict(batch, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    one, other, third = (
+        policy.predict(batch, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
+    )
     assert torch.equal(one, other)
     assert not torch.equal(one, third)
     assert all(parameter.grad is None for parameter in policy.parameters())
@@ -154,7 +170,9 @@ def on_two_arcs(count: int, generator: torch.Generator) -> Tensor:
     sign = torch.where(torch.rand(count, generator=generator) < 0.3, 1.0, -1.0)
     angle = math.pi * torch.rand(count, generator=generator)
     place = torch.stack((sign * angle.cos() + 0.5 * sign, sign * angle.sin()), dim=1)
-    return (1.5 * place @ plane.T + 0.02 * torch.randn(count, 28, generator=generator)).reshape(count, 2, 14)
+    return (1.5 * place @ plane.T + 0.02 * torch.randn(count, 28, generator=generator)).reshape(
+        count, 2, 14
+    )
 
 
 def energy_distance(one: Tensor, other: Tensor) -> float:
@@ -171,9 +189,17 @@ def test_the_policy_beats_its_own_coarse_proposal(
     configuration: Callable[..., dict[str, object]], contract: Contract, statistics: Statistics
 ) -> None:
     """The flow takes two steps only; the same network judged and refined comes much closer to the data."""
-    sizes = ("policy.chunk=2", "policy.dim=64", "policy.depth=2", "policy.draws=4", "policy.sampling_steps=2")
+    sizes = (
+        "policy.chunk=2",
+        "policy.dim=64",
+        "policy.depth=2",
+        "policy.draws=4",
+        "policy.sampling_steps=2",
+    )
     torch.manual_seed(0)
-    policy = build_policy(configuration("+policy=energy", *sizes, "policy.ranking_weight=1"), contract, statistics)
+    policy = build_policy(
+        configuration("+policy=energy", *sizes, "policy.ranking_weight=1"), contract, statistics
+    )
     assert isinstance(policy, EnergyPolicy)
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
@@ -186,7 +212,10 @@ def test_the_policy_beats_its_own_coarse_proposal(
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-    many, data = Memory(memory.expand(1000, -1, -1)), on_two_arcs(1000, torch.Generator().manual_seed(100))
+    many, data = (
+        Memory(memory.expand(1000, -1, -1)),
+        on_two_arcs(1000, torch.Generator().manual_seed(100)),
+    )
     with torch.inference_mode():
         remembered = policy.denoiser.remember(many.tokens)
         proposed = policy.propose(many, remembered, 1, torch.Generator().manual_seed(5))[:, 0]

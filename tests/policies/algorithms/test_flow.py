@@ -37,7 +37,11 @@ class GaussianVelocity(nn.Module):
         return []
 
     def forward(
-        self, noisy: Tensor, level: Tensor, remembered: Sequence[tuple[Tensor, ...]], present: Tensor | None = None
+        self,
+        noisy: Tensor,
+        level: Tensor,
+        remembered: Sequence[tuple[Tensor, ...]],
+        present: Tensor | None = None,
     ) -> Tensor:
         level = level[..., None, None]
         variance = (1 - level) ** 2 * self.spread**2 + level**2
@@ -74,7 +78,10 @@ def test_solvers_have_their_order(solver: Solver, order: int) -> None:
 
     start = torch.ones(1, dtype=torch.float64)
     exact = math.exp((math.sin(3.0) - math.sin(0.6)) / 3)
-    errors = [abs(walk(velocity, start, level=0.8, steps=steps, solver=solver).item() - exact) for steps in (40, 80)]
+    errors = [
+        abs(walk(velocity, start, level=0.8, steps=steps, solver=solver).item() - exact)
+        for steps in (40, 80)
+    ]
     assert asked == 120 * EVALUATIONS[solver]
     assert math.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.1)
 
@@ -83,7 +90,10 @@ def test_levels_are_drawn_as_the_options_say(make_flow: MakeFlow) -> None:
     """Beta(1.5, 1) has the mean 1.5 / 2.5 and the variance 1.5 / (2.5^2 3.5)."""
     torch.manual_seed(0)
     shape, like = torch.Size((20_000, 2)), torch.zeros(())
-    even, beta = make_flow("policy.levels=uniform")._draw_levels(shape, like), make_flow()._draw_levels(shape, like)
+    even, beta = (
+        make_flow("policy.levels=uniform")._draw_levels(shape, like),
+        make_flow()._draw_levels(shape, like),
+    )
     assert even.mean().item() == pytest.approx(0.5, abs=0.01)
     assert beta.mean().item() == pytest.approx(0.001 + 0.999 * 0.6, abs=0.01)
     assert beta.var().item() == pytest.approx(1.5 / (2.5**2 * 3.5), abs=0.005)
@@ -103,13 +113,17 @@ def test_the_loss_is_that_of_the_velocity(make_flow: MakeFlow, make_batch: MakeB
     loss = policy.loss(batch)
     torch.manual_seed(4)
     noise = torch.randn(2, 3, 8, 14)
-    assert loss.item() == pytest.approx(((action[:, None] - noise)[:, :, :6] ** 2).mean().item(), rel=1e-5)
+    assert loss.item() == pytest.approx(
+        ((action[:, None] - noise)[:, :, :6] ** 2).mean().item(), rel=1e-5
+    )
     assert policy.loss(batch | {"action_mask": torch.zeros(2, 8, dtype=torch.bool)}) == 0
 
 
 def test_draws_are_those_of_the_seed(make_flow: MakeFlow, make_batch: MakeBatch) -> None:
     policy, batch = make_flow(), make_batch(2)
-    one, other, third = (policy.predict(batch, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    one, other, third = (
+        policy.predict(batch, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
+    )
     assert torch.equal(one, other)
     assert not torch.equal(one, third)
     assert (one >= policy.action_range.low - 1e-4).all()

@@ -1,6 +1,7 @@
 """The whole world may be moved: every T_base_* of a batch multiplied from the left by one translation changes nothing.
 
-Joints stay as they are. Registers, holes in depth, a camera without depth or geometry, history and instruction are present.
+Joints stay as they are. Registers, holes in depth, a camera without depth or geometry, history and
+instruction are present.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,9 +22,16 @@ from stringline.policies.checkpoints.load import build_policy
 
 Configuration = Callable[..., dict[str, object]]
 TABLE_HAS_COLOURS_ONLY = CONTRACT.with_cameras(
-    *(replace(camera, depth=None, has_geometry=False) if camera.name == "table" else camera for camera in CONTRACT.cameras)
+    *(
+        replace(camera, depth=None, has_geometry=False) if camera.name == "table" else camera
+        for camera in CONTRACT.cameras
+    )
 )
-LOOKING_BACK = ("+history=state", "policy.memory.history.ages_s=[0.16,0.08]", "policy.memory.history.pictures=true")
+LOOKING_BACK = (
+    "+history=state",
+    "policy.memory.history.ages_s=[0.16,0.08]",
+    "policy.memory.history.images=true",
+)
 BOUND = 1e-6
 
 
@@ -39,10 +47,15 @@ def batch(demonstrations: EpisodeStore) -> dict[str, Tensor]:
     """Three windows in float64: one at the start of an episode, without a past, and one that nothing is asked of."""
     read = Windows(demonstrations, chunk=8, past=(8, 4)).batch([0, 3, 10])
     lacking = ("depth/table", "T_base_camera/table", "intrinsics/table")
-    tensors = {key: torch.from_numpy(value) for key, value in read.items() if not key.endswith(lacking)}
+    tensors = {
+        key: torch.from_numpy(value) for key, value in read.items() if not key.endswith(lacking)
+    }
     tensors[NUMBER_KEY][2] = 0
     assert all((tensors[f"depth/{name}"] == 0).any() for name in ("overhead", "wrist_left"))
-    return {key: value.double() if value.is_floating_point() else value for key, value in tensors.items()}
+    return {
+        key: value.double() if value.is_floating_point() else value
+        for key, value in tensors.items()
+    }
 
 
 @pytest.fixture
@@ -64,7 +77,10 @@ def policy_of(measured: Statistics, configuration: Configuration) -> Callable[..
 
 def transformed(batch: Mapping[str, Tensor], T: Tensor) -> dict[str, Tensor]:
     """Moves the whole world: every T_base_*, of now and of the past, is multiplied by T (4, 4) from the left."""
-    return {key: T @ value if key.removeprefix("past/").startswith("T_base_") else value for key, value in batch.items()}
+    return {
+        key: T @ value if key.removeprefix("past/").startswith("T_base_") else value
+        for key, value in batch.items()
+    }
 
 
 def translation(*shift: float) -> Tensor:
@@ -84,27 +100,46 @@ def generated(policy: ChunkPolicy, batch: Mapping[str, Tensor]) -> Tensor:
 def test_a_common_translation_changes_neither_memory_nor_actions(
     policy_of: Callable[..., ChunkPolicy], batch: dict[str, Tensor], action: str, encoder: str
 ) -> None:
-    block = ["encoder.encoding.block=4"] if encoder == "circulant" else []  # The small policy has heads of 8 channels.
-    policy = policy_of(f"+encoder={encoder}", f"+action={action}", *LOOKING_BACK, "+instruction=task", *block)
+    block = (
+        ["encoder.encoding.block=4"] if encoder == "circulant" else []
+    )  # The small policy has heads of 8 channels.
+    policy = policy_of(
+        f"+encoder={encoder}", f"+action={action}", *LOOKING_BACK, "+instruction=task", *block
+    )
     there = transformed(batch, translation(0.4, -1.3, 0.7))
     with torch.inference_mode():
         one, other = policy.memory(batch), policy.memory(there)
     assert one.present is not None
-    assert one.present.sum(dim=1).tolist() == [16 + 1 + 2, 3 * 16 + 2 * 2 + 1 + 2, 3 * 16 + 2 * 2 + 2]
-    assert (one.tokens - other.tokens)[one.present].abs().max() <= BOUND * one.tokens[one.present].abs().max()
+    assert one.present.sum(dim=1).tolist() == [
+        16 + 1 + 2,
+        3 * 16 + 2 * 2 + 1 + 2,
+        3 * 16 + 2 * 2 + 2,
+    ]
+    assert (one.tokens - other.tokens)[one.present].abs().max() <= BOUND * one.tokens[
+        one.present
+    ].abs().max()
     assert (one.tokens - other.tokens)[one.present].abs().max() <= BOUND
     assert (generated(policy, batch) - generated(policy, there)).abs().max() <= BOUND
-    action_here, action_there = (policy.predict(each, torch.Generator().manual_seed(0)) for each in (batch, there))
+    action_here, action_there = (
+        policy.predict(each, torch.Generator().manual_seed(0)) for each in (batch, there)
+    )
     assert (action_here - action_there).abs().max() <= BOUND
     targets = [policy.normalised(each["action"], each) for each in (batch, there)]
     assert torch.equal(*targets), "what is learned does not see the base frame at all"
 
 
-def test_what_is_present_matters(policy_of: Callable[..., ChunkPolicy], batch: dict[str, Tensor]) -> None:
-    """Else the invariance would say nothing: places, pictures, the past and the instruction all change what is planned."""
+def test_what_is_present_matters(
+    policy_of: Callable[..., ChunkPolicy], batch: dict[str, Tensor]
+) -> None:
+    """Else the invariance would say nothing: places, images, the past and the instruction all change what is planned."""
     policy = policy_of("+action=relative_joints", *LOOKING_BACK, "+instruction=task")
     here = generated(policy, batch)
-    for key in ("T_base_gripper/left", "T_base_camera/overhead", "past/T_base_gripper/right", "past/T_base_camera/wrist_left"):
+    for key in (
+        "T_base_gripper/left",
+        "T_base_camera/overhead",
+        "past/T_base_gripper/right",
+        "past/T_base_camera/wrist_left",
+    ):
         alone = batch | {key: translation(0.1, 0.0, 0.05) @ batch[key]}
         assert (generated(policy, alone) - here)[1].abs().max() > 1e-4, key
     for key in ("rgb/table", "past/rgb/table", NUMBER_KEY):
@@ -119,7 +154,9 @@ def test_a_rotation_of_the_base_changes_the_memory_only(
     T = translation(0.2, 0.1, 0.0)
     T[:2, :2] = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
     turned = transformed(batch, T)
-    assert torch.equal(policy.normalised(turned["action"], turned), policy.normalised(batch["action"], batch))
+    assert torch.equal(
+        policy.normalised(turned["action"], turned), policy.normalised(batch["action"], batch)
+    )
     with torch.inference_mode():
         one, other = policy.memory(batch), policy.memory(turned)
     assert (one.tokens - other.tokens)[1].abs().max() > 1e-3
@@ -129,8 +166,15 @@ def test_a_turn_about_the_axis_changes_nothing_in_cylindrical_places(
     policy_of: Callable[..., ChunkPolicy], batch: dict[str, Tensor]
 ) -> None:
     """With coordinates of which that turn is a shift, and poses relative to the gripper, the plan turns with the world."""
-    axis = "coordinates.places.origin=[0.0,-3.0,0.0]"  # Far behind everything, so that nothing crosses the cut.
-    policy = policy_of("+action=gripper_poses", "+coordinates=cylindrical", axis, *LOOKING_BACK, "+instruction=task")
+    # Far behind everything, so that nothing crosses the cut.
+    axis = "coordinates.places.origin=[0.0,-3.0,0.0]"
+    policy = policy_of(
+        "+action=gripper_poses",
+        "+coordinates=cylindrical",
+        axis,
+        *LOOKING_BACK,
+        "+instruction=task",
+    )
     angle = np.radians(20.0)
     T = translation(0.0, -3.0, 0.0)
     T[:2, :2] = torch.tensor([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])

@@ -15,7 +15,7 @@ from stringline.encoders.positions.presets import CayleyString
 from stringline.encoders.vision.attention import PositionalAttention
 from stringline.encoders.vision.depth_inputs import DepthInput, SurfaceNormals
 from stringline.encoders.vision.linear_attention import LinearAttention
-from stringline.encoders.vision.vit import AttentionRecipe, VisionTransformer
+from stringline.encoders.vision.vit import AttentionFactory, VisionTransformer
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.diffusion import DiffusionPolicy
 from stringline.policies.observation.observation_encoder import ObservationEncoder
@@ -29,12 +29,21 @@ NAMES = ("overhead", "wrist_left", "wrist_right")
 def batch(observe: Observe) -> dict[str, Tensor]:
     """Three examples in double precision."""
     observations = [observe(seed) for seed in range(3)]
-    stacked = {key: torch.from_numpy(np.stack([each[key] for each in observations])) for key in observations[0]}
-    return {key: value.double() if value.is_floating_point() else value for key, value in stacked.items()}
+    stacked = {
+        key: torch.from_numpy(np.stack([each[key] for each in observations]))
+        for key in observations[0]
+    }
+    return {
+        key: value.double() if value.is_floating_point() else value
+        for key, value in stacked.items()
+    }
 
 
 def memory_of(
-    cameras: tuple[str, ...], contract: Contract, statistics: Statistics, depth: DepthInput | None = None
+    cameras: tuple[str, ...],
+    contract: Contract,
+    statistics: Statistics,
+    depth: DepthInput | None = None,
 ) -> ObservationEncoder:
     torch.manual_seed(0)
     settings = ObservationSettings(
@@ -64,7 +73,11 @@ def without_its_camera(whole: ObservationEncoder, fewer: ObservationEncoder) -> 
 @pytest.mark.parametrize("depth", [None, SurfaceNormals()])
 @pytest.mark.parametrize("absent", NAMES)
 def test_an_absent_camera_is_as_one_that_never_was(
-    absent: str, depth: DepthInput | None, contract: Contract, statistics: Statistics, batch: dict[str, Tensor]
+    absent: str,
+    depth: DepthInput | None,
+    contract: Contract,
+    statistics: Statistics,
+    batch: dict[str, Tensor],
 ) -> None:
     """Whatever stands in its place; the other examples of the batch keep it."""
     whole = memory_of(NAMES, contract, statistics, depth)
@@ -74,19 +87,31 @@ def test_an_absent_camera_is_as_one_that_never_was(
     found = whole({**batch, f"present/{absent}": present})
     expected, usual = fewer(batch), whole(batch)
     assert found.present is not None
-    assert found.present.sum(dim=1).tolist() == [usual.tokens.shape[1], expected.tokens.shape[1], usual.tokens.shape[1]]
-    torch.testing.assert_close(found.tokens[1][found.present[1]], expected.tokens[1], rtol=0, atol=1e-9)
+    assert found.present.sum(dim=1).tolist() == [
+        usual.tokens.shape[1],
+        expected.tokens.shape[1],
+        usual.tokens.shape[1],
+    ]
+    torch.testing.assert_close(
+        found.tokens[1][found.present[1]], expected.tokens[1], rtol=0, atol=1e-9
+    )
     torch.testing.assert_close(found.tokens[present], usual.tokens[present], rtol=0, atol=1e-9)
-    assert (usual.tokens[1][found.present[1]] - expected.tokens[1]).abs().max() > 1e-4, "the camera matters when it is there"
+    assert (usual.tokens[1][found.present[1]] - expected.tokens[1]).abs().max() > 1e-4, (
+        "the camera matters when it is there"
+    )
     empty = {f"{kind}/{absent}": batch[f"{kind}/{absent}"].clone() for kind in ("rgb", "depth")}
-    for picture in empty.values():
-        picture[1].zero_()
+    for image in empty.values():
+        image[1].zero_()
     other = whole({**batch, **empty, f"present/{absent}": present})
-    torch.testing.assert_close(other.tokens[1][found.present[1]], expected.tokens[1], rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        other.tokens[1][found.present[1]], expected.tokens[1], rtol=0, atol=1e-9
+    )
 
 
-def test_the_policy_answers_the_same(make_policy: Callable[..., ChunkPolicy], batch: dict[str, Tensor]) -> None:
-    """The denoiser asks present tokens only, and nothing of an absent picture reaches its output."""
+def test_the_policy_answers_the_same(
+    make_policy: Callable[..., ChunkPolicy], batch: dict[str, Tensor]
+) -> None:
+    """The denoiser asks present tokens only, and nothing of an absent image reaches its output."""
     policy = make_policy().double()
     assert isinstance(policy, DiffusionPolicy)
     lacking = {**batch, "present/wrist_left": torch.tensor([True, False, False])}
@@ -97,14 +122,21 @@ def test_the_policy_answers_the_same(make_policy: Callable[..., ChunkPolicy], ba
     }
     memory, other = policy.memory(lacking), policy.memory(changed)
     assert memory.present is not None
-    noisy, level = torch.randn(3, 2, 8, 14, dtype=torch.float64), torch.rand(3, 2, dtype=torch.float64)
+    noisy, level = (
+        torch.randn(3, 2, 8, 14, dtype=torch.float64),
+        torch.rand(3, 2, dtype=torch.float64),
+    )
 
     def answer(tokens: Tensor, present: Tensor | None) -> Tensor:
-        found: Tensor = policy.denoiser(noisy[: len(tokens)], level[: len(tokens)], policy.denoiser.remember(tokens), present)
+        found: Tensor = policy.denoiser(
+            noisy[: len(tokens)], level[: len(tokens)], policy.denoiser.remember(tokens), present
+        )
         return found
 
     first = answer(memory.tokens, memory.present)
-    torch.testing.assert_close(answer(other.tokens, other.present)[1:], first[1:], rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        answer(other.tokens, other.present)[1:], first[1:], rtol=0, atol=1e-9
+    )
     kept = memory.tokens[1:2, memory.present[1]]
     both = policy.denoiser(noisy[1:2], level[1:2], policy.denoiser.remember(kept))
     torch.testing.assert_close(both, first[1:2], rtol=0, atol=1e-9)
@@ -129,12 +161,19 @@ def test_gradients_are_finite_and_none_reaches_the_absent(
 @pytest.mark.parametrize("linear", [False, True])
 def test_blocks_of_either_attention_leave_the_absent_out(registers: int, linear: bool) -> None:
     """Against the same tokens without them, whatever they hold and wherever they stand."""
-    attention: AttentionRecipe = LinearAttention if linear else PositionalAttention
+    attention: AttentionFactory = LinearAttention if linear else PositionalAttention
     torch.manual_seed(0)
     blocks = VisionTransformer(
-        CayleyString(heads=2, head_dim=16, axes=3, wavelengths=(0.1, 2.0)), 32, 2, registers=registers, attention=attention
+        CayleyString(heads=2, head_dim=16, axes=3, wavelengths=(0.1, 2.0)),
+        32,
+        2,
+        registers=registers,
+        attention=attention,
     ).double()
-    x, coordinates = torch.randn(2, 9, 32, dtype=torch.float64), torch.rand(2, 9, 3, dtype=torch.float64)
+    x, coordinates = (
+        torch.randn(2, 9, 32, dtype=torch.float64),
+        torch.rand(2, 9, 3, dtype=torch.float64),
+    )
     placed = torch.tensor([True] * 7 + [False] * 2).expand(2, 9)
     present = torch.tensor([True, False, True, False, True, True, True, True, False]).expand(2, 9)
     there = present[0]

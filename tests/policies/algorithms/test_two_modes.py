@@ -14,10 +14,18 @@ from stringline.policies.checkpoints.load import build_policy
 from stringline.policies.networks.committed import Committed
 from stringline.policies.observation.observation_encoder import Memory
 
-# A coarse sampler favours the commoner way: with 5 steps it takes 4 of the 5 hundredths that are allowed, with 20 one.
+# A coarse sampler favours the commoner way: with 5 steps it takes 4 of the 5 hundredths that are
+# allowed, with 20 one.
 DRAWN = {5: 0.262, 10: 0.282, 20: 0.290, 100: 0.297}
-SIZES = ("policy.chunk=2", "policy.sampling_steps=20", "policy.dim=64", "policy.depth=1", "policy.draws=8")
-# How long each kind is trained, and what else is set: an energy policy also proposes while it learns, which takes time.
+SIZES = (
+    "policy.chunk=2",
+    "policy.sampling_steps=20",
+    "policy.dim=64",
+    "policy.depth=1",
+    "policy.draws=8",
+)
+# How long each kind is trained, and what else is set: an energy policy also proposes while it
+# learns, which takes time.
 KINDS: dict[str, tuple[int, tuple[str, ...]]] = {
     "diffusion": (300, ()),
     "flow": (500, ()),
@@ -25,13 +33,17 @@ KINDS: dict[str, tuple[int, tuple[str, ...]]] = {
 }
 SHARES = torch.tensor([0.3, 0.7])
 SPREAD, BATCH, RATE = 0.05, 40, 5e-3
-MEMORY = torch.randn(1, 3, 32, generator=torch.Generator().manual_seed(0))  # It has nothing to say here.
+MEMORY = torch.randn(
+    1, 3, 32, generator=torch.Generator().manual_seed(0)
+)  # It has nothing to say here.
 
 
 def modes() -> Tensor:
     """Returns the two ways, (2, 2, 14) normalised: on either side of the middle."""
     time, phase = torch.arange(2.0)[:, None], torch.linspace(0, 3, 14)
-    return torch.stack((0.3 + 0.3 * torch.sin(2 * time + phase), -0.3 - 0.3 * torch.cos(3 * time - phase)))
+    return torch.stack(
+        (0.3 + 0.3 * torch.sin(2 * time + phase), -0.3 - 0.3 * torch.cos(3 * time - phase))
+    )
 
 
 def shown(count: int, generator: torch.Generator) -> Tensor:
@@ -57,7 +69,9 @@ def train(policy: ChunkPolicy, steps: int, seed: int) -> None:
 def drawn(policy: ChunkPolicy, count: int, committed: Committed | None = None) -> Tensor:
     """Draws chunks, (count, 2, 14)."""
     with torch.inference_mode():
-        return policy.generate(Memory(MEMORY.expand(count, -1, -1)), torch.Generator().manual_seed(1), committed)
+        return policy.generate(
+            Memory(MEMORY.expand(count, -1, -1)), torch.Generator().manual_seed(1), committed
+        )
 
 
 def nearest(chunks: Tensor) -> Tensor:
@@ -82,14 +96,18 @@ def check(policy: ChunkPolicy, steps: int, seed: int) -> None:
     for mode, expected in enumerate(modes()):
         found = chunks[which == mode]
         assert (found.mean(dim=0) - expected).abs().mean() <= 0.02
-        assert (found - expected).square().mean().sqrt() <= 2 * SPREAD, "chunks between the modes, or noise left in them"
+        assert (found - expected).square().mean().sqrt() <= 2 * SPREAD, (
+            "chunks between the modes, or noise left in them"
+        )
     # An action of the rarer way that is decided is followed by the rest of that way.
     decided = Committed(modes()[:1].expand(300, -1, -1), torch.tensor([1.0, 0.0]))
     assert (nearest(drawn(policy, 300, decided)) == 0).float().mean() >= 0.95
 
 
 # One seed of each kind takes five to ten seconds; the other two are left to `make stress`.
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.stress) for seed in (1, 2))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.stress) for seed in (1, 2))]
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_modes_are_learned(kind: str, seed: int, build: Callable[..., ChunkPolicy]) -> None:
     steps, more = KINDS[kind]
@@ -103,7 +121,16 @@ def test_both_modes_are_learned_by_the_unet(seed: int, build: Callable[..., Chun
     network = "_target_: stringline.UnetDenoiser, _partial_: true, down_dims: [16, 32], groups: 4"
     sizes = "condition_dim: 16, heads: 2, level_dim: 16"
     torch.manual_seed(seed)
-    check(build("+policy=diffusion", *SIZES, "policy.draws=4", f"+policy.denoiser={{{network}, {sizes}}}"), 400, seed)
+    check(
+        build(
+            "+policy=diffusion",
+            *SIZES,
+            "policy.draws=4",
+            f"+policy.denoiser={{{network}, {sizes}}}",
+        ),
+        400,
+        seed,
+    )
 
 
 class BestDenoiser(nn.Module):
@@ -119,7 +146,11 @@ class BestDenoiser(nn.Module):
         return []
 
     def forward(
-        self, noisy: Tensor, level: Tensor, remembered: Sequence[tuple[Tensor, ...]], present: Tensor | None = None
+        self,
+        noisy: Tensor,
+        level: Tensor,
+        remembered: Sequence[tuple[Tensor, ...]],
+        present: Tensor | None = None,
     ) -> Tensor:
         """See `Denoiser`."""
         kept = self.kept[(level * len(self.kept)).round().long()][..., None, None]

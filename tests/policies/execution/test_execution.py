@@ -52,7 +52,9 @@ def durations(monkeypatch: pytest.MonkeyPatch) -> list[float]:
             yield now
 
     watch = looks()
-    monkeypatch.setattr("stringline.policies.execution.executed_session.time.perf_counter", lambda: next(watch))
+    monkeypatch.setattr(
+        "stringline.policies.execution.executed_session.time.perf_counter", lambda: next(watch)
+    )
     return left
 
 
@@ -111,7 +113,9 @@ def test_by_the_clock_real_time_chunking_commits_what_was_measured() -> None:
     """The first plan began when it was there, so what goes on is shifted; its own time, in the cold, is soon forgotten."""
     keeping = Remembering(12)
     watch = Watch(5.0, 0.5, 0.14, 0.14)
-    executed = Execution("real_time_chunking", delay_s=0.1).session(keeping, 0, execute_steps=4, clock=watch)
+    executed = Execution("real_time_chunking", delay_s=0.1).session(
+        keeping, 0, execute_steps=4, clock=watch
+    )
     first = executed.plan(seen(0))
     watch.now = 5.7
     second = executed.plan(seen(7))
@@ -119,7 +123,10 @@ def test_by_the_clock_real_time_chunking_commits_what_was_measured() -> None:
     watch.now = 6.1
     third = executed.plan(seen(11))
     np.testing.assert_array_equal(third.action[:2], second.action[4:6])
-    decided = [0 if asked is None else int((asked.weight == 1).sum()) for asked in keeping.sessions[0].asked]
+    decided = [
+        0 if asked is None else int((asked.weight == 1).sum())
+        for asked in keeping.sessions[0].asked
+    ]
     assert decided == [0, 5, 2]
 
 
@@ -148,18 +155,31 @@ def test_what_to_expect_is_the_longest_of_the_latest() -> None:
 
 
 def test_periods_round_up() -> None:
-    assert [periods(seconds, 50.0) for seconds in (0.0, 0.019, 0.02, 0.021, 0.1, 0.3)] == [0, 1, 1, 2, 5, 15]
+    assert [periods(seconds, 50.0) for seconds in (0.0, 0.019, 0.02, 0.021, 0.1, 0.3)] == [
+        0,
+        1,
+        1,
+        2,
+        5,
+        15,
+    ]
 
 
 def test_names_and_settings_that_do_not_exist() -> None:
     for settings, words in (
-        ({"name": "real_time_chunkin"}, "no execution 'real_time_chunkin'. Did you mean 'real_time_chunking'"),
+        (
+            {"name": "real_time_chunkin"},
+            "no execution 'real_time_chunkin'. Did you mean 'real_time_chunking'",
+        ),
         ({"delay": 0.1}, "no setting of execution 'delay'. Did you mean 'delay_s' or 'decay'"),
         ({"delay_s": -0.1}, "delay_s is -0.1; allowed: seconds from 0 on, or 'measured'"),
         ({"delay_s": "meassured"}, "delay_s is 'meassured'"),
         ({"delay_s": float("inf")}, "delay_s is inf"),
         ({"delay_s": None}, "delay_s is None"),
-        ({"name": "temporal_ensembling", "decay": "much"}, "decay is .much.; allowed: finite numbers"),
+        (
+            {"name": "temporal_ensembling", "decay": "much"},
+            "decay is .much.; allowed: finite numbers",
+        ),
         ({"decay": 0.1}, "decay is for temporal_ensembling; the execution is receding_horizon"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -169,24 +189,46 @@ def test_names_and_settings_that_do_not_exist() -> None:
 @pytest.mark.parametrize(
     ("delay_s", "execute_steps", "words"),
     [
-        (0.3, 2, "in force 3 control periods after its observation, and execute_steps asks for the next one after 2.*: 3 to 5"),
+        (
+            0.3,
+            2,
+            (
+                "in force 3 control periods after its observation, and execute_steps asks for the "
+                "next one after 2.*: 3 to 5"
+            ),
+        ),
         (0.3, 6, "with chunks of 8 actions allowed: 3 to 5"),
         (0.1, None, "after 8; with chunks of 8 actions allowed: 1 to 7"),
         (0.5, 5, "allowed: none.*at most 4 control periods, or use execution=stop_and_go"),
     ],
 )
-def test_plans_that_would_come_too_late_are_refused_at_once(delay_s: float, execute_steps: int | None, words: str) -> None:
+def test_plans_that_would_come_too_late_are_refused_at_once(
+    delay_s: float, execute_steps: int | None, words: str
+) -> None:
     """The published condition, d <= s <= H - d, whatever is done with overlapping plans."""
     for name in ("receding_horizon", "temporal_ensembling", "real_time_chunking"):
-        executed = Execution(name, delay_s=delay_s).session(Keeping(8), 0, execute_steps=execute_steps)
+        executed = Execution(name, delay_s=delay_s).session(
+            Keeping(8), 0, execute_steps=execute_steps
+        )
         with pytest.raises(ValueError, match=words):
             executed.plan(seen(0))
-    assert len(Execution("stop_and_go", delay_s=delay_s).session(Keeping(8), 0, execute_steps=None).plan(seen(0)).time) == 8
+    assert (
+        len(
+            Execution("stop_and_go", delay_s=delay_s)
+            .session(Keeping(8), 0, execute_steps=None)
+            .plan(seen(0))
+            .time
+        )
+        == 8
+    )
 
 
 def test_a_horizon_longer_than_the_chunk_is_refused() -> None:
     executed = Execution("stop_and_go").session(Scripted(8), 0, execute_steps=9)
-    with pytest.raises(ValueError, match="A chunk of 8 actions was planned; execute_steps asks for 9 of them. Lower"):
+    with pytest.raises(
+        ValueError,
+        match="A chunk of 8 actions was planned; execute_steps asks for 9 of them. Lower",
+    ):
         executed.plan(seen(0))
     with pytest.raises(ValueError, match="execute_steps is 0; allowed: 1 and above, or null"):
         Execution().session(Scripted(8), 0, execute_steps=0)
@@ -194,7 +236,10 @@ def test_a_horizon_longer_than_the_chunk_is_refused() -> None:
 
 def test_a_policy_of_three_methods_can_do_all_but_real_time_chunking() -> None:
     for name in NAMES[:3]:
-        assert len(Execution(name).session(Scripted(8), 0, execute_steps=4).plan(seen(0)).time) in {4, 8}
+        assert len(Execution(name).session(Scripted(8), 0, execute_steps=4).plan(seen(0)).time) in {
+            4,
+            8,
+        }
     with pytest.raises(ValueError, match="ScriptedSession cannot keep to what is decided"):
         Execution("real_time_chunking").session(Scripted(8), 0, execute_steps=4)
 
@@ -205,17 +250,24 @@ def test_a_server_blends_for_clients_that_do_not() -> None:
     by_hand = TemporalEnsemble(Scripted(8).session(4), CONTRACT, decay=0.5)
     session = blended.session(4)
     for step in range(3):
-        np.testing.assert_array_equal(session.plan(seen(step)).action, by_hand.plan(seen(step)).action)
+        np.testing.assert_array_equal(
+            session.plan(seen(step)).action, by_hand.plan(seen(step)).action
+        )
     going_on, here = (
         BlendedPolicy(Keeping(8), Execution("real_time_chunking", delay_s=2 / HZ)).session(1),
         RealTimeChunking(Keeping(8).session(1), CONTRACT, lambda: 2),
     )
     for step in (0, 3, 6):
-        np.testing.assert_array_equal(going_on.plan(seen(step)).action, here.plan(seen(step)).action)
+        np.testing.assert_array_equal(
+            going_on.plan(seen(step)).action, here.plan(seen(step)).action
+        )
     for execution, words in (
         (Execution("stop_and_go"), "is decided where they are executed"),
         (Execution(delay_s=0.1), "is decided where they are executed"),
-        (Execution("real_time_chunking", delay_s="measured"), "A server does not see when its answers arrive"),
+        (
+            Execution("real_time_chunking", delay_s="measured"),
+            "A server does not see when its answers arrive",
+        ),
     ):
         with pytest.raises(ValueError, match=words):
             BlendedPolicy(Keeping(8), execution)
@@ -224,25 +276,46 @@ def test_a_server_blends_for_clients_that_do_not() -> None:
 def test_what_is_written_down() -> None:
     """A receding horizon without delay writes nothing, so results of before go on; everything else can be asked for again."""
     assert Execution().about() == Execution().overrides() == {}
-    assert Execution.of({"name": "receding_horizon", "delay_s": 0}) == Execution() == Execution.of(None)
+    assert (
+        Execution.of({"name": "receding_horizon", "delay_s": 0})
+        == Execution()
+        == Execution.of(None)
+    )
     late = Execution("temporal_ensembling", delay_s=0.1, decay=0.02)
     assert Execution.of(late.about()["execution"]) == late
-    assert late.overrides() == {"execution": "temporal_ensembling", "execution.delay_s": 0.1, "execution.decay": 0.02}
-    assert late.described(12) == "12 actions between two plans, temporal ensembling, plans in force 0.1 s late, decay 0.02"
-    assert Execution("stop_and_go", delay_s="measured").described(None).endswith("plans in force as late as measured")
+    assert late.overrides() == {
+        "execution": "temporal_ensembling",
+        "execution.delay_s": 0.1,
+        "execution.decay": 0.02,
+    }
+    assert late.described(12) == (
+        "12 actions between two plans, temporal ensembling, plans in force 0.1 s late, decay 0.02"
+    )
+    assert (
+        Execution("stop_and_go", delay_s="measured")
+        .described(None)
+        .endswith("plans in force as late as measured")
+    )
     assert Execution().described(24) == "24 actions between two plans"
 
 
 def test_it_needs_no_torch() -> None:
     code = "import sys, stringline.policies.execution.execution; print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "False"
+    )
 
 
 @pytest.mark.parametrize("command", ["eval", "serve", "deploy", "compare"])
 def test_every_choice_of_the_configuration_is_an_execution(command: str) -> None:
     with initialize_config_module("stringline.configs", version_base="1.3"):
         for name in NAMES:
-            settings = OmegaConf.to_container(compose(command, overrides=[f"execution={name}"]).execution)
+            settings = OmegaConf.to_container(
+                compose(command, overrides=[f"execution={name}"]).execution
+            )
             assert isinstance(settings, dict)
             assert Execution.of({str(key): value for key, value in settings.items()}).name == name
         plain = OmegaConf.to_container(compose(command).execution)

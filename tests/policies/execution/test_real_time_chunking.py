@@ -26,13 +26,17 @@ Observe = Callable[[int], dict[str, Array]]
 def test_the_published_weights() -> None:
     """Two decided of six: c falls in fifths, as in the authors' code, and the weight is c (e^c - 1) / (e - 1)."""
     c = np.array([4, 3, 2, 1]) / 5
-    np.testing.assert_allclose(soft_weights(2, 6), [1, 1, *(c * (np.exp(c) - 1) / (np.e - 1))], rtol=1e-12)
+    np.testing.assert_allclose(
+        soft_weights(2, 6), [1, 1, *(c * (np.exp(c) - 1) / (np.e - 1))], rtol=1e-12
+    )
     assert soft_weights(3, 3).tolist() == [1, 1, 1]
     assert soft_weights(0, 0).tolist() == []
     assert (np.diff(soft_weights(0, 40)) < 0).all()
 
 
-@pytest.mark.parametrize(("delay", "every", "length"), [(0, 4, 8), (2, 4, 8), (4, 4, 8), (1, 1, 8), (3, 5, 8)])
+@pytest.mark.parametrize(
+    ("delay", "every", "length"), [(0, 4, 8), (2, 4, 8), (4, 4, 8), (1, 1, 8), (3, 5, 8)]
+)
 def test_what_is_decided_comes_out_unchanged(delay: int, every: int, length: int) -> None:
     """The actions up to the delay are those of the plan before, to the bit; beyond the overlap the plan is the policy's own."""
     session, free = KeepingSession(length, seed=1), KeepingSession(length, seed=1)
@@ -45,7 +49,9 @@ def test_what_is_decided_comes_out_unchanged(delay: int, every: int, length: int
             np.testing.assert_array_equal(plan.action, own.action)
         else:
             np.testing.assert_array_equal(plan.action[:delay], before.action[every : every + delay])
-            np.testing.assert_array_equal(plan.action[length - every :], own.action[length - every :])
+            np.testing.assert_array_equal(
+                plan.action[length - every :], own.action[length - every :]
+            )
             between = slice(delay, length - every)
             low = np.minimum(own.action[between], before.action[every:][between])
             high = np.maximum(own.action[between], before.action[every:][between])
@@ -55,9 +61,14 @@ def test_what_is_decided_comes_out_unchanged(delay: int, every: int, length: int
 
 
 def test_without_overlap_and_delay_it_is_a_receding_horizon() -> None:
-    chunking, plain = RealTimeChunking(KeepingSession(8, 2), CONTRACT, lambda: 0), KeepingSession(8, 2)
+    chunking, plain = (
+        RealTimeChunking(KeepingSession(8, 2), CONTRACT, lambda: 0),
+        KeepingSession(8, 2),
+    )
     for number in range(4):
-        np.testing.assert_array_equal(chunking.plan(seen(8 * number)).action, plain.plan(seen(8 * number)).action)
+        np.testing.assert_array_equal(
+            chunking.plan(seen(8 * number)).action, plain.plan(seen(8 * number)).action
+        )
 
 
 def test_off_the_grid_it_keeps_to_where_the_old_plan_is_then() -> None:
@@ -65,7 +76,9 @@ def test_off_the_grid_it_keeps_to_where_the_old_plan_is_then() -> None:
     chunking = RealTimeChunking(KeepingSession(8, 3), CONTRACT, lambda: 2)
     old = chunking.plan(seen(0)).action[:, 0].astype(np.float64)
     new = chunking.plan(seen(0) | {"time": np.asarray(5.325)}).action[:2, 0]
-    np.testing.assert_allclose(new, [0.75 * old[3] + 0.25 * old[4], 0.75 * old[4] + 0.25 * old[5]], rtol=1e-5)
+    np.testing.assert_allclose(
+        new, [0.75 * old[3] + 0.25 * old[4], 0.75 * old[4] + 0.25 * old[5]], rtol=1e-5
+    )
 
 
 def test_a_plan_that_was_carried_out_later_is_gone_on_from_later() -> None:
@@ -87,21 +100,32 @@ def test_a_delay_longer_than_what_is_left_commits_what_is_left() -> None:
 
 
 def test_who_cannot_keep_to_anything_is_refused() -> None:
-    with pytest.raises(ValueError, match="ScriptedSession cannot keep to what is decided.*use execution=receding_horizon"):
+    with pytest.raises(
+        ValueError,
+        match="ScriptedSession cannot keep to what is decided.*use execution=receding_horizon",
+    ):
         RealTimeChunking(Scripted().session(0), CONTRACT, lambda: 0)
     with pytest.raises(ValueError, match="'x' is relative to where the arm was then"):
         RealTimeChunking(Keeping().session(0), RELATIVE, lambda: 0)
 
 
 @pytest.mark.parametrize("kind", ["diffusion", "flow", "energy"])
-def test_real_policies_keep_to_what_is_decided(make_policy: MakePolicy, observe: Observe, kind: str) -> None:
+def test_real_policies_keep_to_what_is_decided(
+    make_policy: MakePolicy, observe: Observe, kind: str
+) -> None:
     """In the units of the contract, to the bit; free actions are other ones; and with nothing decided nothing changes."""
     policy = make_policy(f"+policy={kind}")
     plain, observation = policy.session(7), observe(0)
     alone = [plain.plan(observation) for _ in range(2)]
     nothing = policy.session(7)
-    np.testing.assert_array_equal(nothing.plan(observation, Commitment.nothing(14)).action, alone[0].action)
-    decided = Commitment(alone[0].time[:5], alone[0].action[:5] * np.float32(0.5), np.array([1.0, 1.0, 1.0, 0.5, 0.1]))
+    np.testing.assert_array_equal(
+        nothing.plan(observation, Commitment.nothing(14)).action, alone[0].action
+    )
+    decided = Commitment(
+        alone[0].time[:5],
+        alone[0].action[:5] * np.float32(0.5),
+        np.array([1.0, 1.0, 1.0, 0.5, 0.1]),
+    )
     found = nothing.plan(observation, decided)
     np.testing.assert_array_equal(found.time, alone[0].time)
     np.testing.assert_array_equal(found.action[:3], decided.action[:3])
@@ -109,7 +133,9 @@ def test_real_policies_keep_to_what_is_decided(make_policy: MakePolicy, observe:
     assert np.isfinite(found.action).all()
 
 
-def test_in_another_action_space_what_is_decided_is_encoded_by_it(of_demonstrations: MakePolicy) -> None:
+def test_in_another_action_space_what_is_decided_is_encoded_by_it(
+    of_demonstrations: MakePolicy,
+) -> None:
     """Absolute joints of the contract stay what they are although the network generates differences to where the joints are."""
     policy = of_demonstrations("+action=relative_joints")
     first, later = (observation_at(episode(0), step) for step in (0, 4))
@@ -121,18 +147,30 @@ def test_in_another_action_space_what_is_decided_is_encoded_by_it(of_demonstrati
     np.testing.assert_array_equal(found.action[:2], start.action[4:6])
     batch = policy.observed(later)
     normalised = policy.decided(decided.on(found.time), batch).action
-    assert not torch.allclose(policy.action_range.restore(normalised)[0, :4], torch.from_numpy(start.action[4:]), atol=1e-2)
+    assert not torch.allclose(
+        policy.action_range.restore(normalised)[0, :4],
+        torch.from_numpy(start.action[4:]),
+        atol=1e-2,
+    )
     there_and_back = policy.action_space.decode(policy.action_range.restore(normalised), batch)
     np.testing.assert_allclose(there_and_back[0, :4].numpy(), start.action[4:], atol=1e-5)
 
 
-def test_act_refuses_before_anything_moves(contract: Contract, statistics: Statistics, observe: Observe) -> None:
+def test_act_refuses_before_anything_moves(
+    contract: Contract, statistics: Statistics, observe: Observe
+) -> None:
     """The first question of an episode already shows that later ones could not be answered."""
-    looks = PlainVisionSettings(encoding=partial(SinusoidalEncoding, theta=10000.0), grid=2, dim=24, depth=1, heads=2)
+    looks = PlainVisionSettings(
+        encoding=partial(SinusoidalEncoding, theta=10000.0), grid=2, dim=24, depth=1, heads=2
+    )
     memory = partial(PlainVisionEncoder, looks)
-    settings = ActSettings(memory=memory, chunk=8, dim=32, heads=2, feed_forward=64, encoder_layers=1, latent=6)
+    settings = ActSettings(
+        memory=memory, chunk=8, dim=32, heads=2, feed_forward=64, encoder_layers=1, latent=6
+    )
     act = ActPolicy(settings, contract, statistics).eval()
-    with pytest.raises(ValueError, match="ACT makes a chunk in one go and cannot keep to committed actions"):
+    with pytest.raises(
+        ValueError, match="ACT makes a chunk in one go and cannot keep to committed actions"
+    ):
         RealTimeChunking(act.session(0), act.contract, lambda: 1).plan(observe(0))
 
 
@@ -146,11 +184,15 @@ def test_a_commitment_belongs_together() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             Commitment(*wrong)
-    with pytest.raises(ValueError, match=r"decided for 0.1000 s, and the plan has none then: its 2 actions"):
+    with pytest.raises(
+        ValueError, match=r"decided for 0.1000 s, and the plan has none then: its 2 actions"
+    ):
         Commitment(time, action, weight).on(np.array([0.0, 0.2]))
 
 
 def test_a_commitment_of_another_body_is_refused(make_policy: MakePolicy, observe: Observe) -> None:
     session, observation = make_policy().session(0), observe(0)
     with pytest.raises(ValueError, match="have 3 entries; those of the contract have 14"):
-        session.plan(observation, Commitment(np.array([1.0]), np.zeros((1, 3), np.float32), np.ones(1)))
+        session.plan(
+            observation, Commitment(np.array([1.0]), np.zeros((1, 3), np.float32), np.ones(1))
+        )

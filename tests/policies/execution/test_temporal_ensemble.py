@@ -14,7 +14,10 @@ class Said:
     """A session that answers with given plans."""
 
     def __init__(self, *plans: tuple[list[float], list[float]]) -> None:
-        self.plans = [ActionChunk(np.array(time), np.array(action, np.float32)[:, None]) for time, action in plans]
+        self.plans = [
+            ActionChunk(np.array(time), np.array(action, np.float32)[:, None])
+            for time, action in plans
+        ]
 
     def plan(self, observation: Observation) -> ActionChunk:
         return self.plans.pop(0)
@@ -29,11 +32,16 @@ def test_by_hand() -> None:
     """The oldest plan has the weight 1, the next e^-k, and a plan says nothing about times that it does not reach."""
     k = np.log(2.0)  # So each newer plan counts half as much as the one before it.
     first, second, third = averages(
-        ([0.0, 0.1, 0.2], [0.0, 1.0, 2.0]), ([0.1, 0.2, 0.3], [4.0, 5.0, 6.0]), ([0.2, 0.3, 0.4], [9.0, 9.0, 9.0]), decay=k
+        ([0.0, 0.1, 0.2], [0.0, 1.0, 2.0]),
+        ([0.1, 0.2, 0.3], [4.0, 5.0, 6.0]),
+        ([0.2, 0.3, 0.4], [9.0, 9.0, 9.0]),
+        decay=k,
     )
     assert first.tolist() == [0.0, 1.0, 2.0]
     np.testing.assert_allclose(second, [(1 + 4 / 2) / 1.5, (2 + 5 / 2) / 1.5, 6.0], rtol=1e-6)
-    np.testing.assert_allclose(third, [(2 + 5 / 2 + 9 / 4) / 1.75, (6 + 9 / 2) / 1.5, 9.0], rtol=1e-6)
+    np.testing.assert_allclose(
+        third, [(2 + 5 / 2 + 9 / 4) / 1.75, (6 + 9 / 2) / 1.5, 9.0], rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("every", [1, 3])
@@ -49,14 +57,19 @@ def test_as_it_is_computed_while_it_goes(every: int, decay: float) -> None:
         mean, count = mean[every:], count[every:]
         before = np.array([np.exp(-decay * np.arange(n)).sum() for n in count])
         weight = np.exp(-decay * count)
-        mean = np.concatenate([(mean * before + new[: len(mean)] * weight) / (before + weight), new[len(mean) :]])
+        mean = np.concatenate(
+            [(mean * before + new[: len(mean)] * weight) / (before + weight), new[len(mean) :]]
+        )
         count = np.concatenate([count + 1, np.ones(8 - len(count), np.int64)])
         np.testing.assert_allclose(found, mean, atol=1e-6)
 
 
 def test_between_the_actions_of_an_older_plan() -> None:
     """By a clock plans do not begin on each other's grid: older ones are taken where they are at the newer one's times."""
-    straight, level = ([0.0, 0.1, 0.2, 0.3], [0.0, 1.0, 2.0, 3.0]), ([0.125, 0.225, 0.325], [0.0, 0.0, 0.0])
+    straight, level = (
+        ([0.0, 0.1, 0.2, 0.3], [0.0, 1.0, 2.0, 3.0]),
+        ([0.125, 0.225, 0.325], [0.0, 0.0, 0.0]),
+    )
     _, found = averages(straight, level, decay=0.0)
     np.testing.assert_allclose(found, [1.25 / 2, 2.25 / 2, 0.0], rtol=1e-6)
 
@@ -68,7 +81,9 @@ def test_plans_that_have_ended_count_no_more() -> None:
 
 def test_plans_that_were_carried_out_later_are_averaged_later() -> None:
     ensemble = TemporalEnsemble(
-        Said(([0.0, 0.1, 0.2], [0.0, 1.0, 2.0]), ([0.5, 0.6, 0.7], [7.0, 7.0, 7.0])), CONTRACT, decay=0.0
+        Said(([0.0, 0.1, 0.2], [0.0, 1.0, 2.0]), ([0.5, 0.6, 0.7], [7.0, 7.0, 7.0])),
+        CONTRACT,
+        decay=0.0,
     )
     ensemble.plan(seen(0))
     ensemble.postpone(0.4)
@@ -82,18 +97,27 @@ def test_all_equal_plans_stay_as_they_are() -> None:
     class Same:
         def plan(self, observation: Observation) -> ActionChunk:
             step = round((float(observation["time"]) - 5.0) * HZ)
-            return ActionChunk(float(observation["time"]) + np.arange(10) / HZ, plan[step : step + 10, None])
+            return ActionChunk(
+                float(observation["time"]) + np.arange(10) / HZ, plan[step : step + 10, None]
+            )
 
     ensemble = TemporalEnsemble(Same(), CONTRACT, decay=0.3)
     for step in range(20):
-        np.testing.assert_allclose(ensemble.plan(seen(step)).action[:, 0], plan[step : step + 10], atol=1e-6)
+        np.testing.assert_allclose(
+            ensemble.plan(seen(step)).action[:, 0], plan[step : step + 10], atol=1e-6
+        )
 
 
 def test_what_has_no_average_is_refused() -> None:
     session = ScriptedSession(8, seed=0)
-    with pytest.raises(ValueError, match="'turn' is part of a rotation, whose average is none. Allowed: joint, gripper"):
+    with pytest.raises(
+        ValueError,
+        match="'turn' is part of a rotation, whose average is none. Allowed: joint, gripper",
+    ):
         TemporalEnsemble(session, WITH_ROTATION)
-    with pytest.raises(ValueError, match="'x' is relative to where the arm was then. Allowed: absolute"):
+    with pytest.raises(
+        ValueError, match="'x' is relative to where the arm was then. Allowed: absolute"
+    ):
         TemporalEnsemble(session, RELATIVE)
     with pytest.raises(ValueError, match="decay is nan"):
         TemporalEnsemble(session, CONTRACT, decay=float("nan"))

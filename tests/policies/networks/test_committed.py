@@ -40,22 +40,30 @@ def drawn(policy: ChunkPolicy, memory: Memory, committed: Committed | None) -> T
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=" ".join)
-def test_what_is_decided_comes_out_and_the_rest_sees_it(make_policy: Make, memory: Memory, kind: tuple[str, ...]) -> None:
+def test_what_is_decided_comes_out_and_the_rest_sees_it(
+    make_policy: Make, memory: Memory, kind: tuple[str, ...]
+) -> None:
     policy = make_policy(*kind)
     first = committed_with([1, 1, 1, 0.5, 0, 0, 0, 0])
     chunk, free = drawn(policy, memory, first), drawn(policy, memory, None)
     assert torch.equal(chunk[:, :3], first.action[:, :3])
     assert torch.equal(drawn(policy, memory, first), chunk)
     other = drawn(policy, memory, replace(first, action=-first.action))
-    assert (other[:, 4:] - chunk[:, 4:]).abs().max() > 1e-4, "free actions do not attend to what is decided"
+    assert (other[:, 4:] - chunk[:, 4:]).abs().max() > 1e-4, (
+        "free actions do not attend to what is decided"
+    )
     towards = (chunk[:, 3] - first.action[:, 3]).abs().mean()
     assert towards < 0.9 * (free[:, 3] - first.action[:, 3]).abs().mean()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=" ".join)
-def test_nothing_decided_is_nothing_changed(make_policy: Make, memory: Memory, kind: tuple[str, ...]) -> None:
+def test_nothing_decided_is_nothing_changed(
+    make_policy: Make, memory: Memory, kind: tuple[str, ...]
+) -> None:
     policy = make_policy(*kind)
-    assert torch.equal(drawn(policy, memory, committed_with([0.0] * 8)), drawn(policy, memory, None))
+    assert torch.equal(
+        drawn(policy, memory, committed_with([0.0] * 8)), drawn(policy, memory, None)
+    )
 
 
 @pytest.mark.parametrize("kind", ["diffusion", "flow"])
@@ -67,7 +75,12 @@ def test_a_weight_is_the_share_of_the_way(make_policy: Make, memory: Memory, kin
     committed = committed_with([float(weight) for weight in weights])
     free = drawn(policy, memory, None)
     expected = free + torch.tensor(weights)[:, None] * (committed.action - free)
-    torch.testing.assert_close(drawn(policy, memory, committed), expected, rtol=0, atol=2e-3 if kind == "diffusion" else 1e-5)
+    torch.testing.assert_close(
+        drawn(policy, memory, committed),
+        expected,
+        rtol=0,
+        atol=2e-3 if kind == "diffusion" else 1e-5,
+    )
 
 
 def test_pulling_is_exact_at_both_ends() -> None:
@@ -78,7 +91,9 @@ def test_pulling_is_exact_at_both_ends() -> None:
     assert torch.equal(pulled[:, :, 1], committed.action[:, None, 1].expand(-1, 2, -1))
     torch.testing.assert_close(pulled[:, :, 2], (free[:, :, 2] + committed.action[:, None, 2]) / 2)
     settled = committed.settle(free)
-    assert torch.equal(settled[:, :, [1, 3]], committed.action[:, None, [1, 3]].expand(-1, 2, -1, -1))
+    assert torch.equal(
+        settled[:, :, [1, 3]], committed.action[:, None, [1, 3]].expand(-1, 2, -1, -1)
+    )
     assert torch.equal(settled[:, :, [0, 2, 4]], free[:, :, [0, 2, 4]])
 
 
@@ -87,8 +102,16 @@ def test_pulling_is_exact_at_both_ends() -> None:
     [
         (torch.zeros(8, 14), torch.zeros(8), r"shape \(8, 14\); allowed: \(B, T, A\)"),
         (torch.zeros(1, 8, 14), torch.zeros(7), r"Weights have shape \(7,\); allowed: \(8,\)"),
-        (torch.zeros(1, 2, 14), torch.tensor([0.5, 1.5]), r"Weights of committed actions are \[0.5, 1.5\]; allowed: 0 to 1"),
-        (torch.zeros(1, 2, 14), torch.tensor([0.5, torch.nan]), r"Weights of committed actions are \[0.5, nan\]"),
+        (
+            torch.zeros(1, 2, 14),
+            torch.tensor([0.5, 1.5]),
+            r"Weights of committed actions are \[0.5, 1.5\]; allowed: 0 to 1",
+        ),
+        (
+            torch.zeros(1, 2, 14),
+            torch.tensor([0.5, torch.nan]),
+            r"Weights of committed actions are \[0.5, nan\]",
+        ),
         (torch.full((1, 2, 14), torch.inf), torch.zeros(2), r"not all finite"),
     ],
 )
@@ -100,5 +123,7 @@ def test_what_cannot_be_committed_is_refused(action: Tensor, weight: Tensor, mes
 @pytest.mark.parametrize("kind", ["diffusion", "flow", "energy"])
 def test_chunks_of_another_shape_are_refused(make_policy: Make, memory: Memory, kind: str) -> None:
     committed = Committed(torch.zeros(3, 6, 14), torch.zeros(6))
-    with pytest.raises(ValueError, match=r"shape \(3, 6, 14\); allowed for this plan: \(3, 8, 14\)"):
+    with pytest.raises(
+        ValueError, match=r"shape \(3, 6, 14\); allowed for this plan: \(3, 8, 14\)"
+    ):
         drawn(make_policy(f"+policy={kind}"), memory, committed)

@@ -9,7 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stringline.policies.networks.unet import ConditionalUnet, UnetDenoiser, UnetDenoiserSettings, UnetSettings, level_features
+from stringline.policies.networks.unet import (
+    ConditionalUnet,
+    UnetDenoiser,
+    UnetDenoiserSettings,
+    UnetSettings,
+    level_features,
+)
 
 SMALL = UnetDenoiserSettings(down_dims=(16, 32, 64), condition_dim=24, heads=4, level_dim=16)
 
@@ -24,25 +30,46 @@ def sized(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
 
 
-@pytest.mark.parametrize(("down_dims", "published"), [((512, 1024, 2048), 263_253_134), ((256, 512, 1024), 70_743_950)])
-def test_it_has_as_many_parameters_as_the_published_network(down_dims: Sequence[int], published: int) -> None:
+@pytest.mark.parametrize(
+    ("down_dims", "published"), [((512, 1024, 2048), 263_253_134), ((256, 512, 1024), 70_743_950)]
+)
+def test_it_has_as_many_parameters_as_the_published_network(
+    down_dims: Sequence[int], published: int
+) -> None:
     """Counted in `ConditionalUnet1D` of diffusion_policy, 14 numbers per action, a global condition of 540 numbers."""
     with torch.device("meta"):
-        assert sized(ConditionalUnet(UnetSettings(down_dims=down_dims), action_dim=14, condition_dim=540)) == published
+        assert (
+            sized(
+                ConditionalUnet(UnetSettings(down_dims=down_dims), action_dim=14, condition_dim=540)
+            )
+            == published
+        )
 
 
 def test_it_computes_what_the_published_network_computes() -> None:
     """Against stored outputs of `ConditionalUnet1D` of diffusion_policy, whose weights were set by the same rule."""
-    network = ConditionalUnet(UnetSettings(down_dims=(8, 16, 32), level_dim=8), action_dim=3, condition_dim=6).double()
+    network = ConditionalUnet(
+        UnetSettings(down_dims=(8, 16, 32), level_dim=8), action_dim=3, condition_dim=6
+    ).double()
     set_by_rule(network)
     noisy = torch.cos(torch.arange(2 * 8 * 3, dtype=torch.float64)).reshape(2, 8, 3)
     condition = torch.sin(torch.arange(12, dtype=torch.float64)).reshape(2, 6)
     found = network(noisy, torch.tensor([0.07, 0.93], dtype=torch.float64), condition)
     published = [
-        [[1.2803857, 0.9353209, 0.1713882], [1.118381, 0.7953959, 0.1163507], [0.8039811, 0.6192899, 0.157587]],
-        [[1.4115269, 0.8651403, -0.0686124], [1.0588838, 0.8330096, 0.2341917], [0.7961486, 0.7288139, 0.3353056]],
+        [
+            [1.2803857, 0.9353209, 0.1713882],
+            [1.118381, 0.7953959, 0.1163507],
+            [0.8039811, 0.6192899, 0.157587],
+        ],
+        [
+            [1.4115269, 0.8651403, -0.0686124],
+            [1.0588838, 0.8330096, 0.2341917],
+            [0.7961486, 0.7288139, 0.3353056],
+        ],
     ]
-    torch.testing.assert_close(found[:, [0, 3, 7]], torch.tensor(published, dtype=torch.float64), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        found[:, [0, 3, 7]], torch.tensor(published, dtype=torch.float64), rtol=0, atol=1e-5
+    )
 
 
 @torch.no_grad()
@@ -54,15 +81,23 @@ def set_by_rule(network: ConditionalUnet) -> None:
     parts += blocks(network.middle)
     for stage, grow in zip(network.up, network.grow, strict=True):
         parts += [*blocks(stage), grow]
-    parameters = [parameter for part in [*parts, network.read_action] for parameter in part.parameters()]
+    parameters = [
+        parameter for part in [*parts, network.read_action] for parameter in part.parameters()
+    ]
     assert len(parameters) == len(list(network.parameters()))
     for number, parameter in enumerate(parameters):
         wave = torch.sin(torch.arange(parameter.numel(), dtype=torch.float64) * 0.7 + number)
-        parameter.copy_((wave / math.sqrt(parameter[0].numel() if parameter.ndim > 1 else 1)).reshape(parameter.shape))
+        parameter.copy_(
+            (wave / math.sqrt(parameter[0].numel() if parameter.ndim > 1 else 1)).reshape(
+                parameter.shape
+            )
+        )
 
 
 def blocks(stage: nn.Module) -> list[nn.Module]:
-    return [part for name in ("first", "second") for part in published_order(stage.get_submodule(name))]
+    return [
+        part for name in ("first", "second") for part in published_order(stage.get_submodule(name))
+    ]
 
 
 def published_order(block: nn.Module) -> list[nn.Module]:
@@ -108,9 +143,16 @@ def test_tokens_that_are_not_there_do_not_count(denoiser: UnetDenoiser) -> None:
     memory, noisy, level = torch.randn(2, 7, 12), torch.randn(2, 3, 8, 5), torch.rand(2, 3)
     present = torch.tensor([True, False, True, True, False, True, True]).expand(2, 7)
     found = denoiser(noisy, level, denoiser.remember(memory), present)
-    torch.testing.assert_close(found, denoiser(noisy, level, denoiser.remember(memory[:, present[0]])), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        found,
+        denoiser(noisy, level, denoiser.remember(memory[:, present[0]])),
+        atol=1e-5,
+        rtol=1e-4,
+    )
     changed = torch.where(present[..., None], memory, 100.0)
-    torch.testing.assert_close(found, denoiser(noisy, level, denoiser.remember(changed), present), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        found, denoiser(noisy, level, denoiser.remember(changed), present), atol=1e-5, rtol=1e-4
+    )
 
 
 def test_a_memory_of_one_token_is_mapped_linearly(denoiser: UnetDenoiser) -> None:
@@ -120,7 +162,9 @@ def test_a_memory_of_one_token_is_mapped_linearly(denoiser: UnetDenoiser) -> Non
 
 
 def test_every_parameter_learns(denoiser: UnetDenoiser) -> None:
-    denoiser(torch.randn(2, 3, 8, 5), torch.rand(2, 3), denoiser.remember(torch.randn(2, 7, 12))).square().sum().backward()
+    denoiser(
+        torch.randn(2, 3, 8, 5), torch.rand(2, 3), denoiser.remember(torch.randn(2, 7, 12))
+    ).square().sum().backward()
     for name, parameter in denoiser.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().max() > 0, name
@@ -133,7 +177,10 @@ def test_it_learns_chunks_that_follow_from_the_observation(denoiser: UnetDenoise
     optimizer = torch.optim.AdamW(denoiser.parameters(), 3e-3)
     losses: list[float] = []
     for _ in range(70):
-        noise, level = torch.randn(clean.shape, generator=generator), torch.rand(8, 1, generator=generator)
+        noise, level = (
+            torch.randn(clean.shape, generator=generator),
+            torch.rand(8, 1, generator=generator),
+        )
         noisy = torch.lerp(clean, noise, level[..., None, None])
         loss = (denoiser(noisy, level, denoiser.remember(memory)) - clean).square().mean()
         optimizer.zero_grad()
@@ -147,7 +194,10 @@ def test_it_learns_chunks_that_follow_from_the_observation(denoiser: UnetDenoise
     ("wrong", "message"),
     [
         ({"heads": 5}, "condition_dim is 24; allowed: multiples of heads = 5."),
-        ({"down_dims": (16, 36)}, r"down_dims is \[16, 36\]; allowed: at least two multiples of groups = 8."),
+        (
+            {"down_dims": (16, 36)},
+            r"down_dims is \[16, 36\]; allowed: at least two multiples of groups = 8.",
+        ),
         ({"down_dims": (16,)}, r"down_dims is \[16\]; allowed: at least two"),
         ({"kernel": 4}, "kernel is 4; allowed: odd numbers."),
         ({"level_dim": 7}, "level_dim is 7; allowed: even numbers from 4."),
@@ -167,5 +217,7 @@ def test_it_computes_in_bfloat16(denoiser: UnetDenoiser) -> None:
     noisy, level, memory = torch.randn(2, 3, 8, 5), torch.rand(2, 3), torch.randn(2, 7, 12)
     expected: Tensor = denoiser(noisy, level, denoiser.remember(memory))
     with torch.autocast("cpu", torch.bfloat16):
-        found: Tensor = denoiser(noisy, level, denoiser.remember(memory), torch.ones(2, 7, dtype=torch.bool))
+        found: Tensor = denoiser(
+            noisy, level, denoiser.remember(memory), torch.ones(2, 7, dtype=torch.bool)
+        )
     assert (found - expected).abs().max() < 0.1 * expected.abs().max()

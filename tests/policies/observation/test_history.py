@@ -16,12 +16,18 @@ from stringline.policies.observation.history import ObservationHistory, PastObse
 from stringline.policies.observation.observation_encoder import ObservationEncoder
 
 OfDemonstrations = Callable[..., ChunkPolicy]
-LOOKING_BACK = ("+history=state", "policy.memory.history.ages_s=[0.16,0.08]", "policy.memory.history.dropout=0")
+LOOKING_BACK = (
+    "+history=state",
+    "policy.memory.history.ages_s=[0.16,0.08]",
+    "policy.memory.history.dropout=0",
+)
 
 
 @pytest.fixture
 def windows(demonstrations: EpisodeStore) -> Windows:
-    return Windows(demonstrations, chunk=8, cameras=("overhead", "wrist_left", "wrist_right"), past=(8, 4))
+    return Windows(
+        demonstrations, chunk=8, cameras=("overhead", "wrist_left", "wrist_right"), past=(8, 4)
+    )
 
 
 def batch_at(windows: Windows, *indices: int) -> dict[str, Tensor]:
@@ -52,7 +58,9 @@ def test_ages_that_mean_nothing_are_refused(ages: tuple[float, ...], message: st
 
 def test_ages_are_steps() -> None:
     assert ObservationHistory((0.1, 0.96)).steps(50.0) == (48, 5)
-    with pytest.raises(ValueError, match=r"are \[5, 0\] steps at 5 Hz; allowed: different steps from 1"):
+    with pytest.raises(
+        ValueError, match=r"are \[5, 0\] steps at 5 Hz; allowed: different steps from 1"
+    ):
         ObservationHistory((0.05, 1.0)).steps(5.0)
     with pytest.raises(ValueError, match=r"history.dropout is 1.0; allowed: 0 to below 1"):
         ObservationHistory((0.1,), dropout=1.0)
@@ -95,21 +103,24 @@ def test_times_between_the_asked_ones_are_said_once(caplog: pytest.LogCaptureFix
 
 
 def test_observations_have_an_order() -> None:
-    with pytest.raises(ValueError, match=r"An observation of 1.0 s came after one of 2.0 s.*new session for each episode"):
+    with pytest.raises(
+        ValueError,
+        match=r"An observation of 1.0 s came after one of 2.0 s.*new session for each episode",
+    ):
         seen(2.0, 1.0, history=ObservationHistory((0.2,)))
 
 
-@pytest.mark.parametrize("pictures", [False, True])
+@pytest.mark.parametrize("images", [False, True])
 def test_a_session_sees_what_windows_give(
-    demonstrations: EpisodeStore, of_demonstrations: OfDemonstrations, pictures: bool
+    demonstrations: EpisodeStore, of_demonstrations: OfDemonstrations, images: bool
 ) -> None:
     """The same keys with the same values, from the absent start of an episode on."""
-    policy = of_demonstrations(*LOOKING_BACK, f"policy.memory.history.pictures={str(pictures).lower()}")
+    policy = of_demonstrations(*LOOKING_BACK, f"policy.memory.history.images={str(images).lower()}")
     assert policy.history is not None
     steps = policy.history.steps(50.0)
     assert steps == (8, 4)
     cameras = [camera.name for camera in policy.contract.cameras]
-    windows = Windows(demonstrations, chunk=8, cameras=cameras, past=steps, past_pictures=pictures)
+    windows = Windows(demonstrations, chunk=8, cameras=cameras, past=steps, past_images=images)
     arrays = demonstrations.episode(demonstrations.names()[0]).arrays
     past = PastObservations(policy.history, policy.memory.past_keys)
     for index in range(4):
@@ -118,7 +129,7 @@ def test_a_session_sees_what_windows_give(
         assert windows.step_of(index) == 4 * index
         assert set(found) <= set(expected)
         assert {key for key in expected if key.startswith("past/rgb")} == (
-            {f"past/rgb/{name}" for name in cameras} if pictures else set()
+            {f"past/rgb/{name}" for name in cameras} if images else set()
         )
         known = expected["past_mask"][0]
         assert known.tolist() == [index >= 2, index >= 1]
@@ -128,7 +139,9 @@ def test_a_session_sees_what_windows_give(
             assert value.dtype == expected[key].dtype
 
 
-def test_sessions_remember_and_forget(demonstrations: EpisodeStore, of_demonstrations: OfDemonstrations) -> None:
+def test_sessions_remember_and_forget(
+    demonstrations: EpisodeStore, of_demonstrations: OfDemonstrations
+) -> None:
     """The second plan of an episode differs from the plan of one that begins there."""
     policy = of_demonstrations(*LOOKING_BACK)
     arrays = dict(demonstrations.episode(demonstrations.names()[0]).arrays)
@@ -139,10 +152,16 @@ def test_sessions_remember_and_forget(demonstrations: EpisodeStore, of_demonstra
     assert not np.allclose(later, other.plan(observation_at(arrays, 4)).action, atol=1e-4)
 
 
-@pytest.mark.parametrize(("pictures", "depth"), [(False, "colours"), (True, "colours"), (True, "normals")])
-def test_an_absent_past_is_as_none(windows: Windows, of_demonstrations: OfDemonstrations, pictures: bool, depth: str) -> None:
+@pytest.mark.parametrize(
+    ("images", "depth"), [(False, "colours"), (True, "colours"), (True, "normals")]
+)
+def test_an_absent_past_is_as_none(
+    windows: Windows, of_demonstrations: OfDemonstrations, images: bool, depth: str
+) -> None:
     """A memory with a history, none of which is there, is the memory without one, whatever stands in its place."""
-    looking = of_demonstrations(*LOOKING_BACK, f"+depth={depth}", f"policy.memory.history.pictures={str(pictures).lower()}")
+    looking = of_demonstrations(
+        *LOOKING_BACK, f"+depth={depth}", f"policy.memory.history.images={str(images).lower()}"
+    )
     plain = of_demonstrations(f"+depth={depth}")
     weights = network_of(looking).state_dict()
     del weights["past_mark"]
@@ -162,12 +181,16 @@ def test_an_absent_past_is_as_none(windows: Windows, of_demonstrations: OfDemons
     full = looking.memory(batch)
     assert full.present is not None
     assert full.present.all()
-    per_moment = 3 * 4 * pictures + 2
+    per_moment = 3 * 4 * images + 2
     assert full.tokens.shape[1] == expected.tokens.shape[1] + 2 * per_moment
-    assert not same(full.tokens[found.present].unflatten(0, (2, -1)), expected.tokens), "a past that is there matters"
+    assert not same(full.tokens[found.present].unflatten(0, (2, -1)), expected.tokens), (
+        "a past that is there matters"
+    )
 
 
-def test_the_past_matters_where_and_when_it_was(windows: Windows, of_demonstrations: OfDemonstrations) -> None:
+def test_the_past_matters_where_and_when_it_was(
+    windows: Windows, of_demonstrations: OfDemonstrations
+) -> None:
     policy, batch = of_demonstrations(*LOOKING_BACK), batch_at(windows, 2, 4)
     here = policy.memory(batch).tokens
     for key, change in {"T_base_gripper/left": 0.05, "joints/position": 0.3, "time": -0.2}.items():
@@ -181,11 +204,18 @@ def test_the_past_matters_where_and_when_it_was(windows: Windows, of_demonstrati
     changed["past/joints/position"][0, 0] = 2.0
     one, other = policy.memory(half), policy.memory(changed)
     assert one.present is not None
-    assert torch.equal(one.tokens[one.present], other.tokens[one.present]), "an absent moment tells nothing"
+    assert torch.equal(one.tokens[one.present], other.tokens[one.present]), (
+        "an absent moment tells nothing"
+    )
 
 
-def test_pictures_of_an_absent_camera_are_absent_then_too(windows: Windows, of_demonstrations: OfDemonstrations) -> None:
-    policy, batch = of_demonstrations(*LOOKING_BACK, "policy.memory.history.pictures=true"), batch_at(windows, 2, 4)
+def test_images_of_an_absent_camera_are_absent_then_too(
+    windows: Windows, of_demonstrations: OfDemonstrations
+) -> None:
+    policy, batch = (
+        of_demonstrations(*LOOKING_BACK, "policy.memory.history.images=true"),
+        batch_at(windows, 2, 4),
+    )
     lacking = batch | {"present/wrist_left": torch.tensor([True, False])}
     changed = lacking | {"past/rgb/wrist_left": lacking["past/rgb/wrist_left"].clone()}
     changed["past/rgb/wrist_left"][1] = 255 - changed["past/rgb/wrist_left"][1]
@@ -195,8 +225,12 @@ def test_pictures_of_an_absent_camera_are_absent_then_too(windows: Windows, of_d
     assert torch.equal(one.tokens[one.present], other.tokens[one.present])
 
 
-def test_training_hides_the_past_of_some(windows: Windows, of_demonstrations: OfDemonstrations) -> None:
-    policy = of_demonstrations(*LOOKING_BACK, "policy.memory.history.dropout=0.5", "policy.memory.joint_dropout=0").train()
+def test_training_hides_the_past_of_some(
+    windows: Windows, of_demonstrations: OfDemonstrations
+) -> None:
+    policy = of_demonstrations(
+        *LOOKING_BACK, "policy.memory.history.dropout=0.5", "policy.memory.joint_dropout=0"
+    ).train()
     batch = batch_at(windows, *[4] * 16)
     torch.manual_seed(0)
     present = policy.memory(batch).present
@@ -207,11 +241,18 @@ def test_training_hides_the_past_of_some(windows: Windows, of_demonstrations: Of
     assert all(parameter.grad is not None for parameter in policy.parameters())
 
 
-def test_the_past_is_asked_for_by_name(windows: Windows, of_demonstrations: OfDemonstrations) -> None:
+def test_the_past_is_asked_for_by_name(
+    windows: Windows, of_demonstrations: OfDemonstrations
+) -> None:
     policy, batch = of_demonstrations(*LOOKING_BACK), batch_at(windows, 2)
     del batch["past_mask"]
     with pytest.raises(ValueError, match=r"no observation key 'past_mask'"):
         policy.memory(batch)
     with pytest.raises(ValueError, match=r"Time cannot be added to LieRE"):
         of_demonstrations(*LOOKING_BACK, "+encoder=liere", "encoder.encoding.block=4")
-    assert of_demonstrations(*LOOKING_BACK, "+encoder=none").memory(batch_at(windows, 2)).tokens.isfinite().all()
+    assert (
+        of_demonstrations(*LOOKING_BACK, "+encoder=none")
+        .memory(batch_at(windows, 2))
+        .tokens.isfinite()
+        .all()
+    )

@@ -21,13 +21,13 @@ from stringline.encoders.pretrained.timm_models import import_timm
 from stringline.policies.algorithms.act import ActPolicy, ActSettings
 from stringline.policies.algorithms.diffusion import DiffusionPolicy, DiffusionSettings
 from stringline.policies.checkpoints.load import build_policy, load_policy, save_policy
-from stringline.policies.networks.sinusoids import picture_positions, sequence_positions
+from stringline.policies.networks.sinusoids import image_positions, sequence_positions
 from stringline.policies.observation.image_encoders import (
     FeatureMapEncoder,
     FeatureMapSettings,
+    ImageMemory,
     KeypointEncoder,
     KeypointSettings,
-    PictureMemory,
     PlainVisionEncoder,
     PlainVisionSettings,
     spatial_softmax,
@@ -38,13 +38,15 @@ OPTIONS = {"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}
 NETWORK = partial(ResNet, options=OPTIONS)
 NAMES = ("overhead", "wrist_left", "wrist_right")
 Settings = FeatureMapSettings | KeypointSettings | PlainVisionSettings
-Make = Callable[..., PictureMemory]
+Make = Callable[..., ImageMemory]
 Observe = Callable[[int], dict[str, Array]]
 FEATURE_MAP = FeatureMapSettings(network=NETWORK, dim=32)
 KEYPOINTS = KeypointSettings(network=NETWORK, points=4, features=6)
-PLAIN = PlainVisionSettings(encoding=partial(SinusoidalEncoding, theta=10000.0), dim=32, depth=2, heads=4, grid=4)
+PLAIN = PlainVisionSettings(
+    encoding=partial(SinusoidalEncoding, theta=10000.0), dim=32, depth=2, heads=4, grid=4
+)
 CHOICES: dict[str, Settings] = {"map": FEATURE_MAP, "keypoints": KEYPOINTS, "plain": PLAIN}
-KINDS: dict[type[Settings], type[PictureMemory]] = {
+KINDS: dict[type[Settings], type[ImageMemory]] = {
     FeatureMapSettings: FeatureMapEncoder,
     KeypointSettings: KeypointEncoder,
     PlainVisionSettings: PlainVisionEncoder,
@@ -57,8 +59,8 @@ def settings(request: pytest.FixtureRequest) -> Settings:
 
 
 @pytest.fixture
-def make(contract: Contract, statistics: Statistics) -> Callable[..., PictureMemory]:
-    def made(settings: Settings, cameras: tuple[str, ...] | None = NAMES) -> PictureMemory:
+def make(contract: Contract, statistics: Statistics) -> Callable[..., ImageMemory]:
+    def made(settings: Settings, cameras: tuple[str, ...] | None = NAMES) -> ImageMemory:
         torch.manual_seed(0)
         memory = KINDS[type(settings)](replace(settings, cameras=cameras), contract, statistics)
         with torch.no_grad():
@@ -71,15 +73,22 @@ def make(contract: Contract, statistics: Statistics) -> Callable[..., PictureMem
 
 @pytest.fixture
 def batch(observe: Observe) -> dict[str, Tensor]:
-    """Three examples with pictures of 64 pixels."""
+    """Three examples with images of 64 pixels."""
     observations = [observe(seed) for seed in range(3)]
-    stacked = {key: torch.from_numpy(np.stack([each[key] for each in observations])) for key in observations[0]}
+    stacked = {
+        key: torch.from_numpy(np.stack([each[key] for each in observations]))
+        for key in observations[0]
+    }
     generator = torch.Generator().manual_seed(0)
-    pictures = torch.randint(0, 256, (len(NAMES), 3, 64, 64, 3), generator=generator, dtype=torch.uint8)
-    return stacked | {f"rgb/{name}": each for name, each in zip(NAMES, pictures, strict=True)}
+    images = torch.randint(
+        0, 256, (len(NAMES), 3, 64, 64, 3), generator=generator, dtype=torch.uint8
+    )
+    return stacked | {f"rgb/{name}": each for name, each in zip(NAMES, images, strict=True)}
 
 
-def test_colours_and_joints_are_all_that_they_read(make: Make, settings: Settings, batch: Mapping[str, Tensor]) -> None:
+def test_colours_and_joints_are_all_that_they_read(
+    make: Make, settings: Settings, batch: Mapping[str, Tensor]
+) -> None:
     memory = make(settings)
     assert memory.keys == ["rgb/overhead", "rgb/wrist_left", "rgb/wrist_right", "joints/position"]
     assert memory.past_keys == []
@@ -92,7 +101,9 @@ def test_colours_and_joints_are_all_that_they_read(make: Make, settings: Setting
         assert (memory(changed).tokens - usual).abs().max() > 1e-4, key
 
 
-def test_one_token_for_each_cell_and_one_for_the_joints(make: Make, batch: Mapping[str, Tensor]) -> None:
+def test_one_token_for_each_cell_and_one_for_the_joints(
+    make: Make, batch: Mapping[str, Tensor]
+) -> None:
     assert make(FEATURE_MAP)(batch).tokens.shape == (3, 3 * 4 + 1, 32)
     assert make(PLAIN)(batch).tokens.shape == (3, 3 * 16 + 1, 32)
     assert make(KEYPOINTS)(batch).tokens.shape == (3, 1, 3 * 6 + 14)
@@ -100,7 +111,9 @@ def test_one_token_for_each_cell_and_one_for_the_joints(make: Make, batch: Mappi
 
 @pytest.mark.parametrize("kind", ["map", "plain"])
 @pytest.mark.parametrize("absent", NAMES)
-def test_an_absent_camera_is_as_one_that_never_was(make: Make, kind: str, absent: str, batch: dict[str, Tensor]) -> None:
+def test_an_absent_camera_is_as_one_that_never_was(
+    make: Make, kind: str, absent: str, batch: dict[str, Tensor]
+) -> None:
     others = tuple(name for name in NAMES if name != absent)
     whole, fewer = make(CHOICES[kind]), make(CHOICES[kind], others)
     weights, rows = whole.state_dict(), [NAMES.index(name) for name in others]
@@ -110,13 +123,18 @@ def test_an_absent_camera_is_as_one_that_never_was(make: Make, kind: str, absent
     there = torch.tensor([True, False, True])
     black = batch[f"rgb/{absent}"] * there[:, None, None, None]
     found, other = (
-        whole({**batch, f"rgb/{absent}": rgb, f"present/{absent}": there}) for rgb in (batch[f"rgb/{absent}"], black)
+        whole({**batch, f"rgb/{absent}": rgb, f"present/{absent}": there})
+        for rgb in (batch[f"rgb/{absent}"], black)
     )
     usual, expected = whole(batch), fewer(batch)
     assert found.present is not None
     assert usual.present is None
-    torch.testing.assert_close(found.tokens[1][found.present[1]], expected.tokens[1], atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(other.tokens[1][found.present[1]], expected.tokens[1], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        found.tokens[1][found.present[1]], expected.tokens[1], atol=1e-5, rtol=1e-4
+    )
+    torch.testing.assert_close(
+        other.tokens[1][found.present[1]], expected.tokens[1], atol=1e-5, rtol=1e-4
+    )
     torch.testing.assert_close(found.tokens[there], usual.tokens[there], atol=1e-5, rtol=1e-4)
     assert found.present[there].all()
 
@@ -124,7 +142,10 @@ def test_an_absent_camera_is_as_one_that_never_was(make: Make, kind: str, absent
 def test_an_absent_camera_has_no_key_points(make: Make, batch: dict[str, Tensor]) -> None:
     memory = make(KEYPOINTS)
     there = torch.tensor([True, False, True])
-    usual, found = memory(batch).tokens[:, 0], memory({**batch, "present/wrist_left": there}).tokens[:, 0]
+    usual, found = (
+        memory(batch).tokens[:, 0],
+        memory({**batch, "present/wrist_left": there}).tokens[:, 0],
+    )
     assert (found[1, 6:12] == 0).all()
     assert torch.equal(found[there], usual[there])
     assert torch.equal(found[1, 12:], usual[1, 12:])
@@ -141,13 +162,17 @@ def test_cameras_share_a_network_only_where_asked(make: Make) -> None:
     assert len(keypoints.networks) == 3
 
 
-def test_every_parameter_learns(make: Make, settings: Settings, batch: Mapping[str, Tensor]) -> None:
+def test_every_parameter_learns(
+    make: Make, settings: Settings, batch: Mapping[str, Tensor]
+) -> None:
     memory = make(settings).train()
     memory(batch).tokens.square().sum().backward()
     for name, parameter in memory.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
-        unseen = name.startswith("locate") and name.endswith("bias")  # A softmax does not see what is added to all cells.
+        unseen = name.startswith("locate") and name.endswith(
+            "bias"
+        )  # A softmax does not see what is added to all cells.
         assert parameter.grad.abs().max() > 0 or unseen, name
 
 
@@ -156,10 +181,17 @@ def test_spatial_softmax_finds_the_peak() -> None:
     maps[0, 0, 1, 6] = 100.0
     maps[0, 1, 4, 0] = 100.0
     found = spatial_softmax(maps)
-    torch.testing.assert_close(found, torch.tensor([[0.5, -1.0, 0.0, -0.5, 1.0, 0.0]]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        found, torch.tensor([[0.5, -1.0, 0.0, -0.5, 1.0, 0.0]]), atol=1e-6, rtol=0
+    )
     weights = torch.softmax(torch.arange(6.0), 0).reshape(2, 3)
-    column, row = (weights.sum(0) * torch.tensor([-1.0, 0.0, 1.0])).sum(), (weights.sum(1) * torch.tensor([-1.0, 1.0])).sum()
-    torch.testing.assert_close(spatial_softmax(torch.arange(6.0).reshape(1, 1, 2, 3)), torch.stack((column, row))[None])
+    column, row = (
+        (weights.sum(0) * torch.tensor([-1.0, 0.0, 1.0])).sum(),
+        (weights.sum(1) * torch.tensor([-1.0, 1.0])).sum(),
+    )
+    torch.testing.assert_close(
+        spatial_softmax(torch.arange(6.0).reshape(1, 1, 2, 3)), torch.stack((column, row))[None]
+    )
 
 
 def test_positions_are_the_published_ones() -> None:
@@ -167,25 +199,39 @@ def test_positions_are_the_published_ones() -> None:
     for position in range(7):
         for channel in range(6):
             phase = position / 10000 ** (2 * (channel // 2) / 6)
-            assert table[position, channel] == pytest.approx(math.cos(phase) if channel % 2 else math.sin(phase), abs=1e-5)
-    picture = picture_positions(2, 3, 8)
+            assert table[position, channel] == pytest.approx(
+                math.cos(phase) if channel % 2 else math.sin(phase), abs=1e-5
+            )
+    image = image_positions(2, 3, 8)
     for row in range(2):
         for column in range(3):
             for channel in range(4):
-                wave, falling = (math.cos if channel % 2 else math.sin), 10000 ** (2 * (channel // 2) / 4)
-                down, right = 2 * math.pi * (row + 1) / 2 / falling, 2 * math.pi * (column + 1) / 3 / falling
-                assert picture[row, column, channel] == pytest.approx(wave(down), abs=1e-5)
-                assert picture[row, column, 4 + channel] == pytest.approx(wave(right), abs=1e-5)
-    with pytest.raises(ValueError, match="Positions in pictures have 6 channels; allowed: multiples of 4."):
-        picture_positions(2, 2, 6)
+                wave, falling = (
+                    (math.cos if channel % 2 else math.sin),
+                    10000 ** (2 * (channel // 2) / 4),
+                )
+                down, right = (
+                    2 * math.pi * (row + 1) / 2 / falling,
+                    2 * math.pi * (column + 1) / 3 / falling,
+                )
+                assert image[row, column, channel] == pytest.approx(wave(down), abs=1e-5)
+                assert image[row, column, 4 + channel] == pytest.approx(wave(right), abs=1e-5)
+    with pytest.raises(
+        ValueError, match="Positions in images have 6 channels; allowed: multiples of 4."
+    ):
+        image_positions(2, 2, 6)
     with pytest.raises(ValueError, match="Positions have 5 channels; allowed: even numbers."):
         sequence_positions(2, 5)
 
 
-def test_what_does_not_fit_is_refused(make: Make, settings: Settings, contract: Contract, batch: dict[str, Tensor]) -> None:
+def test_what_does_not_fit_is_refused(
+    make: Make, settings: Settings, contract: Contract, batch: dict[str, Tensor]
+) -> None:
     with pytest.raises(ValueError, match="no camera 'overhaed'. Did you mean 'overhead'"):
         make(settings, ("overhaed",))
-    with pytest.raises(ValueError, match="needs pictures and joint positions; there are no cameras or no joints"):
+    with pytest.raises(
+        ValueError, match="needs images and joint positions; there are no cameras or no joints"
+    ):
         make(settings, ())
     memory = make(settings)
     for key in ("rgb/wrist_left", "joints/position"):
@@ -201,7 +247,9 @@ def test_a_checkpoint_outlives_the_weights_it_started_from(
     tmp_path: Path, contract: Contract, statistics: Statistics, observe: Observe
 ) -> None:
     file = tmp_path / "model.safetensors"
-    save_file(import_timm().create_model("resnet18", zero_init_last=False, **OPTIONS).state_dict(), file)
+    save_file(
+        import_timm().create_model("resnet18", zero_init_last=False, **OPTIONS).state_dict(), file
+    )
     network = {"_target_": "stringline.ResNet", "_partial_": True, "options": OPTIONS}
     model = {
         "_target_": "stringline.ActPolicy",
@@ -225,7 +273,9 @@ def test_a_checkpoint_outlives_the_weights_it_started_from(
         build_policy(model, contract, statistics)
 
 
-def test_a_policy_over_pictures_asks_for_no_depth(contract: Contract, statistics: Statistics, observe: Observe) -> None:
+def test_a_policy_over_images_asks_for_no_depth(
+    contract: Contract, statistics: Statistics, observe: Observe
+) -> None:
     memory = partial(FeatureMapEncoder, replace(FEATURE_MAP, cameras=("overhead",)))
     chosen = ActSettings(memory=memory, chunk=4, dim=32, heads=2, feed_forward=32, encoder_layers=1)
     policy = ActPolicy(chosen, contract, statistics).eval()
@@ -239,6 +289,10 @@ def test_attention_cannot_be_followed_where_there_are_no_places(
     contract: Contract, statistics: Statistics, observe: Observe
 ) -> None:
     memory = partial(PlainVisionEncoder, replace(PLAIN, cameras=("overhead",)))
-    policy = DiffusionPolicy(DiffusionSettings(memory=memory, chunk=4, dim=32), contract, statistics)
-    with pytest.raises(ValueError, match="an ObservationMemory; the memory of this policy is a PlainVisionMemory."):
+    policy = DiffusionPolicy(
+        DiffusionSettings(memory=memory, chunk=4, dim=32), contract, statistics
+    )
+    with pytest.raises(
+        ValueError, match="an ObservationMemory; the memory of this policy is a PlainVisionMemory."
+    ):
         attention_map(policy, observe(0))

@@ -13,7 +13,12 @@ import transformers
 from tests.policies.demonstrations import TEXTS, episode, make_store, observation_at
 from torch import Tensor
 
-from stringline.datasets.contract.instructions import NUMBER_KEY, instruction_array, instruction_number, instruction_of
+from stringline.datasets.contract.instructions import (
+    NUMBER_KEY,
+    instruction_array,
+    instruction_number,
+    instruction_of,
+)
 from stringline.datasets.loading.statistics import Statistics
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
@@ -42,14 +47,21 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     declare_torchvision_operators()  # Before transformers imports torchvision.
     folder = tmp_path_factory.mktemp("clip")
     words = sorted({word for text in (*TEXTS, "the pen on the mug") for word in text.split()})
-    # The end comes last: to an end of number 2 transformers answers with the token of the highest number.
+    # The end comes last: to an end of number 2 transformers answers with the token of the highest
+    # number.
     vocabulary = {word: number for number, word in enumerate(["<pad>", "<unk>", *words, "<end>"])}
     end = vocabulary["<end>"]
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    tokenizer.post_processor = tokenizers.processors.TemplateProcessing("$A <end>", special_tokens=[("<end>", end)])
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        "$A <end>", special_tokens=[("<end>", end)]
+    )
     transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>", eos_token="<end>", model_max_length=16
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        unk_token="<unk>",
+        eos_token="<end>",
+        model_max_length=16,
     ).save_pretrained(folder)
     torch.manual_seed(0)
     transformers.CLIPTextModel(
@@ -69,7 +81,11 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def by_text(folder: Path, width: int = WIDTH) -> tuple[str, ...]:
-    return ("+instruction=text", f"policy.memory.instruction.model={folder}", f"policy.memory.instruction.width={width}")
+    return (
+        "+instruction=text",
+        f"policy.memory.instruction.model={folder}",
+        f"policy.memory.instruction.width={width}",
+    )
 
 
 def told(text: str) -> dict[str, np.ndarray]:
@@ -87,7 +103,9 @@ def test_a_text_is_the_same_number_everywhere() -> None:
             instruction_of({"instruction": wrong})
 
 
-def test_windows_say_what_their_episode_asks_for(demonstrations: EpisodeStore, measured: Statistics) -> None:
+def test_windows_say_what_their_episode_asks_for(
+    demonstrations: EpisodeStore, measured: Statistics
+) -> None:
     windows = Windows(demonstrations, chunk=4)
     expected = [instruction_number(TEXTS[episode % 2]) for episode in windows.episode]
     assert windows.batch(np.arange(len(windows)))[NUMBER_KEY].tolist() == expected
@@ -95,7 +113,9 @@ def test_windows_say_what_their_episode_asks_for(demonstrations: EpisodeStore, m
     assert Statistics.from_dict(measured.to_dict()).instructions == measured.instructions
 
 
-def test_the_memory_depends_on_what_is_asked(of_demonstrations: OfDemonstrations, batch: dict[str, Tensor]) -> None:
+def test_the_memory_depends_on_what_is_asked(
+    of_demonstrations: OfDemonstrations, batch: dict[str, Tensor]
+) -> None:
     policy = of_demonstrations("+instruction=task")
     here = policy.memory(batch)
     assert here.present is not None
@@ -120,44 +140,72 @@ def test_who_is_asked_for_nothing_is_as_one_who_cannot_be_asked(
     found = asked.memory(batch | {NUMBER_KEY: torch.tensor([0, instruction_number(TEXTS[0])])})
     assert found.present is not None
     assert found.present.sum(dim=1).tolist() == [14, 15]
-    torch.testing.assert_close(found.tokens[0][found.present[0]], plain.memory(batch).tokens[0], rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        found.tokens[0][found.present[0]], plain.memory(batch).tokens[0], rtol=0, atol=1e-5
+    )
 
 
 def test_a_policy_has_to_be_told(of_demonstrations: OfDemonstrations) -> None:
     policy = of_demonstrations("+instruction=task")
-    with pytest.raises(ValueError, match=r"has to be told what to do: .*It knows: hand over the pen, put the mug on the plate"):
+    with pytest.raises(
+        ValueError,
+        match=r"has to be told what to do: .*It knows: hand over the pen, put the mug on the plate",
+    ):
         policy.session(0).plan(observation_at(episode(0), 0))
-    with pytest.raises(ValueError, match=r"no instruction 'hand over the pan'. Did you mean 'hand over the pen'"):
+    with pytest.raises(
+        ValueError, match=r"no instruction 'hand over the pan'. Did you mean 'hand over the pen'"
+    ):
         policy.session(0).plan(told("hand over the pan"))
     one, other = (policy.session(0).plan(told(text)).action for text in TEXTS)
     assert not np.allclose(one, other, atol=1e-4)
-    assert np.array_equal(Instructed(policy, TEXTS[1]).session(0).plan(observation_at(episode(0), 0)).action, other)
-    assert np.array_equal(Instructed(policy, TEXTS[0]).session(0).plan(told(TEXTS[1])).action, other), "its own goes first"
+    assert np.array_equal(
+        Instructed(policy, TEXTS[1]).session(0).plan(observation_at(episode(0), 0)).action, other
+    )
+    assert np.array_equal(
+        Instructed(policy, TEXTS[0]).session(0).plan(told(TEXTS[1])).action, other
+    ), "its own goes first"
     assert Instructed(policy, "").contract == policy.contract
-    with pytest.raises(ValueError, match=r"no instruction 'hand over the pan'. Did you mean 'hand over the pen'"):
+    with pytest.raises(
+        ValueError, match=r"no instruction 'hand over the pan'. Did you mean 'hand over the pen'"
+    ):
         Instructed(policy, "hand over the pan")
     unasked = of_demonstrations()
     plain = unasked.session(0).plan(observation_at(episode(0), 0)).action
-    assert np.array_equal(Instructed(unasked, "anything").session(0).plan(observation_at(episode(0), 0)).action, plain)
+    assert np.array_equal(
+        Instructed(unasked, "anything").session(0).plan(observation_at(episode(0), 0)).action, plain
+    )
 
 
 def test_a_policy_that_knows_one_thing_needs_no_words() -> None:
     embedding = TaskEmbedding(dim=8, known=["only this"])
-    assert embedding.number(None) == embedding.number("only this") == instruction_number("only this")
+    assert (
+        embedding.number(None) == embedding.number("only this") == instruction_number("only this")
+    )
     assert embedding.number("") == 0
-    with pytest.raises(ValueError, match=r"asks for something that this policy does not know. It knows: only this"):
+    with pytest.raises(
+        ValueError, match=r"asks for something that this policy does not know. It knows: only this"
+    ):
         embedding(torch.tensor([0, 5]))
 
 
-def test_names_may_be_given(of_demonstrations: OfDemonstrations, configuration: Configuration) -> None:
+def test_names_may_be_given(
+    of_demonstrations: OfDemonstrations, configuration: Configuration
+) -> None:
     names = ["stack the cups", *TEXTS]
     policy = of_demonstrations("+instruction=task", f"policy.memory.instruction.names={names}")
     assert policy.memory.instruction is not None
     assert policy.memory.instruction.names == tuple(names)
     assert policy.session(0).plan(told("stack the cups")).action.shape == (8, 14)
-    with pytest.raises(ValueError, match=r"no instruction among the names 'hand over the pen'. Did you mean '.* pan'"):
-        of_demonstrations("+instruction=task", "policy.memory.instruction.names=[hand over the pan]")
-    with pytest.raises(ValueError, match=r"The known instructions are \[\]; .*come from the episodes"):
+    with pytest.raises(
+        ValueError,
+        match=r"no instruction among the names 'hand over the pen'. Did you mean '.* pan'",
+    ):
+        of_demonstrations(
+            "+instruction=task", "policy.memory.instruction.names=[hand over the pan]"
+        )
+    with pytest.raises(
+        ValueError, match=r"The known instructions are \[\]; .*come from the episodes"
+    ):
         TaskEmbedding(dim=8, known=[])
 
 
@@ -170,7 +218,9 @@ def test_a_checkpoint_keeps_the_names(
     assert again.memory.instruction is not None
     assert again.memory.instruction.names == tuple(sorted(TEXTS))
     for text in TEXTS:
-        assert np.array_equal(policy.session(1).plan(told(text)).action, again.session(1).plan(told(text)).action)
+        assert np.array_equal(
+            policy.session(1).plan(told(text)).action, again.session(1).plan(told(text)).action
+        )
 
 
 def test_a_text_means_what_its_encoder_says(
@@ -186,7 +236,10 @@ def test_a_text_means_what_its_encoder_says(
     assert isinstance(instruction, TextEmbedding)
     loss = policy.loss(batch)
     loss.backward()
-    assert {name for name, _ in instruction.named_parameters()} == {"project.weight", "project.bias"}
+    assert {name for name, _ in instruction.named_parameters()} == {
+        "project.weight",
+        "project.bias",
+    }
     assert instruction.project.weight.grad is not None
     alone = TextEmbedding(dim=32, known=[TEXTS[0]], model=str(encoder), width=WIDTH)
     alone(torch.tensor([instruction_number(TEXTS[0])]))
@@ -197,8 +250,12 @@ def test_a_text_means_what_its_encoder_says(
     torch.manual_seed(3)
     with torch.autocast("cpu", torch.bfloat16):
         fresh(batch[NUMBER_KEY])
-    assert torch.equal(torch.rand(1), expected_draw), "encoding draws nothing from the training's numbers"
-    torch.testing.assert_close(fresh.features[TEXTS.index(TEXTS[0])], alone.features[0], rtol=0, atol=1e-5)
+    assert torch.equal(torch.rand(1), expected_draw), (
+        "encoding draws nothing from the training's numbers"
+    )
+    torch.testing.assert_close(
+        fresh.features[TEXTS.index(TEXTS[0])], alone.features[0], rtol=0, atol=1e-5
+    )
 
 
 def test_new_words_can_be_tried(encoder: Path, of_demonstrations: OfDemonstrations) -> None:
@@ -226,10 +283,16 @@ def test_a_checkpoint_acts_without_the_encoder(
     shutil.rmtree(folder)
     again = load_policy(tmp_path / "c")
     assert np.array_equal(again.session(1).plan(told(TEXTS[0])).action, expected)
-    with pytest.raises(ValueError, match=r"no instruction 'sing'. .*Others cannot be encoded: There is no folder .*encoder"):
+    with pytest.raises(
+        ValueError,
+        match=r"no instruction 'sing'. .*Others cannot be encoded: There is no folder .*encoder",
+    ):
         again.session(1).plan(told("sing"))
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ValueError, match=r"needs transformers, which is not installed. Run: pip install .stringline\[text\]"):
+    with pytest.raises(
+        ValueError,
+        match=r"needs transformers, which is not installed. Run: pip install .stringline\[text\]",
+    ):
         again.session(1).plan(told("sing"))
 
 

@@ -12,17 +12,24 @@ from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import KeyStatistics, Statistics, statistics_of
 from stringline.policies.algorithms.diffusion import DiffusionPolicy
 from stringline.policies.checkpoints.load import build_policy, load_policy, save_policy
-from stringline.policies.observation.normaliser import MeanStdNormaliser, MinMaxNormaliser, NormaliserRecipe, QuantileNormaliser
+from stringline.policies.observation.normaliser import (
+    MeanStdNormaliser,
+    MinMaxNormaliser,
+    NormaliserFactory,
+    QuantileNormaliser,
+)
 from stringline.policies.observation.observation_encoder import ObservationEncoder
 
-KINDS: list[NormaliserRecipe] = [MinMaxNormaliser, MeanStdNormaliser, QuantileNormaliser]
+KINDS: list[NormaliserFactory] = [MinMaxNormaliser, MeanStdNormaliser, QuantileNormaliser]
 
 
 @pytest.fixture
 def rows() -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """Three channels: normally distributed, constant, and with a far outlier."""
     random = np.random.default_rng(0)
-    drawn = np.stack((random.normal(3.0, 2.0, 5000), np.full(5000, 0.7), random.uniform(-1, 1, 5000)), axis=1)
+    drawn = np.stack(
+        (random.normal(3.0, 2.0, 5000), np.full(5000, 0.7), random.uniform(-1, 1, 5000)), axis=1
+    )
     drawn[17, 2] = 40.0
     return drawn
 
@@ -33,13 +40,17 @@ def of_rows(rows: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> KeyStati
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_way_back_undoes_the_way_there(kind: NormaliserRecipe, of_rows: KeyStatistics) -> None:
+def test_the_way_back_undoes_the_way_there(kind: NormaliserFactory, of_rows: KeyStatistics) -> None:
     normaliser = kind(of_rows)
     values = 10 * torch.randn(50, 7, 3, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(normaliser.restore(normaliser.normalise(values)), values, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        normaliser.restore(normaliser.normalise(values)), values, rtol=1e-5, atol=1e-5
+    )
 
 
-def test_each_kind_has_its_range(rows: np.ndarray[tuple[int, int], np.dtype[np.float64]], of_rows: KeyStatistics) -> None:
+def test_each_kind_has_its_range(
+    rows: np.ndarray[tuple[int, int], np.dtype[np.float64]], of_rows: KeyStatistics
+) -> None:
     values = torch.from_numpy(rows).float()
     ranged = MinMaxNormaliser(of_rows).normalise(values)
     np.testing.assert_allclose(ranged.amin(0)[[0, 2]], -1, atol=1e-5)
@@ -48,16 +59,24 @@ def test_each_kind_has_its_range(rows: np.ndarray[tuple[int, int], np.dtype[np.f
     np.testing.assert_allclose(scaled.mean(0), 0, atol=1e-3)
     np.testing.assert_allclose(scaled.std(0)[[0, 2]], 1, atol=1e-3)
     inner = QuantileNormaliser(of_rows).normalise(values)
-    # The stated error of the quantiles, a 4096th of the range, is that of 2 % of the rows where they are dense.
+    # The stated error of the quantiles, a 4096th of the range, is that of 2 % of the rows where
+    # they are dense.
     assert ((inner[:, 0].abs() <= 1).float().mean() - 0.98).abs() < 2e-3
     expected = np.quantile(rows, [0.01, 0.99], axis=0, method="higher")
     error = (rows.max(0) - rows.min(0)) / 4096
-    assert (np.abs(QuantileNormaliser(of_rows).low.numpy() - expected[0])[[0, 2]] < error[[0, 2]] + 1e-6).all()
-    assert (np.abs(QuantileNormaliser(of_rows).high.numpy() - expected[1])[[0, 2]] < error[[0, 2]] + 1e-6).all()
+    assert (
+        np.abs(QuantileNormaliser(of_rows).low.numpy() - expected[0])[[0, 2]] < error[[0, 2]] + 1e-6
+    ).all()
+    assert (
+        np.abs(QuantileNormaliser(of_rows).high.numpy() - expected[1])[[0, 2]]
+        < error[[0, 2]] + 1e-6
+    ).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_channel_that_never_changes_stays_small(kind: NormaliserRecipe, of_rows: KeyStatistics) -> None:
+def test_a_channel_that_never_changes_stays_small(
+    kind: NormaliserFactory, of_rows: KeyStatistics
+) -> None:
     """A constant is the middle of its floor, and its noise is not blown up."""
     normal = kind(of_rows).normalise(torch.tensor([[0.0, 0.7, 0.0], [0.0, 0.701, 0.0]]))[:, 1]
     assert normal[0].abs() < 1e-4
@@ -78,7 +97,11 @@ def test_clipping_cuts_off_what_lies_beyond(of_rows: KeyStatistics) -> None:
 
 @pytest.mark.parametrize("name", ["MeanStdNormaliser", "QuantileNormaliser"])
 def test_a_checkpoint_keeps_its_normalisation(
-    name: str, configuration: Callable[..., dict[str, object]], contract: Contract, statistics: Statistics, tmp_path: Path
+    name: str,
+    configuration: Callable[..., dict[str, object]],
+    contract: Contract,
+    statistics: Statistics,
+    tmp_path: Path,
 ) -> None:
     recipe = {"_target_": f"stringline.{name}", "_partial_": True, "floor": 0.04}
     model = configuration()

@@ -23,8 +23,12 @@ def shifted(batch: Mapping[str, Tensor], shift: Tensor) -> dict[str, Tensor]:
 
 
 def in_double(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    doubled = {key: value.double() if value.is_floating_point() else value for key, value in batch.items()}
-    return doubled | {key: value.double() for key, value in batch.items() if key.startswith("depth/")}
+    doubled = {
+        key: value.double() if value.is_floating_point() else value for key, value in batch.items()
+    }
+    return doubled | {
+        key: value.double() for key, value in batch.items() if key.startswith("depth/")
+    }
 
 
 @pytest.mark.parametrize("encoder", ["cayley", "circulant", "rope_mixed", "none"])
@@ -32,7 +36,9 @@ def in_double(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def test_a_common_translation_changes_nothing(
     make_policy: MakePolicy, make_batch: MakeBatch, encoder: str, values: str
 ) -> None:
-    blocks = ["encoder.encoding.block=4"] if encoder == "circulant" else []  # The small policy has heads of 8 channels.
+    blocks = (
+        ["encoder.encoding.block=4"] if encoder == "circulant" else []
+    )  # The small policy has heads of 8 channels.
     policy = make_policy(f"+encoder={encoder}", f"encoder.values={values}", *blocks).double()
     torch.set_default_dtype(torch.float64)
     try:
@@ -44,7 +50,9 @@ def test_a_common_translation_changes_nothing(
     assert (here - there).abs().max() < 1e-9 * here.abs().max()
 
 
-def test_a_translation_of_one_thing_does_change_it(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
+def test_a_translation_of_one_thing_does_change_it(
+    make_policy: MakePolicy, make_batch: MakeBatch
+) -> None:
     policy, batch = make_policy(), make_batch(2)
     moved = dict(batch)
     moved["T_base_gripper/left"] = batch["T_base_gripper/left"].clone()
@@ -52,14 +60,18 @@ def test_a_translation_of_one_thing_does_change_it(make_policy: MakePolicy, make
     assert (policy.memory(batch).tokens - policy.memory(moved).tokens).abs().max() > 1e-3
 
 
-def test_without_places_a_moved_gripper_is_not_seen(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
+def test_without_places_a_moved_gripper_is_not_seen(
+    make_policy: MakePolicy, make_batch: MakeBatch
+) -> None:
     policy, batch = make_policy("+encoder=none"), make_batch(2)
     moved = dict(batch)
     moved["T_base_gripper/left"] = batch["T_base_gripper/left"] + 0.05
     assert torch.equal(policy.memory(batch).tokens, policy.memory(moved).tokens)
 
 
-def test_only_the_chosen_cameras_are_looked_through(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
+def test_only_the_chosen_cameras_are_looked_through(
+    make_policy: MakePolicy, make_batch: MakeBatch
+) -> None:
     policy, batch = make_policy("policy.memory.cameras=[overhead]"), make_batch(2)
     kept = {key: batch[key] for key in policy.memory.keys}
     assert not any("wrist" in key or "table" in key for key in kept)

@@ -14,13 +14,17 @@ MakePolicy = Callable[..., ChunkPolicy]
 MakeBatch = Callable[[int], dict[str, Tensor]]
 
 
-@pytest.mark.parametrize("overrides", [(), ("+coordinates=grid",), ("+depth=normals",), ("+encoder=none",)])
+@pytest.mark.parametrize(
+    "overrides", [(), ("+coordinates=grid",), ("+depth=normals",), ("+encoder=none",)]
+)
 def test_it_shows_patches_where_they_are_with_shares_of_attention(
     make_policy: MakePolicy, make_batch: MakeBatch, overrides: tuple[str, ...]
 ) -> None:
     policy = make_policy(*overrides).eval()
     batch = make_batch(1)
-    seen = {key: value[0].numpy() for key, value in batch.items() if not key.startswith("action")} | {"time": np.asarray(0.0)}
+    seen = {
+        key: value[0].numpy() for key, value in batch.items() if not key.startswith("action")
+    } | {"time": np.asarray(0.0)}
     before = policy.memory(batch).tokens
     found = attention_map(policy, seen)
     np.testing.assert_array_equal(policy.memory(batch).tokens.detach(), before.detach())
@@ -31,7 +35,9 @@ def test_it_shows_patches_where_they_are_with_shares_of_attention(
     assert ((found.weights.sum(axis=1) > 0.1) & (found.weights.sum(axis=1) < 1)).all()
 
 
-def test_who_asks_for_nothing_looks_everywhere_alike(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
+def test_who_asks_for_nothing_looks_everywhere_alike(
+    make_policy: MakePolicy, make_batch: MakeBatch
+) -> None:
     """Its queries and keys are zero."""
     policy = make_policy("+encoder=none").eval()
     assert isinstance(policy.memory, ObservationEncoder)

@@ -17,7 +17,13 @@ NUMBERS = arrays.arrays(
 )
 
 
-@given(st.dictionaries(st.text(max_size=8), NUMBERS | st.text() | st.integers(-(2**63), 2**63 - 1) | st.none(), max_size=4))
+@given(
+    st.dictionaries(
+        st.text(max_size=8),
+        NUMBERS | st.text() | st.integers(-(2**63), 2**63 - 1) | st.none(),
+        max_size=4,
+    )
+)
 def test_everything_comes_back(value: dict[str, object]) -> None:
     found = unpack(pack(value))
     assert found.keys() == value.keys()
@@ -30,9 +36,9 @@ def test_everything_comes_back(value: dict[str, object]) -> None:
 
 
 def test_slices_and_scalars_come_back() -> None:
-    picture = np.arange(24).reshape(2, 3, 4)[:, ::-1, ::2]
-    found = unpack(pack([picture, np.float32(0.1), {"deep": [np.arange(3)]}]))
-    np.testing.assert_array_equal(found[0], picture)
+    image = np.arange(24).reshape(2, 3, 4)[:, ::-1, ::2]
+    found = unpack(pack([image, np.float32(0.1), {"deep": [np.arange(3)]}]))
+    np.testing.assert_array_equal(found[0], image)
     assert found[1] == np.float32(0.1)
     np.testing.assert_array_equal(found[2]["deep"][0], np.arange(3))
 
@@ -50,7 +56,10 @@ def test_the_layout_is_openpis() -> None:
         ({b"data": b"1234", b"dtype": "<f4", b"shape": [2]}, "has 8 bytes; got 4"),
         ({b"data": b"1234", b"dtype": "<f4", b"shape": [2**62, 2**62]}, "bytes; got 4"),
         ({b"data": b"1234", b"dtype": "<f4", b"shape": [-1]}, "a shape of whole numbers"),
-        ({b"data": b"12345678", b"dtype": "|O", b"shape": [1]}, "an array of object is not allowed"),
+        (
+            {b"data": b"12345678", b"dtype": "|O", b"shape": [1]},
+            "an array of object is not allowed",
+        ),
         ({b"data": b"12345678", b"dtype": "i4,i4", b"shape": [1]}, "not allowed"),
         ({b"data": b"1234", b"dtype": 4, b"shape": [1]}, "named by text"),
         ({b"data": b"1234", b"dtype": "<q9", b"shape": [1]}, "cannot be read"),
@@ -69,7 +78,9 @@ def test_bytes_of_strangers_are_data_or_refused(data: bytes) -> None:
         unpack(data)
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, np.array([object()]), np.zeros(2, complex), 2**80])
+@pytest.mark.parametrize(
+    "value", [object(), {1, 2}, np.array([object()]), np.zeros(2, complex), 2**80]
+)
 def test_what_is_no_data_is_not_sent(value: object) -> None:
     with pytest.raises(ValueError, match=r"cannot be sent|not allowed"):
         pack(value)

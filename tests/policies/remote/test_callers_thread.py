@@ -14,7 +14,9 @@ def interrupt() -> None:
 
 def test_everything_submitted_is_done_here_in_order() -> None:
     worker, done = CallersThread(), []
-    futures = [worker.submit(lambda place=place: done.append(place) or get_ident()) for place in range(3)]
+    futures = [
+        worker.submit(lambda place=place: done.append(place) or get_ident()) for place in range(3)
+    ]
     worker.shutdown()
     worker.work()
     assert done == [0, 1, 2]

@@ -19,7 +19,12 @@ Answer = Callable[[dict[str, Any]], dict[str, Any] | str]
 def packed(value: object) -> bytes:
     def plain(array: object) -> object:
         assert isinstance(array, np.ndarray)
-        return {b"__ndarray__": True, b"data": array.tobytes(), b"dtype": array.dtype.str, b"shape": array.shape}
+        return {
+            b"__ndarray__": True,
+            b"data": array.tobytes(),
+            b"dtype": array.dtype.str,
+            b"shape": array.shape,
+        }
 
     result: bytes = msgpack.packb(value, default=plain)
     return result
@@ -29,7 +34,9 @@ def unpacked(data: bytes) -> Any:
     def made(found: dict[Any, Any]) -> Any:
         if b"__ndarray__" not in found:
             return found
-        return np.ndarray(buffer=found[b"data"], dtype=np.dtype(found[b"dtype"]), shape=found[b"shape"])
+        return np.ndarray(
+            buffer=found[b"data"], dtype=np.dtype(found[b"dtype"]), shape=found[b"shape"]
+        )
 
     return msgpack.unpackb(data, object_hook=made)
 
@@ -58,21 +65,32 @@ def openpi() -> Iterator[Callable[[Answer], str]]:
         thread.join(10)
 
 
-def policy(address: str, *, state_gripper: str = "opening", action_gripper: str = "opening") -> OpenpiPolicy:
+def policy(
+    address: str, *, state_gripper: str = "opening", action_gripper: str = "opening"
+) -> OpenpiPolicy:
     return OpenpiPolicy(
-        address, prompt="hand over the banana", state_gripper=state_gripper, action_gripper=action_gripper, timeout_s=5
+        address,
+        prompt="hand over the banana",
+        state_gripper=state_gripper,
+        action_gripper=action_gripper,
+        timeout_s=5,
     )
 
 
 def observation(now: float = 2.0) -> dict[str, Array]:
     random = np.random.default_rng(0)
-    seen: dict[str, Array] = {"time": np.asarray(now), "joints/position": random.uniform(size=14).astype(np.float32)}
+    seen: dict[str, Array] = {
+        "time": np.asarray(now),
+        "joints/position": random.uniform(size=14).astype(np.float32),
+    }
     for camera in ("overhead", "table", "wrist_left", "wrist_right"):
         seen[f"rgb/{camera}"] = random.integers(0, 256, (6, 8, 3)).astype(np.uint8)
     return seen
 
 
-def test_it_is_asked_in_its_words_and_its_answer_comes_in_ours(openpi: Callable[[Answer], str]) -> None:
+def test_it_is_asked_in_its_words_and_its_answer_comes_in_ours(
+    openpi: Callable[[Answer], str],
+) -> None:
     questions: list[dict[str, Any]] = []
     actions = np.random.default_rng(1).normal(size=(50, 14))
 
@@ -88,8 +106,15 @@ def test_it_is_asked_in_its_words_and_its_answer_comes_in_ours(openpi: Callable[
     (question,) = questions
     assert question["prompt"] == "hand over the banana"
     np.testing.assert_array_equal(question["state"], seen["joints/position"])
-    assert sorted(question["images"]) == ["cam_high", "cam_left_wrist", "cam_low", "cam_right_wrist"]
-    np.testing.assert_array_equal(question["images"]["cam_low"], seen["rgb/table"].transpose(2, 0, 1))
+    assert sorted(question["images"]) == [
+        "cam_high",
+        "cam_left_wrist",
+        "cam_low",
+        "cam_right_wrist",
+    ]
+    np.testing.assert_array_equal(
+        question["images"]["cam_low"], seen["rgb/table"].transpose(2, 0, 1)
+    )
     np.testing.assert_array_equal(chunk.action, actions.astype(np.float32))
     np.testing.assert_allclose(chunk.time, 2.0 + np.arange(50) / 50)
 
@@ -117,7 +142,9 @@ def test_grippers_are_converted_both_ways(openpi: Callable[[Answer], str]) -> No
         ({"action": np.zeros((50, 14))}, "actions NoneType"),
     ],
 )
-def test_what_it_cannot_answer_is_said(openpi: Callable[[Answer], str], reply: dict[str, Any] | str, words: str) -> None:
+def test_what_it_cannot_answer_is_said(
+    openpi: Callable[[Answer], str], reply: dict[str, Any] | str, words: str
+) -> None:
     session = policy(openpi(lambda _: reply)).session(0)
     with pytest.raises(RemoteError, match=words):
         session.plan(observation())
@@ -129,7 +156,11 @@ def test_mistakes_are_named() -> None:
         policy("ws://127.0.0.1:9", state_gripper="openning")
     with pytest.raises(ValueError, match="Did you mean 'cam_high'"):
         OpenpiPolicy(
-            "ws://127.0.0.1:9", prompt="", state_gripper="opening", action_gripper="opening", cameras={"cam_hihg": "table"}
+            "ws://127.0.0.1:9",
+            prompt="",
+            state_gripper="opening",
+            action_gripper="opening",
+            cameras={"cam_hihg": "table"},
         )
     with pytest.raises(RemoteError, match="No policy server at"):
         policy("ws://127.0.0.1:9").session(0)

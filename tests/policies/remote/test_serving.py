@@ -34,7 +34,9 @@ CONTRACT = ALOHA.contract([Camera("overhead", 8, 8, "simulated")], 50.0)
 class Drift:
     """A policy in three methods: it moves on from where the joints are, by steps that its seed decides."""
 
-    def __init__(self, contract: Contract = CONTRACT, wait: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self, contract: Contract = CONTRACT, wait: Callable[[], object] = lambda: None
+    ) -> None:
         self.contract, self._wait = contract, wait
 
     def session(self, seed: int) -> "DriftSession":
@@ -47,9 +49,13 @@ class DriftSession:
 
     def plan(self, observation: Observation) -> ActionChunk:
         self._wait()
-        steps = self._random.normal(scale=0.01, size=(5, 14)).cumsum(axis=0) * float(observation["rgb/overhead"].mean())
+        steps = self._random.normal(scale=0.01, size=(5, 14)).cumsum(axis=0) * float(
+            observation["rgb/overhead"].mean()
+        )
         now = float(observation["time"])
-        return ActionChunk(now + np.arange(5) / 50, (observation["joints/position"] + steps).astype(np.float32))
+        return ActionChunk(
+            now + np.arange(5) / 50, (observation["joints/position"] + steps).astype(np.float32)
+        )
 
 
 class Keeps(Drift):
@@ -64,7 +70,11 @@ class KeepsSession(DriftSession):
 
     def plan(self, observation: Observation, committed: Commitment | None = None) -> ActionChunk:
         chunk = super().plan(observation)
-        return chunk if committed is None else ActionChunk(chunk.time, committed.on(chunk.time).settle(chunk.action))
+        return (
+            chunk
+            if committed is None
+            else ActionChunk(chunk.time, committed.on(chunk.time).settle(chunk.action))
+        )
 
 
 class Broken(Drift):
@@ -131,12 +141,16 @@ def test_what_a_server_answers_is_what_the_policy_answers(running: Callable[...,
         far.close()
 
 
-def test_what_is_decided_goes_to_the_server_and_comes_back_unchanged(running: Callable[..., Running]) -> None:
+def test_what_is_decided_goes_to_the_server_and_comes_back_unchanged(
+    running: Callable[..., Running],
+) -> None:
     """Also nothing, which shows whether the server could; and real-time chunking does as it does at hand."""
     remote = RemotePolicy(running(Keeps()).address)
     near, far = Keeps().session(0), remote.session(0)
     assert far.commits
-    decided = Commitment(7.0 + np.arange(3) / 50, np.full((3, 14), 0.1, np.float32), np.array([1.0, 1.0, 0.5]))
+    decided = Commitment(
+        7.0 + np.arange(3) / 50, np.full((3, 14), 0.1, np.float32), np.array([1.0, 1.0, 0.5])
+    )
     for committed in (Commitment.nothing(14), decided):
         seen = observation(1, 7.0)
         expected, found = near.plan(seen, committed), far.plan(seen, committed)
@@ -149,7 +163,9 @@ def test_what_is_decided_goes_to_the_server_and_comes_back_unchanged(running: Ca
         np.testing.assert_array_equal(here.plan(seen).action, there.plan(seen).action)
 
 
-def test_a_server_whose_policy_keeps_to_nothing_is_not_asked_to(running: Callable[..., Running]) -> None:
+def test_a_server_whose_policy_keeps_to_nothing_is_not_asked_to(
+    running: Callable[..., Running],
+) -> None:
     address = running(Drift()).address
     with RemotePolicy(address).session(0) as session:
         assert not session.commits
@@ -166,9 +182,18 @@ def test_a_server_whose_policy_keeps_to_nothing_is_not_asked_to(running: Callabl
     [
         ([1, 2], "needs 'committed', dict; got list"),
         ({"time": np.zeros(1)}, "needs 'action', ndarray; got NoneType"),
-        ({"time": np.zeros(2), "action": np.zeros((1, 14)), "weight": np.zeros(1)}, r"needs time \(K,\)"),
-        ({"time": np.zeros(1), "action": np.full((1, 14), np.nan), "weight": np.ones(1)}, "not all finite"),
-        ({"time": np.zeros(1), "action": np.zeros((1, 14)), "weight": np.full(1, 7.0)}, "allowed: 0 to 1"),
+        (
+            {"time": np.zeros(2), "action": np.zeros((1, 14)), "weight": np.zeros(1)},
+            r"needs time \(K,\)",
+        ),
+        (
+            {"time": np.zeros(1), "action": np.full((1, 14), np.nan), "weight": np.ones(1)},
+            "not all finite",
+        ),
+        (
+            {"time": np.zeros(1), "action": np.zeros((1, 14)), "weight": np.full(1, 7.0)},
+            "allowed: 0 to 1",
+        ),
         (
             {"time": np.zeros(1), "action": np.zeros((1, 14)), "weight": np.ones(1)},
             "decided for 0.0000 s, and the plan has none",
@@ -182,7 +207,11 @@ def test_a_commitment_that_means_nothing_is_answered_in_words(
         raw.recv()
         raw.send(pack({"type": "begin", "seed": 3}))
         assert unpack(raw.recv(timeout=5, decode=False)) == {"type": "begun", "commits": True}
-        seen = {key: value for key, value in observation(0, 1.0).items() if not key.endswith("wrist_left")}
+        seen = {
+            key: value
+            for key, value in observation(0, 1.0).items()
+            if not key.endswith("wrist_left")
+        }
         raw.send(pack({"type": "plan", "stamp": 1.0, "observation": seen, "committed": committed}))
         answer = unpack(raw.recv(timeout=5, decode=False))
         assert (answer["type"], answer["kind"]) == ("error", "mistake")
@@ -202,7 +231,9 @@ def test_episodes_at_the_same_time_do_not_mix(running: Callable[..., Running]) -
         np.testing.assert_array_equal(np.stack(actions), np.stack(episode(seed)))
 
 
-def test_pictures_that_the_policy_does_not_look_at_are_not_sent(running: Callable[..., Running]) -> None:
+def test_images_that_the_policy_does_not_look_at_are_not_sent(
+    running: Callable[..., Running],
+) -> None:
     remote = RemotePolicy(running(Drift()).address)
     assert sorted(remote.needed(observation(0, 0.0))) == ["joints/position", "rgb/overhead", "time"]
 
@@ -232,7 +263,9 @@ def test_a_mistake_is_answered_in_words_and_the_connection_goes_on(
         assert unpack(raw.recv(timeout=5, decode=False)) == {"type": "begun", "commits": False}
 
 
-def test_an_observation_that_lacks_what_the_policy_reads_is_a_mistake(running: Callable[..., Running]) -> None:
+def test_an_observation_that_lacks_what_the_policy_reads_is_a_mistake(
+    running: Callable[..., Running],
+) -> None:
     with RemotePolicy(running(Drift()).address).session(0) as session:
         with pytest.raises(RemoteError, match="rgb/overhead"):
             session.plan({"time": np.asarray(0.0), "joints/position": np.zeros(14, np.float32)})
@@ -295,7 +328,9 @@ def test_an_interrupted_server_lets_all_its_clients_go_and_computes_where_it_was
             serve(
                 Drift(wait=interrupt),
                 port=0,
-                started=lambda port: asked.extend(pool.submit(ask, port, asks) for asks in (True, True, False)),
+                started=lambda port: asked.extend(
+                    pool.submit(ask, port, asks) for asks in (True, True, False)
+                ),
             )
         for answer in asked[:2]:
             with pytest.raises(RemoteError, match="ended the connection"):
@@ -317,7 +352,9 @@ def test_nobody_there_and_a_stranger_are_named(running: Callable[..., Running]) 
         RemotePolicy("http://x", timeout_s=2)
 
 
-def test_a_server_that_stays_silent_is_not_waited_for_for_ever(running: Callable[..., Running]) -> None:
+def test_a_server_that_stays_silent_is_not_waited_for_for_ever(
+    running: Callable[..., Running],
+) -> None:
     gate = threading.Event()
     remote = RemotePolicy(running(Drift(wait=lambda: gate.wait(10))).address, timeout_s=0.5)
     with pytest.raises(RemoteError, match=r"has not answered for 0\.5 s"):
@@ -333,8 +370,16 @@ def test_another_policy_behind_the_same_address_is_noticed(running: Callable[...
 
 
 def test_the_client_needs_no_torch() -> None:
-    code = "import sys, stringline.policies.remote.client, stringline.policies.remote.openpi; print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
+    code = (
+        "import sys, stringline.policies.remote.client, stringline.policies.remote.openpi; "
+        "print('torch' in sys.modules)"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "False"
+    )
 
 
 def test_the_command_serves_the_shipped_checkpoint(tmp_path: Path) -> None:
@@ -343,10 +388,16 @@ def test_the_command_serves_the_shipped_checkpoint(tmp_path: Path) -> None:
     from stringline.sim.environment.factory import make_environment
 
     code = "from stringline.policies.serve import main; main()"
-    server = subprocess.Popen([sys.executable, "-c", code, "port=0"], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    server = subprocess.Popen(
+        [sys.executable, "-c", code, "port=0"], stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
     assert server.stderr is not None
     try:
-        address = next(found.group() for line in server.stderr if (found := re.search(r"ws://127\.0\.0\.1:\d+", line)))
+        address = next(
+            found.group()
+            for line in server.stderr
+            if (found := re.search(r"ws://127\.0\.0\.1:\d+", line))
+        )
         remote, policy = RemotePolicy(address), load_policy("hand_over_banana")
         assert remote.digest == checkpoint_digest("hand_over_banana")
         assert json.dumps(remote.contract.to_dict()) == json.dumps(policy.contract.to_dict())

@@ -15,7 +15,11 @@ from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose
 from stringline.datasets.pointclouds.camera_check import size_of
 from stringline.real_robot.calibration.board import Board
-from stringline.real_robot.calibration.calibration_settings import CalibrationSettings, read_poses, write_poses
+from stringline.real_robot.calibration.calibration_settings import (
+    CalibrationSettings,
+    read_poses,
+    write_poses,
+)
 from stringline.real_robot.calibration.detections import Shot, carried, locate, projected, shoot
 from stringline.real_robot.calibration.hand_eye import solve
 from stringline.real_robot.calibration.opencv_library import opencv, optimisation
@@ -34,35 +38,62 @@ def turned(rng: np.random.Generator, spread_deg: float) -> NDArray[np.float64]:
     return Rotation.from_rotvec(np.radians(spread_deg) * rng.uniform(-1, 1, 3)).as_matrix()
 
 
-def picture_of(board: Board, T_camera_board: Matrix, rng: np.random.Generator, noise: float = 2.0) -> NDArray[np.uint8]:
+def image_of(
+    board: Board, T_camera_board: Matrix, rng: np.random.Generator, noise: float = 2.0
+) -> NDArray[np.uint8]:
     """Draws a board by its homography, 4 x 4 samples to a pixel, with noise."""
     cv2 = opencv()
     metres = board.square_mm / 1e3 / SQUARE_PX
-    # From the drawing, whose pixel (0, 0) OpenCV takes to be at its centre, to the board, to the picture, and back to centres.
-    to_board = np.array([[metres, 0, (0.5 - MARGIN_PX) * metres], [0, metres, (0.5 - MARGIN_PX) * metres], [0, 0, 1]])
+    # From the drawing, whose pixel (0, 0) OpenCV takes to be at its centre, to the board, to the
+    # image, and back to centres.
+    to_board = np.array(
+        [
+            [metres, 0, (0.5 - MARGIN_PX) * metres],
+            [0, metres, (0.5 - MARGIN_PX) * metres],
+            [0, 0, 1],
+        ]
+    )
     fine = np.diag([SAMPLES, SAMPLES, 1.0]) @ K
-    H = np.array([[1, 0, -0.5], [0, 1, -0.5], [0, 0, 1]]) @ fine @ T_camera_board[:3, [0, 1, 3]] @ to_board
+    H = (
+        np.array([[1, 0, -0.5], [0, 1, -0.5], [0, 0, 1]])
+        @ fine
+        @ T_camera_board[:3, [0, 1, 3]]
+        @ to_board
+    )
     drawn = 30 + board.drawn(SQUARE_PX, MARGIN_PX).astype(np.float32) * 0.7
-    warped = cv2.warpPerspective(drawn, H, (SIZE[1] * SAMPLES, SIZE[0] * SAMPLES), flags=cv2.INTER_LINEAR, borderValue=60.0)
+    warped = cv2.warpPerspective(
+        drawn, H, (SIZE[1] * SAMPLES, SIZE[0] * SAMPLES), flags=cv2.INTER_LINEAR, borderValue=60.0
+    )
     mean = warped.reshape(SIZE[0], SAMPLES, SIZE[1], SAMPLES).mean(axis=(1, 3))
     noisy = mean[..., None] + noise * rng.standard_normal((*SIZE, 3))
     return np.clip(np.rint(noisy), 0, 255).astype(np.uint8)
 
 
-def before_camera(rng: np.random.Generator, distance_m: float = 0.45, spread_deg: float = 30.0) -> Matrix:
+def before_camera(
+    rng: np.random.Generator, distance_m: float = 0.45, spread_deg: float = 30.0
+) -> Matrix:
     """Returns a board that faces the camera more or less."""
     middle = np.array([-BOARD.size_m[0] / 2, -BOARD.size_m[1] / 2, 0.0])
     R = turned(rng, spread_deg)
     return pose(R @ middle + (0.03 * rng.uniform(-1, 1), 0.03 * rng.uniform(-1, 1), distance_m), R)
 
 
-def looks(X: Matrix, Y: Matrix, count: int, rng: np.random.Generator, noise_px: float = 0.1, scale: float = 1.0) -> list[Shot]:
+def looks(
+    X: Matrix,
+    Y: Matrix,
+    count: int,
+    rng: np.random.Generator,
+    noise_px: float = 0.1,
+    scale: float = 1.0,
+) -> list[Shot]:
     """Returns looks at a board from poses of the arms that bring it before the camera."""
     shots = []
     for number in range(count):
         T_camera_board = before_camera(rng)
         A = X @ T_camera_board @ inverse(Y)
-        pixels = projected(T_camera_board, scale * BOARD.corners, K) + noise_px * rng.standard_normal((len(BOARD.corners), 2))
+        pixels = projected(
+            T_camera_board, scale * BOARD.corners, K
+        ) + noise_px * rng.standard_normal((len(BOARD.corners), 2))
         T, rms_px = locate(BOARD.corners, pixels, K)
         shots.append(Shot(number + 1, A, BOARD.corners, pixels, K, T, rms_px))
     return shots
@@ -90,7 +121,7 @@ def test_corners_are_found_to_a_tenth_of_a_pixel_in_the_convention_of_the_contra
     board, away = Board(dictionary=dictionary), []
     for _ in range(4):
         T = before_camera(rng)
-        sighting = board.find(picture_of(board, T, rng))
+        sighting = board.find(image_of(board, T, rng))
         assert not sighting.trouble
         assert len(sighting.numbers) >= 20
         away.append(sighting.pixels - projected(T, board.corners[sighting.numbers], K))
@@ -99,11 +130,15 @@ def test_corners_are_found_to_a_tenth_of_a_pixel_in_the_convention_of_the_contra
         assert mm < 2.0
         assert degrees < 0.5
     errors = np.concatenate(away)
-    assert np.abs(errors.mean(axis=0)).max() < 0.03  # Half a pixel, were the convention another one.
+    assert (
+        np.abs(errors.mean(axis=0)).max() < 0.03
+    )  # Half a pixel, were the convention another one.
     assert np.sqrt((errors**2).sum(axis=1).mean()) < 0.15
 
 
-def test_a_camera_is_found_where_it_sits_whatever_frame_it_is_said_in(X: Matrix, Y: Matrix, rng: np.random.Generator) -> None:
+def test_a_camera_is_found_where_it_sits_whatever_frame_it_is_said_in(
+    X: Matrix, Y: Matrix, rng: np.random.Generator
+) -> None:
     shots = looks(X, Y, 14, rng)
     fit = solve(shots)
     mm, degrees = size_of(inverse(X) @ fit.T_parent_camera)
@@ -118,17 +153,32 @@ def test_a_camera_is_found_where_it_sits_whatever_frame_it_is_said_in(X: Matrix,
     # In another parent's frame the camera is there, too.
     G = pose((0.3, -0.2, 0.1), turned(rng, 60.0))
     moved = solve(
-        [Shot(s.pose, G @ s.T_parent_carrier, s.points, s.pixels, s.intrinsics, s.T_camera_board, s.rms_px) for s in shots]
+        [
+            Shot(
+                s.pose,
+                G @ s.T_parent_carrier,
+                s.points,
+                s.pixels,
+                s.intrinsics,
+                s.T_camera_board,
+                s.rms_px,
+            )
+            for s in shots
+        ]
     )
     np.testing.assert_allclose(moved.T_parent_camera, G @ fit.T_parent_camera, atol=1e-4)
     assert moved.rms_px == pytest.approx(fit.rms_px, rel=1e-3)
 
 
-def test_one_bad_look_pulls_little_and_is_seen(X: Matrix, Y: Matrix, rng: np.random.Generator) -> None:
+def test_one_bad_look_pulls_little_and_is_seen(
+    X: Matrix, Y: Matrix, rng: np.random.Generator
+) -> None:
     shots = looks(X, Y, 14, rng)
     bad = shots[5]
     wrong = bad.T_parent_carrier @ pose((0.02, 0.0, 0.0))
-    shots[5] = Shot(6, wrong, bad.points, bad.pixels, bad.intrinsics, bad.T_camera_board, bad.rms_px)
+    shots[5] = Shot(
+        6, wrong, bad.points, bad.pixels, bad.intrinsics, bad.T_camera_board, bad.rms_px
+    )
     fit = solve(shots)
     mm, degrees = size_of(inverse(X) @ fit.T_parent_camera)
     assert mm < 4.0  # Of 20.
@@ -137,7 +187,9 @@ def test_one_bad_look_pulls_little_and_is_seen(X: Matrix, Y: Matrix, rng: np.ran
     assert fit.held_mm > 4.0  # 20 mm at one of 14 looks.
 
 
-def test_the_size_of_the_board_is_told_by_the_motions_of_the_arm(X: Matrix, Y: Matrix, rng: np.random.Generator) -> None:
+def test_the_size_of_the_board_is_told_by_the_motions_of_the_arm(
+    X: Matrix, Y: Matrix, rng: np.random.Generator
+) -> None:
     assert solve(looks(X, Y, 12, rng, scale=1.2)).scale == pytest.approx(1.2, abs=0.01)
 
 
@@ -156,39 +208,53 @@ def rotations(turns_deg: Sequence[tuple[float, float, float]]) -> list[Matrix]:
             [(step, 0, 2 * step) for step in range(6)],
             r"too alike: no two of them differ by more than 11\.2 degrees; needed: 20",
         ),
-        ([(0, 0, 12 * step) for step in range(6)], r"about one axis only: 60 degrees about it, 0\.0 about others; needed: 10"),
+        (
+            [(0, 0, 12 * step) for step in range(6)],
+            r"about one axis only: 60 degrees about it, 0\.0 about others; needed: 10",
+        ),
         ([(0.8 * step, 0, 12 * step) for step in range(6)], r"about one axis only: 60 degrees"),
     ],
 )
-def test_poses_that_leave_a_motion_open_are_refused(turns_deg: list[tuple[float, float, float]], message: str) -> None:
+def test_poses_that_leave_a_motion_open_are_refused(
+    turns_deg: list[tuple[float, float, float]], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         demand_varied(rotations(turns_deg))
 
 
 def test_poses_about_two_axes_will_do() -> None:
     turns = [(0, 0, 0), (30, 0, 0), (0, 30, 0), (-30, 0, 0), (0, -30, 0), (0, 0, 30)]
-    assert demand_varied(rotations(turns)) == "6 poses, turned by up to 60 degrees, 60 of them about other axes"
+    assert (
+        demand_varied(rotations(turns))
+        == "6 poses, turned by up to 60 degrees, 60 of them about other axes"
+    )
 
 
-def test_pictures_that_cannot_be_used_say_why(rng: np.random.Generator) -> None:
+def test_images_that_cannot_be_used_say_why(rng: np.random.Generator) -> None:
     empty = np.full((*SIZE, 3), 90, np.uint8)
     with pytest.raises(ValueError, match="no marker of DICT_4X4_50 is seen"):
         shoot(1, np.eye(4), BOARD, BOARD.find(empty), K)
     larger = Board(columns=9, rows=7, square_mm=25.0, marker_mm=19.0)
-    picture = picture_of(larger, before_camera(rng, spread_deg=0.0), rng)
+    image = image_of(larger, before_camera(rng, spread_deg=0.0), rng)
     with pytest.raises(ValueError, match="is it another board"):
-        shoot(1, np.eye(4), BOARD, BOARD.find(picture), K)
+        shoot(1, np.eye(4), BOARD, BOARD.find(image), K)
     fifth_row = projected(before_camera(rng, spread_deg=0.0), np.array([[0.0, 0.1, 0.0]]), K)[0, 1]
-    picture[: round(fifth_row) + 20] = 90
-    with pytest.raises(ValueError, match=r"markers 2\d, .* are seen, and this board has 0 to 16: is it another board\?"):
-        shoot(1, np.eye(4), BOARD, BOARD.find(picture), K)
-    far = picture_of(BOARD, before_camera(rng, distance_m=6.0), rng)
+    image[: round(fifth_row) + 20] = 90
+    with pytest.raises(
+        ValueError,
+        match=r"markers 2\d, .* are seen, and this board has 0 to 16: is it another board\?",
+    ):
+        shoot(1, np.eye(4), BOARD, BOARD.find(image), K)
+    far = image_of(BOARD, before_camera(rng, distance_m=6.0), rng)
     assert BOARD.find(far).trouble
-    line = BOARD.find(picture_of(BOARD, before_camera(rng), rng))
+    line = BOARD.find(image_of(BOARD, before_camera(rng), rng))
     row = line.numbers < BOARD.columns - 1
     with pytest.raises(ValueError, match="corners in a single line are seen"):
         shoot(1, np.eye(4), BOARD, type(line)(line.numbers[row], line.pixels[row]), K)
-    with pytest.raises(ValueError, match=r"corners are .* pixels from where they would be on a board of 7x5 squares"):
+    with pytest.raises(
+        ValueError,
+        match=r"corners are .* pixels from where they would be on a board of 7x5 squares",
+    ):
         shoot(1, np.eye(4), BOARD, type(line)(np.roll(line.numbers, 1), line.pixels), K)
 
 
@@ -196,9 +262,15 @@ def test_pictures_that_cannot_be_used_say_why(rng: np.random.Generator) -> None:
     ("plain", "message"),
     [
         ({"colums": 7}, "There is no setting of a board 'colums'. Did you mean 'columns'"),
-        ({"rows": 2}, "A board of 7x2 squares; allowed: at least 3 each way, and 6 corners between them"),
+        (
+            {"rows": 2},
+            "A board of 7x2 squares; allowed: at least 3 each way, and 6 corners between them",
+        ),
         ({"marker_mm": 30.0}, "Markers of 30.0 mm in squares of 30.0 mm"),
-        ({"dictionary": "DICT_4X4_55"}, "There is no dictionary of markers 'DICT_4X4_55'. Did you mean 'DICT_4X4_50'"),
+        (
+            {"dictionary": "DICT_4X4_55"},
+            "There is no dictionary of markers 'DICT_4X4_55'. Did you mean 'DICT_4X4_50'",
+        ),
         ({"columns": 12, "rows": 12}, "The board needs 72 markers; DICT_4X4_50 has 50"),
     ],
 )
@@ -207,39 +279,68 @@ def test_boards_that_there_cannot_be_are_refused(plain: dict[str, Any], message:
         Board.of(plain)
 
 
-def test_a_board_is_printed_in_its_true_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_board_is_printed_in_its_true_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     print_board([str(tmp_path / "board.svg")])
     assert "240 x 180 mm" in capsys.readouterr().out
     points = [f"{number * 72 / 25.4:.6f}"[:6] for number in (240, 180)]
     head = (tmp_path / "board.svg").read_text()[:2000]
     assert f'width="{points[0]}' in head
     assert f'height="{points[1]}' in head
-    with pytest.raises(SystemExit, match=r"board\.doc is no kind of file that can be written; allowed: .*\.pdf"):
+    with pytest.raises(
+        SystemExit, match=r"board\.doc is no kind of file that can be written; allowed: .*\.pdf"
+    ):
         print_board([str(tmp_path / "board.doc")])
 
 
-GOOD: dict[str, Any] = {"method": "board", "cameras": ["wrist"], "poses": [IIWA14.home.tolist()] * 2, "file": "a.yaml"}
+GOOD: dict[str, Any] = {
+    "method": "board",
+    "cameras": ["wrist"],
+    "poses": [IIWA14.home.tolist()] * 2,
+    "file": "a.yaml",
+}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"camera": "wrist"}, "There is no setting of a calibration 'camera'. Did you mean 'cameras'"),
+        (
+            {"camera": "wrist"},
+            "There is no setting of a calibration 'camera'. Did you mean 'cameras'",
+        ),
         ({"method": "bored"}, "There is no method of calibration 'bored'. Did you mean 'board'"),
-        ({"cameras": []}, "No camera is to be calibrated: calibration.cameras. iiwa14 has overhead, wrist"),
+        (
+            {"cameras": []},
+            "No camera is to be calibrated: calibration.cameras. iiwa14 has overhead, wrist",
+        ),
         ({"cameras": ["wrists"]}, "There is no camera 'wrists'. Did you mean 'wrist'"),
         ({"held_by": "left"}, "There is no arm 'left'"),
-        ({"held_by": "arm"}, "The camera 'wrist' sits on arm, as the board does: one of them must move past the other"),
+        (
+            {"held_by": "arm"},
+            (
+                "The camera 'wrist' sits on arm, as the board does: one of them must move past the "
+                "other"
+            ),
+        ),
         ({"cameras": ["overhead"]}, "The camera 'overhead' stands still, as the board does"),
         ({"poses": [[0.0] * 7]}, r"Pose 1 is .*; iiwa14 has 8 joints: arm/a1, .* arm/gripper"),
         ({"poses": [[0.0] * 7 + [float("nan")]]}, "The poses hold something that is no number"),
         ({"poses": []}, "There are no poses: calibration.poses"),
         ({"speed": 0}, "calibration.speed is 0.0; allowed: above 0"),
-        ({"method": "clouds"}, "Clouds are laid over that of a camera that is trusted, another one: calibration.reference"),
+        (
+            {"method": "clouds"},
+            (
+                "Clouds are laid over that of a camera that is trusted, another one: "
+                "calibration.reference"
+            ),
+        ),
         ({"poses_file": "/nowhere.yaml"}, "The file of poses /nowhere.yaml cannot be read"),
     ],
 )
-def test_settings_from_which_nothing_could_be_learnt_are_refused(change: dict[str, Any], message: str) -> None:
+def test_settings_from_which_nothing_could_be_learnt_are_refused(
+    change: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         CalibrationSettings.of(GOOD | change, IIWA14)
 
@@ -263,17 +364,27 @@ def test_poses_are_looked_at_before_anything_moves() -> None:
     low[1], twisted[0] = 1.4, 3.0
     with pytest.raises(ValueError, match=r"pose 2: arm/a1 is 3\.000; allowed: -2\.957 to 2\.957"):
         demand_reachable([IIWA14.home, twisted], IIWA14, limits)
-    with pytest.raises(ValueError, match=r"pose 1: an arm would be -\d+ mm over the table; needed: 10"):
+    with pytest.raises(
+        ValueError, match=r"pose 1: an arm would be -\d+ mm over the table; needed: 10"
+    ):
         demand_reachable([low], IIWA14, limits)
     forwards, backwards = IIWA14.home.copy(), IIWA14.home.copy()
     forwards[[1, 3, 5]], backwards[[1, 3, 5]] = (0.7, -1.9, -0.66), (0.7, -1.9, 1.74)
     high = SafetyLimits.of(IIWA14, table_height=0.08)
-    with pytest.raises(ValueError, match=r"the way to pose 2: an arm would be -\d+ mm over the table; needed: 0"):
+    with pytest.raises(
+        ValueError, match=r"the way to pose 2: an arm would be -\d+ mm over the table; needed: 0"
+    ):
         demand_reachable([forwards, backwards], IIWA14, high)
-    with pytest.raises(ValueError, match=r"the way to pose 1: an arm would be -\d+ mm over the table; needed: 0"):
+    with pytest.raises(
+        ValueError, match=r"the way to pose 1: an arm would be -\d+ mm over the table; needed: 0"
+    ):
         demand_first_way(forwards, backwards, IIWA14, high, near=False)
     with pytest.raises(
-        ValueError, match=r"Pose 1 is 2\.40 rad away from where arm/a6 is; allowed: 0\.5.* \(robot\.approach_s=8\)"
+        ValueError,
+        match=(
+            r"Pose 1 is 2\.40 rad away from where arm/a6 is; allowed: 0\.5.* "
+            r"\(robot\.approach_s=8\)"
+        ),
     ):
         demand_first_way(forwards, backwards, IIWA14, limits, near=True)
     demand_first_way(IIWA14.home + 0.4, IIWA14.home, IIWA14, limits, near=True)
@@ -284,20 +395,31 @@ def test_poses_are_looked_at_before_anything_moves() -> None:
 def test_what_carries_camera_and_board() -> None:
     q, hands = ALOHA.home, ALOHA.forward_kinematics(ALOHA.home)
     np.testing.assert_allclose(carried(ALOHA, "world", "left", q), hands["left"])
-    np.testing.assert_allclose(carried(ALOHA, "left", None, q) @ hands["left"], np.eye(4), atol=1e-12)
-    np.testing.assert_allclose(hands["left"] @ carried(ALOHA, "left", "right", q), hands["right"], atol=1e-12)
+    np.testing.assert_allclose(
+        carried(ALOHA, "left", None, q) @ hands["left"], np.eye(4), atol=1e-12
+    )
+    np.testing.assert_allclose(
+        hands["left"] @ carried(ALOHA, "left", "right", q), hands["right"], atol=1e-12
+    )
 
 
 def test_without_the_libraries_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "cv2", None)
-        with pytest.raises(ValueError, match=r'needs OpenCV, .*pip install "stringline\[calibration\]"'):
+        with pytest.raises(
+            ValueError, match=r'needs OpenCV, .*pip install "stringline\[calibration\]"'
+        ):
             opencv()
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "scipy.optimize", None)
-        with pytest.raises(ValueError, match=r'needs SciPy, .*pip install "stringline\[calibration\]"'):
+        with pytest.raises(
+            ValueError, match=r'needs SciPy, .*pip install "stringline\[calibration\]"'
+        ):
             optimisation()
     with monkeypatch.context() as older:
         older.delattr(opencv(), "calibrateHandEye")
-        with pytest.raises(ValueError, match=r"OpenCV [\d.]+ comes without calibrateHandEye, which calibration needs"):
+        with pytest.raises(
+            ValueError,
+            match=r"OpenCV [\d.]+ comes without calibrateHandEye, which calibration needs",
+        ):
             opencv()

@@ -31,10 +31,16 @@ POSES = np.stack([IIWA14.home + AWAY, IIWA14.home - 0.5 * AWAY, IIWA14.home + 0.
 
 
 class Arms:
-    """Arms that do what plans say, seen by a camera that takes a picture in time for every question."""
+    """Arms that do what plans say, seen by a camera that takes an image in time for every question."""
 
     def __init__(self, **changes: Any) -> None:
-        plain = {"method": "board", "cameras": ["wrist"], "poses": POSES.tolist(), "file": "a.yaml", "looks": 2}
+        plain = {
+            "method": "board",
+            "cameras": ["wrist"],
+            "poses": POSES.tolist(),
+            "file": "a.yaml",
+            "looks": 2,
+        }
         self.settings = CalibrationSettings.of(plain | changes, IIWA14)
         self.said: list[str] = []
         self.taken: list[tuple[int, float, NDArray[np.float64]]] = []
@@ -43,7 +49,13 @@ class Arms:
         self.ways: list[NDArray[np.float64]] = []
 
     def take(self, number: int, observation: Observation) -> None:
-        self.taken.append((number, float(observation["time/wrist"]), observation["joints/position"].astype(np.float64)))
+        self.taken.append(
+            (
+                number,
+                float(observation["time/wrist"]),
+                observation["joints/position"].astype(np.float64),
+            )
+        )
 
     def ask(self) -> None:
         seen = {
@@ -68,7 +80,9 @@ class Arms:
         raise AssertionError("It takes longer than it says.")
 
 
-def test_poses_are_visited_smoothly_with_the_grippers_as_they_are_and_pictures_are_taken_at_rest() -> None:
+def test_poses_are_visited_smoothly_with_the_grippers_as_they_are_and_images_are_taken_at_rest() -> (
+    None
+):
     arms = Arms()
     arms.q[7] = 0.3  # It holds the board.
     arms.until_done()
@@ -79,7 +93,7 @@ def test_poses_are_visited_smoothly_with_the_grippers_as_they_are_and_pictures_a
         np.testing.assert_allclose(q, [*POSES[number - 1][:7], 0.3], atol=1e-6)
     np.testing.assert_allclose([way[:, 7] for way in arms.ways], 0.3, atol=1e-6)
     times = [when for _, when, _ in arms.taken]
-    assert all(later > earlier for earlier, later in pairwise(times))  # Never the same picture twice.
+    assert all(later > earlier for earlier, later in pairwise(times))  # Never the same image twice.
     hinges = np.concatenate([np.diff(way[:, :7], axis=0) for way in arms.ways]) * HZ
     assert np.abs(hinges).max() <= arms.settings.speed * 1.01
     jumps = [np.abs(b[0] - a[-1]).max() for a, b in pairwise(arms.ways)]
@@ -99,7 +113,9 @@ def test_a_pose_that_is_not_reached_is_said_and_left() -> None:
 def test_a_camera_that_stands_still_is_waited_for_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     arms = Arms(patience_s=1.0)
     frozen = arms.visit.plan
-    monkeypatch.setattr(arms.visit, "plan", lambda seen: frozen({**seen, "time/wrist": np.asarray(1.0)}))
+    monkeypatch.setattr(
+        arms.visit, "plan", lambda seen: frozen({**seen, "time/wrist": np.asarray(1.0)})
+    )
     arms.until_done()
     assert arms.taken == []
     assert arms.said[0] == "Pose 1 was not reached: the arms do not rest, or a camera stands still."
@@ -137,8 +153,12 @@ class Pressed:
 
 @pytest.fixture
 def emulated() -> Iterator[tuple[Emulator, DeviceProcess]]:
-    with Emulator(["--plant", "first_order", "--cameras", "overhead", "--frame-hz", "25"]) as emulator:
-        driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.5, read_only=True)
+    with Emulator(
+        ["--plant", "first_order", "--cameras", "overhead", "--frame-hz", "25"]
+    ) as emulator:
+        driver = AlohaDriver(
+            emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.5, read_only=True
+        )
         with DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA)) as device:
             device.connect()
             device.arm()
@@ -158,7 +178,9 @@ class Looking:
             return receive(camera)[1]
 
 
-def test_by_hand_pictures_are_taken_when_somebody_says_so(emulated: tuple[Emulator, DeviceProcess]) -> None:
+def test_by_hand_images_are_taken_when_somebody_says_so(
+    emulated: tuple[Emulator, DeviceProcess],
+) -> None:
     emulator, device = emulated
     plain = {
         "method": "board",
@@ -176,10 +198,13 @@ def test_by_hand_pictures_are_taken_when_somebody_says_so(emulated: tuple[Emulat
         hand = ByHand(device, source, contract, ALOHA, chosen, keys=Pressed(*keys), say=said.append)
         return hand.run(lambda number, seen: taken.append((number, dict(seen))))
 
-    assert run(Looking(emulator.pictures), settings, Key.KEEP, Key.KEEP, Key.END) == 2
+    assert run(Looking(emulator.images), settings, Key.KEEP, Key.KEEP, Key.END) == 2
     assert [number for number, _ in taken] == [1, 2]
     assert taken[1][1]["time/overhead"] > taken[0][1]["time/overhead"]
     np.testing.assert_allclose(taken[0][1]["joints/position"], ALOHA.home, atol=0.02)
     assert device.latest().writes.tolist() == [0, 0]
     assert run(NoCameras(), replace(settings, patience_s=0.1), Key.KEEP, Key.END) == 0
-    assert said[-1] == "Nothing was taken: hold the arms still. A camera that stands still would be the other reason."
+    assert said[-1] == (
+        "Nothing was taken: hold the arms still. A camera that stands still would be the "
+        "other reason."
+    )

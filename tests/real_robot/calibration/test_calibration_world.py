@@ -47,7 +47,9 @@ def settings(*overrides: str) -> dict[str, Any]:
 
 
 def plan(choice: str, **changes: Any) -> CalibrationSettings:
-    return CalibrationSettings.of(settings(f"calibration={choice}")["calibration"] | changes, IIWA14)
+    return CalibrationSettings.of(
+        settings(f"calibration={choice}")["calibration"] | changes, IIWA14
+    )
 
 
 def plan_poses(choice: str) -> list[list[float]]:
@@ -90,8 +92,12 @@ def assert_found(outcome: Outcome, truth: Matrix, drawn: Matrix) -> CalibratedCa
     return outcome.camera
 
 
-@pytest.mark.parametrize(("choice", "name"), [("kuka_wrist", "wrist"), ("kuka_overhead", "overhead")])
-def test_a_knocked_camera_is_found_by_a_board(choice: str, name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("choice", "name"), [("kuka_wrist", "wrist"), ("kuka_overhead", "overhead")]
+)
+def test_a_knocked_camera_is_found_by_a_board(
+    choice: str, name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     cell: SimulatedCell = request.getfixturevalue("on_table" if name == "wrist" else "in_hand")
     chosen = plan(choice)
     cell.begin(1, {name: KNOCK})
@@ -103,18 +109,31 @@ def test_a_knocked_camera_is_found_by_a_board(choice: str, name: str, request: p
     assert camera.residual_px < 0.5
     assert (camera.serial, camera.parent, camera.size) == ("7", mount.parent, (PX, PX))
     assert camera.poses == len(gallery.shots[name]) >= 10
-    assert len(list(tmp_path.glob(f"{name}_*.png"))) == len(chosen.poses if chosen.poses is not None else ())
+    assert len(list(tmp_path.glob(f"{name}_*.png"))) == len(
+        chosen.poses if chosen.poses is not None else ()
+    )
 
 
 def test_a_board_of_another_size_is_noticed(on_table: SimulatedCell, tmp_path: Path) -> None:
     on_table.begin(3, {})
-    chosen = plan("kuka_wrist", board={"square_mm": 25.0, "marker_mm": 18.3}, poses=plan_poses("kuka_wrist")[:7])
-    refused = outcome_of(photographed(on_table, chosen, tmp_path), "wrist", Identity("7", PX, PX, 30.0), "today")
+    chosen = plan(
+        "kuka_wrist",
+        board={"square_mm": 25.0, "marker_mm": 18.3},
+        poses=plan_poses("kuka_wrist")[:7],
+    )
+    refused = outcome_of(
+        photographed(on_table, chosen, tmp_path), "wrist", Identity("7", PX, PX, 30.0), "today"
+    )
     assert refused.camera is None
-    assert "say that a square of the board is 30.0 mm wide; configured is 25" in refused.summary.trouble
+    assert (
+        "say that a square of the board is 30.0 mm wide; configured is 25"
+        in refused.summary.trouble
+    )
 
 
-def test_a_knocked_camera_is_found_by_the_cloud_of_another(on_table: SimulatedCell, tmp_path: Path) -> None:
+def test_a_knocked_camera_is_found_by_the_cloud_of_another(
+    on_table: SimulatedCell, tmp_path: Path
+) -> None:
     on_table.begin(2, {"overhead": KNOCK})
     chosen = plan("kuka_clouds", looks=3, poses=plan_poses("kuka_clouds")[:3])
     gallery = photographed(on_table, chosen, tmp_path)
@@ -135,27 +154,40 @@ def test_a_table_with_nothing_on_it_does_not_say_where_along_it_a_camera_is() ->
     mean.add(np.full((px, px), 600, np.uint16))
     table = mean.surface()
     flat = [Encounter(number, table, np.eye(4), table, np.eye(4)) for number in (1, 2)]
-    with pytest.raises(ValueError, match="at no pose. pose 1: what they see in common is too flat .*Put things on the table"):
+    with pytest.raises(
+        ValueError,
+        match="at no pose. pose 1: what they see in common is too flat .*Put things on the table",
+    ):
         solve_clouds(flat, np.eye(4))
     v, u = np.mgrid[:px, :px]
     pyramid = (600 + 4 * np.abs(u - 24) + 6 * np.abs(v - 21)).astype(np.uint16)
     seen.add(pyramid)
-    alone = [Encounter(number, seen.surface(), np.eye(4), seen.surface(), np.eye(4)) for number in (1, 2)]
+    alone = [
+        Encounter(number, seen.surface(), np.eye(4), seen.surface(), np.eye(4)) for number in (1, 2)
+    ]
     with pytest.raises(
-        ValueError, match="both cameras see enough of the same at 2 of 2 poses; needed: 3, with 300 points each"
+        ValueError,
+        match=(
+            "both cameras see enough of the same at 2 of 2 poses; needed: 3, with 300 points each"
+        ),
     ):
         solve_clouds(alone, np.eye(4))
     with pytest.raises(ValueError, match="at no pose. there are no poses"):
         solve_clouds([], np.eye(4))
 
 
-def test_pictures_without_a_board_are_refused(on_table: SimulatedCell, tmp_path: Path) -> None:
+def test_images_without_a_board_are_refused(on_table: SimulatedCell, tmp_path: Path) -> None:
     on_table.begin(3, {})
-    chosen = plan("kuka_wrist", board={"dictionary": "DICT_7X7_50"}, poses=[IIWA14.home.tolist()] * 2)
+    chosen = plan(
+        "kuka_wrist", board={"dictionary": "DICT_7X7_50"}, poses=[IIWA14.home.tolist()] * 2
+    )
     gallery = photographed(on_table, chosen, tmp_path)
     outcome = outcome_of(gallery, "wrist", Identity("7", PX, PX, 30.0), "today")
     assert outcome.camera is None
-    assert "The camera 'wrist': the board was seen from no pose: no marker of DICT_7X7_50 is seen" in outcome.summary.trouble
+    assert (
+        "The camera 'wrist': the board was seen from no pose: no marker of DICT_7X7_50 is seen"
+        in outcome.summary.trouble
+    )
     assert not any(photograph.good for photograph in gallery.photographs)
 
 
@@ -173,7 +205,7 @@ def test_the_command_writes_a_file_that_says_where_the_camera_is(
         "robot.cameras=[wrist]",
         "calibration.speed=1.8",
         "calibration.settle_s=0.2",
-        "calibration.picture_px=360",
+        "calibration.image_px=360",
         f"calibration.file={file}",
         f"output={tmp_path}",
     )
@@ -183,15 +215,23 @@ def test_the_command_writes_a_file_that_says_where_the_camera_is(
     said, count = capsys.readouterr().out, len(poses)
     assert f"ok      poses: {count}, in reach" in said
     assert f"{count} of {count} poses were reached." in said
-    assert f"wrist: written to {file}.\nDeployments take it with robot.calibration_file={file}" in said
+    assert (
+        f"wrist: written to {file}.\nDeployments take it with robot.calibration_file={file}" in said
+    )
     version = version_of(chosen["robot"]["driver"]["version"])
-    commands = [Command.of(version, one.data) for one in captured_in((tmp_path / "arm.bin").read_bytes())]
+    commands = [
+        Command.of(version, one.data) for one in captured_in((tmp_path / "arm.bin").read_bytes())
+    ]
     assert np.ptp([command.position for command in commands], axis=0).max() > 0.5
-    assert not any(command.outputs for command in commands)  # What a gripper holds it goes on holding.
+    assert not any(
+        command.outputs for command in commands
+    )  # What a gripper holds it goes on holding.
     found = Calibration.read(file, IIWA14)
     assert set(found.cameras) == {"overhead", "wrist"}
     on_table.begin(0, {})
-    mm, degrees = size_of(inverse(on_table.truth("wrist", IIWA14.home)) @ found.cameras["wrist"].T_parent_camera)
+    mm, degrees = size_of(
+        inverse(on_table.truth("wrist", IIWA14.home)) @ found.cameras["wrist"].T_parent_camera
+    )
     assert mm < WITHIN_MM
     assert degrees < WITHIN_DEG
     assert found.demand("wrist", "emulated/wrist").startswith("calibrated, residual")
@@ -206,7 +246,10 @@ def test_the_command_writes_a_file_that_says_where_the_camera_is(
     ("overrides", "message"),
     [
         ((), "mode=calibrate needs to know what to measure: calibration=kuka_wrist"),
-        (("calibration=kuka_wrist", "calibration.poses=null"), "Nobody can move emulated arms by hand: calibration.poses"),
+        (
+            ("calibration=kuka_wrist", "calibration.poses=null"),
+            "Nobody can move emulated arms by hand: calibration.poses",
+        ),
     ],
 )
 def test_what_cannot_be_calibrated_is_refused(overrides: tuple[str, ...], message: str) -> None:
@@ -228,5 +271,9 @@ def test_nothing_moves_before_file_cameras_and_poses_are_sound(tmp_path: Path) -
     )
     with pytest.raises(ValueError, match="Not started") as refused:
         CalibrationDeployment(chosen).run()
-    for message in ("file of the result: The calibration file", "cameras to look through: ", "poses: pose 1: an arm would be"):
+    for message in (
+        "file of the result: The calibration file",
+        "cameras to look through: ",
+        "poses: pose 1: an arm would be",
+    ):
         assert message in str(refused.value)

@@ -1,4 +1,4 @@
-"""Pictures on their way from a camera to the policy: stamps, sizes, rings, and what is configured about them."""
+"""Images on their way from a camera to the policy: stamps, sizes, rings, and what is configured about them."""
 
 import multiprocessing
 from pathlib import Path
@@ -25,10 +25,16 @@ RGBD = CameraSettings("overhead", CameraDriver.REALSENSE, height=4, width=6, dep
 def frame(number: int, settings: CameraSettings = RGBD) -> Frame:
     rows, columns = settings.size
     depth = np.full((rows, columns), 10 * number, np.uint16) if settings.depth else None
-    return Frame(number, number / 10, np.full((rows, columns, 3), number, np.uint8), depth, np.eye(3, dtype=np.float32))
+    return Frame(
+        number,
+        number / 10,
+        np.full((rows, columns, 3), number, np.uint8),
+        depth,
+        np.eye(3, dtype=np.float32),
+    )
 
 
-def test_a_picture_that_waited_keeps_its_age() -> None:
+def test_a_image_that_waited_keeps_its_age() -> None:
     clock = DeviceClock(latency_s=0.01)
     prompt = [clock.captured(5.0 + k / 30, 100.0 + k / 30 + 0.002 * (k % 3)) for k in range(30)]
     assert np.allclose(prompt, 100.0 - 0.01 + np.arange(30) / 30, atol=1e-9)
@@ -37,7 +43,9 @@ def test_a_picture_that_waited_keeps_its_age() -> None:
     assert np.allclose(backlog, 101.0 - 0.01 + np.arange(30) / 30, atol=1e-9)
 
 
-def test_a_clock_that_was_set_back_begins_anew_and_one_set_forward_makes_no_picture_of_the_future() -> None:
+def test_a_clock_that_was_set_back_begins_anew_and_one_set_forward_makes_no_image_of_the_future() -> (
+    None
+):
     clock = DeviceClock()
     clock.captured(5000.0, 100.0)
     assert clock.captured(1400.0, 100.1) == pytest.approx(100.1)
@@ -45,7 +53,9 @@ def test_a_clock_that_was_set_back_begins_anew_and_one_set_forward_makes_no_pict
 
 
 def test_scaling_keeps_what_a_pixel_sees_where_it_is() -> None:
-    settings = CameraSettings("overhead", CameraDriver.REALSENSE, height=48, width=64, depth=True, shown=(24, 24))
+    settings = CameraSettings(
+        "overhead", CameraDriver.REALSENSE, height=48, width=64, depth=True, shown=(24, 24)
+    )
     colour, depth = np.zeros((48, 64, 3), np.uint8), np.zeros((48, 64), np.uint16)
     colour[20:24, 40:44], depth[20:24, 40:44] = 255, 700
     lens = np.array([[60, 0, 33], [0, 61, 23], [0, 0, 1]], np.float32)
@@ -53,32 +63,43 @@ def test_scaling_keeps_what_a_pixel_sees_where_it_is() -> None:
     assert shown.colour.shape == (24, 24, 3)
     assert shown.depth is not None
     assert shown.intrinsics is not None
-    assert np.array_equal(np.argwhere(shown.depth), [[row, column] for row in (10, 11) for column in (16, 17)])
+    assert np.array_equal(
+        np.argwhere(shown.depth), [[row, column] for row in (10, 11) for column in (16, 17)]
+    )
     assert (shown.colour[10:12, 16:18] == 255).all()
-    # The ray through the middle of the patch is the same in both pictures.
-    before, after = np.linalg.solve(lens, [42.0, 22.0, 1.0]), np.linalg.solve(shown.intrinsics, [17.0, 11.0, 1.0])
+    # The ray through the middle of the patch is the same in both images.
+    before, after = (
+        np.linalg.solve(lens, [42.0, 22.0, 1.0]),
+        np.linalg.solve(shown.intrinsics, [17.0, 11.0, 1.0]),
+    )
     assert np.allclose(before, after, atol=1e-6)
 
 
 def test_a_vertical_field_of_view_is_cropped_to() -> None:
     lens = (500.0, 500.0, 320.0, 240.0)
-    settings = CameraSettings("overhead", CameraDriver.V4L2, source="x", intrinsics=lens, fovy_deg=30, shown=(64, 64))
+    settings = CameraSettings(
+        "overhead", CameraDriver.V4L2, source="x", intrinsics=lens, fovy_deg=30, shown=(64, 64)
+    )
     shown = Fitting(settings)(Frame(1, 0.0, np.zeros((480, 640, 3), np.uint8)))
     assert shown.intrinsics is not None
     assert 2 * np.degrees(np.arctan(32 / shown.intrinsics[1, 1])) == pytest.approx(30, abs=0.1)
     assert shown.intrinsics[:2, 2].tolist() == pytest.approx([32, 32])
 
 
-def test_colours_are_averaged_over_areas_and_a_picture_of_the_right_size_is_left_alone() -> None:
+def test_colours_are_averaged_over_areas_and_a_image_of_the_right_size_is_left_alone() -> None:
     stripes = np.zeros((32, 32, 3), np.uint8)
     stripes[::2] = 200
-    settings = CameraSettings("overhead", CameraDriver.V4L2, source="x", height=32, width=32, shown=(8, 8))
+    settings = CameraSettings(
+        "overhead", CameraDriver.V4L2, source="x", height=32, width=32, shown=(8, 8)
+    )
     assert np.abs(Fitting(settings)(Frame(1, 0.0, stripes)).colour.astype(int) - 100).max() <= 2
     same = CameraSettings("overhead", CameraDriver.V4L2, source="x", height=32, width=32)
     assert np.array_equal(Fitting(same)(Frame(1, 0.0, stripes)).colour, stripes)
 
 
-def test_a_ring_gives_the_newest_whole_picture_also_after_its_writer_died_in_the_middle_of_one() -> None:
+def test_a_ring_gives_the_newest_whole_image_also_after_its_writer_died_in_the_middle_of_one() -> (
+    None
+):
     memory = ring_memory(SPAWN, RGBD)
     writer, reader = FrameRing(memory, RGBD), FrameRing(memory, RGBD)
     assert reader.newest() is None
@@ -99,9 +120,11 @@ def test_a_ring_gives_the_newest_whole_picture_also_after_its_writer_died_in_the
     assert seen.number == 8
 
 
-def test_a_ring_refuses_pictures_that_are_not_as_configured() -> None:
+def test_a_ring_refuses_images_that_are_not_as_configured() -> None:
     ring = FrameRing(ring_memory(SPAWN, RGBD), RGBD)
-    with pytest.raises(ValueError, match=r"colour has shape \(4, 5, 3\); configured is \(4, 6, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"colour has shape \(4, 5, 3\); configured is \(4, 6, 3\)"
+    ):
         ring.put(Frame(1, 0.0, np.zeros((4, 5, 3), np.uint8)))
     with pytest.raises(ValueError, match=r"depth has shape None; configured is \(4, 6\)"):
         ring.put(Frame(1, 0.0, np.zeros((4, 6, 3), np.uint8)))
@@ -116,13 +139,15 @@ def test_cameras_that_have_shown_nothing_are_infinitely_old() -> None:
 
 
 def test_a_camera_that_is_another_one_is_refused_with_all_that_differs() -> None:
-    wanted = CameraSettings("overhead", CameraDriver.REALSENSE, serial="111", height=480, width=640, hz=30)
+    wanted = CameraSettings(
+        "overhead", CameraDriver.REALSENSE, serial="111", height=480, width=640, hz=30
+    )
     demand_as_configured(Identity("111", 480, 640, 29.97), wanted)
     with pytest.raises(CameraError) as refused:
         demand_as_configured(Identity("222", 240, 320, 15.0), wanted)
     assert str(refused.value) == (
-        "its serial number is 222; expected is 111; its pictures are 320x240; configured is 640x480; "
-        "it brings 15 pictures a second; configured are 30."
+        "its serial number is 222; expected is 111; its images are 320x240; configured is 640x480; "
+        "it brings 15 images a second; configured are 30."
     )
 
 
@@ -130,17 +155,41 @@ def test_a_camera_that_is_another_one_is_refused_with_all_that_differs() -> None
     ("plain", "message"),
     [
         ({"driver": "realsens"}, "There is no camera driver 'realsens'. Did you mean 'realsense'"),
-        ({"driver": "realsense", "fps": 30}, "There is no setting of the camera 'overhead' 'fps'.*hz"),
+        (
+            {"driver": "realsense", "fps": 30},
+            "There is no setting of the camera 'overhead' 'fps'.*hz",
+        ),
         ({"driver": "v4l2"}, "the driver v4l2 needs a source, such as /dev/video0"),
         ({"driver": "file", "source": "a.mp4", "depth": True}, "the driver file gives no depth"),
         ({"driver": "realsense", "hz": 0}, "640x480 at 0 Hz; all three must be positive"),
-        ({"driver": "realsense", "hz": float("inf")}, "640x480 at inf Hz; all three must be positive"),
-        ({"driver": "realsense", "height": 480.5}, "640x480.5 at 30.0 Hz; all three must be positive"),
-        ({"driver": "realsense", "latency_s": -0.01}, r"latency_s is -0\.01; allowed: 0 and above, for stamps are late"),
-        ({"driver": "realsense", "latency_s": float("nan")}, "latency_s is nan; allowed: 0 and above"),
-        ({"driver": "v4l2", "source": "x", "intrinsics": [1, 2, 3, float("nan")]}, r"intrinsics are \[1.0, .*nan\]; allowed"),
-        ({"driver": "v4l2", "source": "x", "intrinsics": [1, 2]}, r"intrinsics are \[1.0, 2.0\]; allowed: \[fx, fy, cx, cy\]"),
-        ({"driver": "v4l2", "source": "x", "fovy_deg": 40}, "fovy_deg is 40; allowed: 0 to 180, with known intrinsics"),
+        (
+            {"driver": "realsense", "hz": float("inf")},
+            "640x480 at inf Hz; all three must be positive",
+        ),
+        (
+            {"driver": "realsense", "height": 480.5},
+            "640x480.5 at 30.0 Hz; all three must be positive",
+        ),
+        (
+            {"driver": "realsense", "latency_s": -0.01},
+            r"latency_s is -0\.01; allowed: 0 and above, for stamps are late",
+        ),
+        (
+            {"driver": "realsense", "latency_s": float("nan")},
+            "latency_s is nan; allowed: 0 and above",
+        ),
+        (
+            {"driver": "v4l2", "source": "x", "intrinsics": [1, 2, 3, float("nan")]},
+            r"intrinsics are \[1.0, .*nan\]; allowed",
+        ),
+        (
+            {"driver": "v4l2", "source": "x", "intrinsics": [1, 2]},
+            r"intrinsics are \[1.0, 2.0\]; allowed: \[fx, fy, cx, cy\]",
+        ),
+        (
+            {"driver": "v4l2", "source": "x", "fovy_deg": 40},
+            "fovy_deg is 40; allowed: 0 to 180, with known intrinsics",
+        ),
     ],
 )
 def test_settings_that_cannot_be_are_refused(plain: dict[str, object], message: str) -> None:
@@ -148,28 +197,51 @@ def test_settings_that_cannot_be_are_refused(plain: dict[str, object], message: 
         CameraSettings.of("overhead", plain)
 
 
-def test_cameras_come_from_the_configuration_or_a_file_in_the_size_that_is_asked_for(tmp_path: Path) -> None:
+def test_cameras_come_from_the_configuration_or_a_file_in_the_size_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "cameras.yaml"
-    file.write_text("overhead: {driver: realsense, serial: 0123, depth: true}\ntable: {driver: v4l2, source: /dev/video0}\n")
-    robot = RobotCameras({"cameras": {"overhead": {"driver": "v4l2", "source": "x"}}, "cameras_file": str(file)})
+    file.write_text(
+        "overhead: {driver: realsense, serial: 0123, depth: true}\ntable: {driver: v4l2, source: "
+        "/dev/video0}\n"
+    )
+    robot = RobotCameras(
+        {"cameras": {"overhead": {"driver": "v4l2", "source": "x"}}, "cameras_file": str(file)}
+    )
     overhead, table = robot.offered()
-    assert (overhead.height, overhead.width, overhead.depth, overhead.has_geometry) == (480, 640, "measured", True)
+    assert (overhead.height, overhead.width, overhead.depth, overhead.has_geometry) == (
+        480,
+        640,
+        "measured",
+        True,
+    )
     assert (table.depth, table.has_geometry) == (None, False)
     asked = ALOHA.contract([type(overhead)("overhead", 96, 128, None)], 50.0).cameras
     (chosen,) = robot.chosen(asked)
     assert (chosen.serial, chosen.size, chosen.depth) == ("83", (96, 128), False)
     emulated = RobotCameras({"cameras": ["table"], "emulator": {"frame_hz": 25.0}})
     (shown,) = emulated.chosen(None, "address")
-    assert (shown.driver, shown.source, shown.hz, shown.size) == (CameraDriver.EMULATED, "address", 25.0, (128, 128))
+    assert (shown.driver, shown.source, shown.hz, shown.size) == (
+        CameraDriver.EMULATED,
+        "address",
+        25.0,
+        (128, 128),
+    )
     with pytest.raises(ValueError, match="Cameras that are not emulated need settings"):
         RobotCameras({"cameras": ["table"]})
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(None, "cannot be read: No such file"), ("a: [", "is no YAML"), ("- overhead", "must give each camera its settings")],
+    [
+        (None, "cannot be read: No such file"),
+        ("a: [", "is no YAML"),
+        ("- overhead", "must give each camera its settings"),
+    ],
 )
-def test_a_file_of_cameras_that_is_none_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
+def test_a_file_of_cameras_that_is_none_is_refused(
+    tmp_path: Path, text: str | None, message: str
+) -> None:
     file = tmp_path / "cameras.yaml"
     if text is not None:
         file.write_text(text)
@@ -195,11 +267,17 @@ def test_a_calibration_moves_its_cameras_and_no_others(tmp_path: Path) -> None:
     file = tmp_path / "calibration.yaml"
     file.write_text(CALIBRATED)
     calibration = Calibration.read(file, ALOHA)
-    moved, before = calibration.applied(ALOHA).camera_poses(ALOHA.home), ALOHA.camera_poses(ALOHA.home)
+    moved, before = (
+        calibration.applied(ALOHA).camera_poses(ALOHA.home),
+        ALOHA.camera_poses(ALOHA.home),
+    )
     assert np.allclose(moved["overhead"][:3, 3], [0.1, 0.2, 0.9])
     assert all(np.array_equal(moved[name], before[name]) for name in before if name != "overhead")
     assert calibration.demand("overhead", "111") == "calibrated, residual 1.4 mm, 0.1 degrees"
-    with pytest.raises(CameraError, match="the calibration is of the camera with serial number 111; this one has 222"):
+    with pytest.raises(
+        CameraError,
+        match="the calibration is of the camera with serial number 111; this one has 222",
+    ):
         calibration.demand("overhead", "222")
 
 
@@ -213,7 +291,9 @@ def test_a_calibration_moves_its_cameras_and_no_others(tmp_path: Path) -> None:
         ("[0, 0, 1, 0.9]", "[0, 0, -1, 0.9]", "T_parent_camera is no rotation with a place"),
     ],
 )
-def test_a_calibration_that_is_none_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_a_calibration_that_is_none_is_refused(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
     file = tmp_path / "calibration.yaml"
     file.write_text(CALIBRATED.replace(old, new))
     with pytest.raises(ValueError, match=message):
@@ -226,5 +306,8 @@ def test_a_calibration_that_is_none_is_refused(tmp_path: Path, old: str, new: st
 def test_a_calibration_that_fits_badly_is_refused(tmp_path: Path, residual: str) -> None:
     file = tmp_path / "calibration.yaml"
     file.write_text(CALIBRATED.replace("residual_mm: 1.4", residual))
-    with pytest.raises(CameraError, match=r"its calibration has a residual .* mm, 0.1 degrees; allowed: 5 mm, 0.5 degrees"):
+    with pytest.raises(
+        CameraError,
+        match=r"its calibration has a residual .* mm, 0.1 degrees; allowed: 5 mm, 0.5 degrees",
+    ):
         Calibration.read(file, ALOHA).demand("overhead", "111")

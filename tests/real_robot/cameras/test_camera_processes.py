@@ -39,7 +39,7 @@ from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 NAMES, SIZE, HZ, PERIOD = ("overhead", "table"), 16, 25.0, 0.01
-LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.0, oldest_picture_s=0.3)
+LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.0, oldest_image_s=0.3)
 CONTRACT = ALOHA.contract([Camera(name, SIZE, SIZE, "simulated") for name in NAMES], 50.0)
 ABOUT = EpisodeAttributes(CONTRACT, "wave", 5, source="deployment")
 
@@ -66,20 +66,27 @@ class World:
         return self.cameras.handles[NAMES.index(name)]
 
     def run(
-        self, report: Callable[[float], bool], seconds: float = 15.0, recorder: DeploymentRecorder | None = None
+        self,
+        report: Callable[[float], bool],
+        seconds: float = 15.0,
+        recorder: DeploymentRecorder | None = None,
     ) -> tuple[LiveEpisode, list[DeviceState]]:
         """Lets the policy wave until the report says that it is enough; returns every cycle."""
         states: dict[int, DeviceState] = {}
         enough = [False]
 
         def look(state: DeviceState, now: float) -> None:
-            states.update({past.tick: past for past in self.device.recent() if past.session == state.session})
+            states.update(
+                {past.tick: past for past in self.device.recent() if past.session == state.session}
+            )
             if recorder is not None:
                 recorder.look(state, self.cameras)
             enough[0] = report(now)
 
         robot = RealTimeRobot(self.device, self.cameras, CONTRACT, ALOHA)
-        episode = robot.run(Waving(), seconds, execute_steps=10, done=lambda: enough[0], report=look)
+        episode = robot.run(
+            Waving(), seconds, execute_steps=10, done=lambda: enough[0], report=look
+        )
         assert enough[0], f"Not within {seconds} s: {self.device.latest().reasons!r}"
         return episode, [states[tick] for tick in sorted(states)]
 
@@ -89,23 +96,35 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     cards = ["--cameras", ",".join(NAMES), "--image-size", str(SIZE), "--frame-hz", str(HZ)]
     with Emulator(["--plant", "first_order", *cards]) as emulator:
         settings = [
-            CameraSettings(name, CameraDriver.EMULATED, source=emulator.pictures, height=SIZE, width=SIZE, hz=HZ, depth=True)
+            CameraSettings(
+                name,
+                CameraDriver.EMULATED,
+                source=emulator.images,
+                height=SIZE,
+                width=SIZE,
+                hz=HZ,
+                depth=True,
+            )
             for name in NAMES
         ]
         driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
         log = LogPlan(tmp_path_factory.mktemp("log"))
         with Cameras(settings, Patience(silent_s=1.2, pause_s=0.6, settled_s=0.2)) as cameras:
             checklist = Checklist(shown := io.StringIO())
-            measured = CalibratedCamera("emulated/table", "world", np.eye(4), (SIZE, SIZE), 1.0, 0.1)
+            measured = CalibratedCamera(
+                "emulated/table", "world", np.eye(4), (SIZE, SIZE), 1.0, 0.1
+            )
             check_cameras(cameras, checklist, Calibration({"table": measured}))
             checklist.demand()
             words = ("not in the calibration file: taken to be where", "calibrated, residual 1 mm")
             for name, known in zip(NAMES, words, strict=True):
                 assert (
-                    f"ok      camera {name}: emulated emulated/{name}, 16x16 at 25 Hz, of the emulated world ; {known}"
-                    in shown.getvalue()
-                )
-            with DeviceProcess(driver, ALOHA, LIMITS, log=log, cameras=cameras.liveliness) as device:
+                    f"ok      camera {name}: emulated emulated/{name}, 16x16 at 25 Hz, of the "
+                    f"emulated world ; {known}"
+                ) in shown.getvalue()
+            with DeviceProcess(
+                driver, ALOHA, LIMITS, log=log, cameras=cameras.liveliness
+            ) as device:
                 device.connect()
                 device.arm()
                 cameras.look_after()
@@ -119,7 +138,7 @@ def steady(states: list[DeviceState]) -> bool:
     return bool((steps <= np.outer(ticks, LIMITS.velocity * PERIOD) + 1e-9).all())
 
 
-def test_pictures_come_with_their_times_and_processes_are_light(world: World) -> None:
+def test_images_come_with_their_times_and_processes_are_light(world: World) -> None:
     first = world.cameras.frames()
     deadline = time.monotonic() + 10.0
     while (now := world.cameras.frames())["time/table"] == first["time/table"]:
@@ -137,7 +156,9 @@ def test_pictures_come_with_their_times_and_processes_are_light(world: World) ->
         assert "mujoco" not in mapped
 
 
-@pytest.mark.parametrize(("kind", "name"), [(signal.SIGKILL, "overhead"), (signal.SIGSTOP, "table")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(signal.SIGKILL, "overhead"), (signal.SIGSTOP, "table")]
+)
 def test_arms_hold_for_a_camera_that_died_or_hangs_until_it_is_started_anew_and_nothing_recorded_is_lost(
     world: World, tmp_path: Path, kind: signal.Signals, name: str
 ) -> None:
@@ -151,7 +172,12 @@ def test_arms_hold_for_a_camera_that_died_or_hangs_until_it_is_started_anew_and_
             assert before is not None
             os.kill(before, kind)
             struck.append(time.monotonic())
-        goes_on = bool(struck) and state.mode is Mode.RUN and world.handle(name).pid != before and not state.old_cameras
+        goes_on = (
+            bool(struck)
+            and state.mode is Mode.RUN
+            and world.handle(name).pid != before
+            and not state.old_cameras
+        )
         if goes_on and not back:
             back.append(now)
         return goes_on and now > back[0] + 0.3
@@ -159,11 +185,13 @@ def test_arms_hold_for_a_camera_that_died_or_hangs_until_it_is_started_anew_and_
     with DeploymentRecorder(world.device, tmp_path, ABOUT, ALOHA, frame_hz=HZ) as recorder:
         episode, states = world.run(report, recorder=recorder)
         recorded = recorder.commit(None, {})
-    later = dropwhile(lambda state: not (state.old_cameras & bit and state.arms.time > struck[0]), states)
+    later = dropwhile(
+        lambda state: not (state.old_cameras & bit and state.arms.time > struck[0]), states
+    )
     blind = list(takewhile(lambda state: state.old_cameras & bit, later))
     assert len(blind) > 20
     assert all(state.mode is Mode.HOLD and state.reasons & Reason.CAMERA for state in blind)
-    assert blind[0].arms.time - struck[0] < LIMITS.oldest_picture_s + 0.5
+    assert blind[0].arms.time - struck[0] < LIMITS.oldest_image_s + 0.5
     resting = [state.command for state in blind[20:]]
     assert np.ptp(resting, axis=0).max() == 0.0
     assert steady(states)
@@ -205,11 +233,15 @@ def test_a_camera_that_stood_still_for_a_moment_is_waited_for(world: World) -> N
     assert all(state.mode is Mode.HOLD for state in held)
     assert steady(states)
     assert world.handle("overhead").pid == number
-    as_a_fault = replace(next(state for state in held if state.old_cameras == 1), fault_reasons=Reason.CAMERA)
+    as_a_fault = replace(
+        next(state for state in held if state.old_cameras == 1), fault_reasons=Reason.CAMERA
+    )
     assert explain_fault(as_a_fault, world.device) == ["a camera shows nothing new (overhead)."]
 
 
-def test_a_recorder_that_stood_still_costs_no_cycle_and_no_step(world: World, tmp_path: Path) -> None:
+def test_a_recorder_that_stood_still_costs_no_cycle_and_no_step(
+    world: World, tmp_path: Path
+) -> None:
     with DeploymentRecorder(world.device, tmp_path, ABOUT, ALOHA, frame_hz=HZ) as recorder:
         number, stopped = recorder.pid, list[float]()
         assert number is not None
@@ -233,10 +265,14 @@ def test_a_recorder_that_stood_still_costs_no_cycle_and_no_step(world: World, tm
     cycles = np.array([state.arms.time for state in states])
     assert times[-1] > states[-1].arms.time - 0.05
     # A step for each control period for which there was a cycle.
-    assert len(times) >= 0.9 * len(np.unique(np.floor((cycles[cycles >= times[0]] - times[0]) * 50)))
+    assert len(times) >= 0.9 * len(
+        np.unique(np.floor((cycles[cycles >= times[0]] - times[0]) * 50))
+    )
 
 
-def test_a_camera_is_tried_again_so_often_and_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_camera_is_tried_again_so_often_and_no_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     settings = CameraSettings("table", CameraDriver.FILE, source=str(tmp_path / "none.mkv"))
     with (
         Cameras([settings], Patience(restarts=2, pause_s=0.05)) as cameras,
@@ -245,7 +281,9 @@ def test_a_camera_is_tried_again_so_often_and_no_more(tmp_path: Path, caplog: py
         checklist = Checklist(shown := io.StringIO())
         check_cameras(cameras, checklist, None)
         assert "FAILED  camera table" in shown.getvalue()
-        with pytest.raises(ValueError, match=r"Not started.\ncamera table: .*none.mkv cannot be opened as a camera"):
+        with pytest.raises(
+            ValueError, match=r"Not started.\ncamera table: .*none.mkv cannot be opened as a camera"
+        ):
             checklist.demand()
         cameras.look_after()
         deadline = time.monotonic() + 30.0
@@ -255,7 +293,9 @@ def test_a_camera_is_tried_again_so_often_and_no_more(tmp_path: Path, caplog: py
         time.sleep(0.2)
         assert not cameras.handles[0].alive
         assert cameras.frames() == {}
-        assert cameras.summary() == ["Camera table: 0 pictures, 0 lost, 0 out of order; started anew 2 times."]
+        assert cameras.summary() == [
+            "Camera table: 0 images, 0 lost, 0 out of order; started anew 2 times."
+        ]
     assert "Camera table is started anew, try 2 of 2: " in caplog.text
     assert "Camera table is given up after 2 tries: " in caplog.text
 
@@ -264,7 +304,9 @@ def test_a_slow_camera_is_refused() -> None:
     context = get_context("spawn")
     settings = CameraSettings("table", CameraDriver.V4L2, source="x", height=4, width=4, hz=200.0)
     handle = CameraHandle(settings, Liveliness.of(["table"], context), 0, context)
-    with pytest.raises(CameraError, match=r"it brings 0.0 pictures a second; configured are 200. In little light"):
+    with pytest.raises(
+        CameraError, match=r"it brings 0.0 images a second; configured are 200. In little light"
+    ):
         demand_rate(handle)
 
 

@@ -27,7 +27,7 @@ from stringline.real_robot.cameras.librealsense import librealsense
 from stringline.real_robot.cameras.video_camera import VideoCamera, serial_of
 from stringline.real_robot.ipc.camera_liveness import Count, Liveliness
 
-HEIGHT, WIDTH, HZ, PICTURES = 48, 64, 30, 12
+HEIGHT, WIDTH, HZ, IMAGES = 48, 64, 30, 12
 UNIT_M = 0.0005
 LENS = {"fx": 60.0, "fy": 61.0, "ppx": 30.5, "ppy": 23.5}
 BASELINE_M = 0.03
@@ -39,7 +39,14 @@ def video_stream(rs: Any, kind: Any, number: int, form: Any, size: int) -> Any:
     lens.width, lens.height, lens.model, lens.coeffs = WIDTH, HEIGHT, rs.distortion.none, [0.0] * 5
     for name, value in LENS.items():
         setattr(lens, name, value)
-    stream.type, stream.index, stream.uid, stream.fps, stream.bpp, stream.fmt = kind, 0, number, HZ, size, form
+    stream.type, stream.index, stream.uid, stream.fps, stream.bpp, stream.fmt = (
+        kind,
+        0,
+        number,
+        HZ,
+        size,
+        form,
+    )
     stream.width, stream.height, stream.intrinsics = WIDTH, HEIGHT, lens
     return stream
 
@@ -60,7 +67,9 @@ def record_realsense(path: Path, serial: str) -> None:
     device.register_info(rs.camera_info.serial_number, serial)
     eyes = [device.add_sensor("Depth"), device.add_sensor("Color")]
     kinds = [(rs.stream.depth, 1, rs.format.z16, 2), (rs.stream.color, 2, rs.format.rgb8, 3)]
-    profiles = [eye.add_video_stream(video_stream(rs, *kind)) for eye, kind in zip(eyes, kinds, strict=True)]
+    profiles = [
+        eye.add_video_stream(video_stream(rs, *kind)) for eye, kind in zip(eyes, kinds, strict=True)
+    ]
     eyes[0].add_read_only_option(rs.option.depth_units, UNIT_M)
     apart = rs.extrinsics()
     apart.rotation, apart.translation = [1, 0, 0, 0, 1, 0, 0, 0, 1], [-BASELINE_M, 0, 0]
@@ -70,14 +79,17 @@ def record_realsense(path: Path, serial: str) -> None:
     for sensor in sensors:
         sensor.open(sensor.get_stream_profiles()[0])
         sensor.start(lambda _: None)
-    for number in range(1, PICTURES + 1):
+    for number in range(1, IMAGES + 1):
         cards = [depth_card(), np.full((HEIGHT, WIDTH, 3), number, np.uint8)]
         for eye, profile, card, size in zip(eyes, profiles, cards, (2, 3), strict=True):
-            picture = rs.software_video_frame()
-            picture.pixels, picture.stride, picture.bpp = card, WIDTH * size, size
-            picture.timestamp, picture.domain = 1000.0 + number * 1000 / HZ, rs.timestamp_domain.hardware_clock
-            picture.frame_number, picture.profile = number, profile.as_video_stream_profile()
-            eye.on_video_frame(picture)
+            image = rs.software_video_frame()
+            image.pixels, image.stride, image.bpp = card, WIDTH * size, size
+            image.timestamp, image.domain = (
+                1000.0 + number * 1000 / HZ,
+                rs.timestamp_domain.hardware_clock,
+            )
+            image.frame_number, image.profile = number, profile.as_video_stream_profile()
+            eye.on_video_frame(image)
         kept.append(cards)  # The library reads them later.
         time.sleep(1 / HZ)
     for sensor in sensors:
@@ -93,12 +105,19 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def realsense(recording: Path, **changes: Any) -> CameraSettings:
-    plain = {"driver": "realsense", "source": str(recording), "height": HEIGHT, "width": WIDTH, "hz": HZ, "depth": True}
+    plain = {
+        "driver": "realsense",
+        "source": str(recording),
+        "height": HEIGHT,
+        "width": WIDTH,
+        "hz": HZ,
+        "depth": True,
+    }
     return CameraSettings.of("overhead", {**plain, **changes})
 
 
 def frames_of(camera: Camera) -> Iterator[tuple[Frame, float]]:
-    """Yields pictures with their ages until there are no more."""
+    """Yields images with their ages until there are no more."""
     try:
         while True:
             frame = camera.frame()
@@ -107,7 +126,9 @@ def frames_of(camera: Camera) -> Iterator[tuple[Frame, float]]:
         return
 
 
-def test_a_realsense_brings_colour_with_the_depth_that_its_colour_eye_would_see(recording: Path) -> None:
+def test_a_realsense_brings_colour_with_the_depth_that_its_colour_eye_would_see(
+    recording: Path,
+) -> None:
     settings = realsense(recording)
     camera = open_camera(settings)
     identity = camera.start()
@@ -116,7 +137,7 @@ def test_a_realsense_brings_colour_with_the_depth_that_its_colour_eye_would_see(
     seen = list(frames_of(camera))
     camera.close()
     numbers = [frame.number for frame, _ in seen]
-    assert len(numbers) > PICTURES / 2
+    assert len(numbers) > IMAGES / 2
     assert numbers == sorted(numbers)
     for frame, age in seen:
         assert (frame.colour == frame.number).all()
@@ -127,7 +148,8 @@ def test_a_realsense_brings_colour_with_the_depth_that_its_colour_eye_would_see(
     depth, lens = seen[-1][0].depth, seen[-1][0].intrinsics
     assert depth is not None
     assert lens is not None
-    # Millimetres at the pixels of the colour picture: the square, half as far, has moved twice as far to the left as the wall.
+    # Millimetres at the pixels of the colour image: the square, half as far, has moved twice as far
+    # to the left as the wall.
     assert np.allclose(lens, [[60, 0, 31], [0, 61, 24], [0, 0, 1]])
     columns = np.flatnonzero(depth[24] == 1000)
     assert abs(columns.mean() - (31.5 - LENS["fx"] * BASELINE_M / 1.0)) <= 1.0
@@ -139,10 +161,16 @@ def test_a_realsense_brings_colour_with_the_depth_that_its_colour_eye_would_see(
 def test_a_realsense_that_is_not_there_says_which_are(tmp_path: Path, recording: Path) -> None:
     with pytest.raises(CameraError, match=r"there is no recording .*none.db3"):
         open_camera(realsense(tmp_path / "none.db3")).start()
-    expected = r"none that brings colour and depth of 64x48 at 30 Hz with the serial number 999. .* plugged in: none"
+    expected = (
+        r"none that brings colour and depth of 64x48 at 30 Hz with the serial number 999. .* "
+        r"plugged in: none"
+    )
     with pytest.raises(CameraError, match=expected):
         open_camera(realsense(Path(), source="", serial="999")).start()
-    with pytest.raises(CameraError, match=r"none that brings colour and depth of 32x48 at 30 Hz. The recording is .*cards.db3"):
+    with pytest.raises(
+        CameraError,
+        match=r"none that brings colour and depth of 32x48 at 30 Hz. The recording is .*cards.db3",
+    ):
         open_camera(realsense(recording, width=32)).start()
     camera = open_camera(realsense(recording, serial="999"))
     with pytest.raises(CameraError, match="its serial number is 012345; expected is 999"):
@@ -171,28 +199,40 @@ def test_a_realsense_that_is_started_anew_is_the_same_one(recording: Path, tmp_p
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyrealsense2", None)
-    with pytest.raises(CameraError, match=r'pyrealsense2, which is not installed. Run: pip install "stringline\[realsense\]"'):
+    with pytest.raises(
+        CameraError,
+        match=r'pyrealsense2, which is not installed. Run: pip install "stringline\[realsense\]"',
+    ):
         librealsense()
 
 
 @pytest.fixture(scope="module")
 def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten pictures without loss, each of the colour of its number, 50 a second."""
+    """Ten images without loss, each of the colour of its number, 50 a second."""
     path = tmp_path_factory.mktemp("video") / "numbers.mkv"
     with av.open(str(path), "w") as file:
         stream = file.add_stream("ffv1", rate=50)
-        stream.width, stream.height, stream.pix_fmt, stream.time_base = 16, 12, "bgr0", Fraction(1, 50)
+        stream.width, stream.height, stream.pix_fmt, stream.time_base = (
+            16,
+            12,
+            "bgr0",
+            Fraction(1, 50),
+        )
         for number in range(1, 11):
-            card = av.VideoFrame.from_ndarray(np.full((12, 16, 3), 20 * number, np.uint8), format="rgb24")
-            picture = card.reformat(format="bgr0")
-            picture.pts = number
-            file.mux(stream.encode(picture))
+            card = av.VideoFrame.from_ndarray(
+                np.full((12, 16, 3), 20 * number, np.uint8), format="rgb24"
+            )
+            image = card.reformat(format="bgr0")
+            image.pts = number
+            file.mux(stream.encode(image))
         file.mux(stream.encode())
     return path
 
 
 def test_a_recorded_video_stands_in_for_a_camera_at_its_own_rate(video: Path) -> None:
-    settings = CameraSettings("table", CameraDriver.FILE, source=str(video), height=12, width=16, hz=50)
+    settings = CameraSettings(
+        "table", CameraDriver.FILE, source=str(video), height=12, width=16, hz=50
+    )
     camera = open_camera(settings)
     demand_as_configured(camera.start(), settings)
     start = time.monotonic()
@@ -201,7 +241,9 @@ def test_a_recorded_video_stands_in_for_a_camera_at_its_own_rate(video: Path) ->
     with pytest.raises(CameraError, match="numbers.mkv is at its end"):
         camera.frame()
     camera.close()
-    assert [int(frame.colour[0, 0, 0]) for frame in seen] == [20 * number for number in range(1, 11)]
+    assert [int(frame.colour[0, 0, 0]) for frame in seen] == [
+        20 * number for number in range(1, 11)
+    ]
     assert [frame.number for frame in seen] == list(range(1, 11))
     assert took >= 9 / 50 - 0.01
     assert np.allclose(np.diff([frame.captured for frame in seen]), 1 / 50, atol=0.01)
@@ -209,13 +251,15 @@ def test_a_recorded_video_stands_in_for_a_camera_at_its_own_rate(video: Path) ->
 
 @pytest.fixture(scope="module")
 def stream(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The same ten pictures as a stream that FFmpeg opens without looking far ahead."""
+    """The same ten images as a stream that FFmpeg opens without looking far ahead."""
     path = tmp_path_factory.mktemp("stream") / "numbers.y4m"
     with av.open(str(path), "w") as file:
         raw = file.add_stream("rawvideo", rate=50)
         raw.width, raw.height, raw.pix_fmt = 16, 12, "yuv420p"
         for number in range(1, 11):
-            card = av.VideoFrame.from_ndarray(np.full((12, 16, 3), 20 * number, np.uint8), format="rgb24")
+            card = av.VideoFrame.from_ndarray(
+                np.full((12, 16, 3), 20 * number, np.uint8), format="rgb24"
+            )
             file.mux(raw.encode(card.reformat(format="yuv420p")))
         file.mux(raw.encode())
     return path.read_bytes()
@@ -246,7 +290,9 @@ def reader_ended(source: str) -> bool:
 
 
 def test_a_source_that_stalls_is_noticed_in_time(stream: bytes, tmp_path: Path) -> None:
-    settings = CameraSettings("table", CameraDriver.FILE, source=str(tmp_path / "pipe.y4m"), height=12, width=16, hz=50)
+    settings = CameraSettings(
+        "table", CameraDriver.FILE, source=str(tmp_path / "pipe.y4m"), height=12, width=16, hz=50
+    )
     with pipe_to(Path(settings.source)) as pipe:
         os.write(pipe, stream)
         camera = VideoCamera(settings, next_s=0.4)
@@ -271,9 +317,13 @@ def test_a_source_that_never_begins_is_noticed_in_time(tmp_path: Path) -> None:
     assert holds(lambda: reader_ended(settings.source))
 
 
-def test_a_camera_that_stalls_is_started_anew(stream: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_camera_that_stalls_is_started_anew(
+    stream: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Since it notices itself: whoever looks after it would be patient for much longer."""
-    settings = CameraSettings("table", CameraDriver.FILE, source=str(tmp_path / "pipe.y4m"), height=12, width=16, hz=50)
+    settings = CameraSettings(
+        "table", CameraDriver.FILE, source=str(tmp_path / "pipe.y4m"), height=12, width=16, hz=50
+    )
     with (
         caplog.at_level(logging.WARNING),
         pipe_to(Path(settings.source)) as pipe,
@@ -284,9 +334,9 @@ def test_a_camera_that_stalls_is_started_anew(stream: bytes, tmp_path: Path, cap
         handle.wait(20.0)
         cameras.look_after()
         assert holds(lambda: "is started anew" in caplog.text)
-        assert handle.count(Count.PICTURES) == 10
+        assert handle.count(Count.IMAGES) == 10
         os.write(pipe, stream)
-        assert holds(lambda: handle.count(Count.PICTURES) == 20)
+        assert holds(lambda: handle.count(Count.IMAGES) == 20)
         assert np.allclose(cameras.frames()["rgb/table"], 200, atol=4)
     assert "Camera table is started anew, try 1 of 5: " in caplog.text
     assert "pipe.y4m has shown nothing for 2 s." in caplog.text

@@ -52,7 +52,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert isinstance(model, dict)
     plain = {str(key): value for key, value in model.items()}
     torch.manual_seed(0)
-    contract = IIWA14.contract([Camera(name, 32, 32, "simulated") for name in ("overhead", "wrist")], 50.0)
+    contract = IIWA14.contract(
+        [Camera(name, 32, 32, "simulated") for name in ("overhead", "wrist")], 50.0
+    )
     rows = np.stack([IIWA14.home - 0.1, IIWA14.home + 0.1])
     measured = {key: statistics_of(lambda: iter([rows])) for key in ("action", "joints/position")}
     save_policy(folder, build_policy(plain, contract, Statistics(measured)), plain, {})
@@ -61,16 +63,31 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("lock_step", "version"),
-    [(True, ("robot.driver.version=1.11", "robot.driver.gripper.transport=null")), (False, ("robot.driver.version=2.5",))],
+    [
+        (True, ("robot.driver.version=1.11", "robot.driver.gripper.transport=null")),
+        (False, ("robot.driver.version=2.5",)),
+    ],
     ids=["lock_step", "clock"],
 )
 def test_an_episode_on_an_emulated_kuka_arm(
-    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, lock_step: bool, version: tuple[str, ...]
+    checkpoint: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    lock_step: bool,
+    version: tuple[str, ...],
 ) -> None:
     chosen = settings(
-        f"checkpoint={checkpoint}", "task.time_limit_s=0.6", f"robot.lock_step={lock_step}", "execute_steps=24", *version
+        f"checkpoint={checkpoint}",
+        "task.time_limit_s=0.6",
+        f"robot.lock_step={lock_step}",
+        "execute_steps=24",
+        *version,
     )
-    chosen["robot"]["emulator"] |= {"good": 0.05, "most_missed": 200}  # On a busy machine many answers are late.
+    chosen["robot"]["emulator"] |= {
+        "good": 0.05,
+        "most_missed": 200,
+    }  # On a busy machine many answers are late.
     chosen["log"]["folder"] = None if lock_step else str(tmp_path / "incidents")
     Deployment(chosen).run()
     said = capsys.readouterr().out
@@ -84,7 +101,12 @@ def test_an_episode_on_an_emulated_kuka_arm(
 def test_an_episode_on_an_emulated_kuka_arm_behind_drake_iiwa_driver_by_the_clock(
     checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    overrides = (f"checkpoint={checkpoint}", "task.time_limit_s=0.6", "robot.lock_step=false", "execute_steps=24")
+    overrides = (
+        f"checkpoint={checkpoint}",
+        "task.time_limit_s=0.6",
+        "robot.lock_step=false",
+        "execute_steps=24",
+    )
     soon = "+robot.emulator.clock_samples=20"  # It is long until a real program knows the time.
     with own_network():
         Deployment(settings(*overrides, soon, robot="kuka_lcm_emulated")).run()
@@ -96,10 +118,14 @@ def test_an_episode_on_an_emulated_kuka_arm_behind_drake_iiwa_driver_by_the_cloc
 
 
 def test_a_version_without_a_gripper_is_refused_before_anything_is_started() -> None:
-    with pytest.raises(ValueError, match="FRI 1.11 has no inputs and outputs for a gripper: robot.driver.gripper"):
+    with pytest.raises(
+        ValueError, match="FRI 1.11 has no inputs and outputs for a gripper: robot.driver.gripper"
+    ):
         Deployment(settings("robot.driver.version=1.11"))
 
 
 def test_a_policy_for_other_arms_is_not_run_by_the_clock(checkpoint: Path) -> None:
-    with pytest.raises(ValueError, match="The policy is for iiwa14; aloha_emulated is aloha: choose another robot"):
+    with pytest.raises(
+        ValueError, match="The policy is for iiwa14; aloha_emulated is aloha: choose another robot"
+    ):
         demand_fit(open_policy(str(checkpoint))[0], {"name": "aloha_emulated", "driver": {}})

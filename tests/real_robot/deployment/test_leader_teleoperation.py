@@ -40,17 +40,25 @@ def led_to() -> Vector:
 
 
 class Cameras:
-    """A camera that takes a picture every tenth of a second."""
+    """A camera that takes an image every tenth of a second."""
 
     def frames(self) -> dict[str, Array]:
         captured = np.floor(time.monotonic() * 10) / 10
         rgb = np.full((4, 6, 3), round(captured * 10) % 256, np.uint8)
-        return {"rgb/overhead": rgb, "time/overhead": np.asarray(captured), "intrinsics/overhead": np.eye(3, dtype=np.float32)}
+        return {
+            "rgb/overhead": rgb,
+            "time/overhead": np.asarray(captured),
+            "intrinsics/overhead": np.eye(3, dtype=np.float32),
+        }
 
 
 @pytest.fixture
 def hand(tmp_path: Path) -> Iterator[LeaderEmulator]:
-    save_hand(tmp_path / "way.npz", np.array([0.0, 0.2, 1.0]), np.stack([ALOHA.home, ALOHA.home, led_to()]))
+    save_hand(
+        tmp_path / "way.npz",
+        np.array([0.0, 0.2, 1.0]),
+        np.stack([ALOHA.home, ALOHA.home, led_to()]),
+    )
     with LeaderEmulator(tmp_path / "way.npz") as running:
         yield running
 
@@ -93,8 +101,15 @@ def test_a_hand_leads_the_followers_and_the_episode_is_in_the_store(
             hand.begin(0)
 
     teleoperation = Teleoperation(leaders, device, ALOHA)
-    with DeploymentRecorder(device, tmp_path / "store", attributes(seeing), ALOHA, frame_hz=20.0, asked=True) as recorder:
-        led = teleoperation.run(2.0, stop=lambda: False, record=lambda state, _: recorder.look(state, cameras), report=begin)
+    with DeploymentRecorder(
+        device, tmp_path / "store", attributes(seeing), ALOHA, frame_hz=20.0, asked=True
+    ) as recorder:
+        led = teleoperation.run(
+            2.0,
+            stop=lambda: False,
+            record=lambda state, _: recorder.look(state, cameras),
+            report=begin,
+        )
         device.begin()
         recorded = recorder.commit(True, {"operator": "script"})
     assert not recorded.problem
@@ -110,11 +125,17 @@ def test_a_hand_leads_the_followers_and_the_episode_is_in_the_store(
     assert np.abs(action[0] - ALOHA.home).max() < 0.01
     reachable = np.clip(led_to(), ALOHA.lower, ALOHA.upper)
     assert np.abs(action[-1] - reachable).max() < 0.006  # A tick, and an opening of half a percent.
-    assert np.abs(position[-1] - reachable).max() < 0.03  # The filter keeps a margin from the elbow's limit.
+    assert (
+        np.abs(position[-1] - reachable).max() < 0.03
+    )  # The filter keeps a margin from the elbow's limit.
     assert 5 <= len(episode.arrays["rgb/overhead"]) < episode.steps
     assert episode.arrays["frame/overhead"][-1] == len(episode.arrays["rgb/overhead"]) - 1
     assert episode.attributes.success
-    assert episode.attributes.extra == {"interventions": [], "lost_records": 0, "operator": "script"}
+    assert episode.attributes.extra == {
+        "interventions": [],
+        "lost_records": 0,
+        "operator": "script",
+    }
 
 
 def test_silent_leaders_make_the_followers_hold_until_they_speak(
@@ -131,7 +152,9 @@ def test_silent_leaders_make_the_followers_hold_until_they_speak(
         if seconds > 1.2:
             hand.fault("left", "resume")
 
-    led = Teleoperation(leaders, device, ALOHA).run(2.0, stop=lambda: False, record=nothing, report=report)
+    led = Teleoperation(leaders, device, ALOHA).run(
+        2.0, stop=lambda: False, record=nothing, report=report
+    )
     assert led.pauses == 1
     assert led.counts[Reason.STARVED] > 0
     assert Mode.HOLD in [mode for seconds, mode in seen if 0.6 < seconds < 1.2]
@@ -145,7 +168,9 @@ def test_nothing_moves_before_leaders_and_followers_agree(
     away[WAIST] = 0.7
     Approach(device, ALOHA).to(away, 0.5, "a pose away")
     teleoperation = Teleoperation(leaders, device, ALOHA)
-    with pytest.raises(ValueError, match=r"do not agree: left/waist is 0\.[67]\d rad away; allowed: 0\.3\."):
+    with pytest.raises(
+        ValueError, match=r"do not agree: left/waist is 0\.[67]\d rad away; allowed: 0\.3\."
+    ):
         teleoperation.run(1.0, stop=lambda: False, record=nothing, report=nothing)
     said: list[str] = []
     assert not teleoperation.wait(0.2, stop=lambda: False, say=said.append)
@@ -157,12 +182,16 @@ def test_nothing_moves_before_leaders_and_followers_agree(
     assert teleoperation.run(0.2, stop=lambda: False, record=nothing, report=nothing).targets > 0
 
 
-def test_a_fault_of_the_followers_ends_the_episode(emulator: Emulator, leaders: AlohaLeaders, device: DeviceProcess) -> None:
+def test_a_fault_of_the_followers_ends_the_episode(
+    emulator: Emulator, leaders: AlohaLeaders, device: DeviceProcess
+) -> None:
     def report(_: DeviceState, seconds: float) -> None:
         if seconds > 0.2:
             emulator.fault("right", "overload", 4)
 
-    led: LedEpisode = Teleoperation(leaders, device, ALOHA).run(10.0, stop=lambda: False, record=nothing, report=report)
+    led: LedEpisode = Teleoperation(leaders, device, ALOHA).run(
+        10.0, stop=lambda: False, record=nothing, report=report
+    )
     assert led.seconds < 5.0
     assert "right/elbow (id 4)" in " ".join(led.fault)
 

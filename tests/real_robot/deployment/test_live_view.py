@@ -1,4 +1,4 @@
-"""The live view: what reaches rerun out of a ring and a box of pictures, in a process of its own; and what is refused."""
+"""The live view: what reaches rerun out of a ring and a box of images, in a process of its own; and what is refused."""
 
 import importlib
 import time
@@ -25,7 +25,7 @@ CONTRACT = ALOHA.contract([Camera("overhead", 8, 8)], 50.0)
 LAYOUT = state_layout(14, 18, 2)
 
 
-class Pictures:
+class Images:
     def frames(self) -> dict[str, Array]:
         return {
             "rgb/overhead": np.full((8, 8, 3), 200, np.uint8),
@@ -38,13 +38,17 @@ class Pictures:
 def device(tmp_path: Path) -> Iterator[DeviceProcess]:
     """Never started: the test writes into its ring."""
     driver = AlohaDriver({"left": "/dev/left", "right": "/dev/right"})
-    with DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA), log=LogPlan(tmp_path / "log", seconds=1.0)) as silent:
+    with DeviceProcess(
+        driver, ALOHA, SafetyLimits.of(ALOHA), log=LogPlan(tmp_path / "log", seconds=1.0)
+    ) as silent:
         yield silent
 
 
 def entities(path: Path) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
-    for chunk in importlib.import_module("rerun.chunk").RrdReader(str(path)).store().stream().to_chunks():
+    for chunk in (
+        importlib.import_module("rerun.chunk").RrdReader(str(path)).store().stream().to_chunks()
+    ):
         found.setdefault(chunk.entity_path, []).append(chunk.to_record_batch())
     return found
 
@@ -59,34 +63,52 @@ def test_what_the_device_process_notes_is_drawn(device: DeviceProcess, tmp_path:
     record = np.zeros((), LAYOUT)
     record["position"], record["mode"], record["reasons"] = ALOHA.home, Mode.HOLD, Reason.TABLE
     settings = {"view": str(file), "robot": {"device_hz": 100.0}, "task": {"frame_hz": 100.0}}
-    with viewing(settings, device, CONTRACT, ALOHA, Pictures()) as show:
+    with viewing(settings, device, CONTRACT, ALOHA, Images()) as show:
         deadline = time.monotonic() + 20.0
         while not file.exists():
             assert time.monotonic() < deadline
             time.sleep(0.02)
         for tick in range(60):
             pen.chunk(ActionChunk(np.array([5.0]), np.zeros((1, 14), np.float32)), 0, 1)
-            record["tick"], record["time"], record["command"] = tick, 5.0 + 0.01 * tick, ALOHA.home + 0.01 * tick
+            record["tick"], record["time"], record["command"] = (
+                tick,
+                5.0 + 0.01 * tick,
+                ALOHA.home + 0.01 * tick,
+            )
             pen.cycle(record, 5.0 + 0.01 * tick, 1, None, {})
             show(DeviceState.of(record))
             time.sleep(0.01)
     found = entities(file)
     names = [joint.name for joint in ALOHA.joints]
-    expected = {"/world/arms", "/world/grippers/left", "/world/grippers/right", "/pictures/overhead", "/filter/mode"}
-    expected |= {f"/{what}/{name}" for what in ("measured", "sent") for name in names} | {"/filter/table"}
+    expected = {
+        "/world/arms",
+        "/world/grippers/left",
+        "/world/grippers/right",
+        "/images/overhead",
+        "/filter/mode",
+    }
+    expected |= {f"/{what}/{name}" for what in ("measured", "sent") for name in names} | {
+        "/filter/table"
+    }
     expected |= {"/loop/command_age_ms", "/loop/missed", "/loop/cycle_99_percent_ms"}
     assert set(found) >= expected
     assert scalars(found["/sent/left/waist"])[-1] == pytest.approx(ALOHA.home[0] + 0.59, abs=1e-6)
     assert scalars(found["/loop/command_age_ms"])[-1] == pytest.approx(590.0, abs=1e-3)
     assert 10 <= scalars(found["/filter/table"])[-1] <= 60  # It looks from when it is there.
-    (said,) = [text[0] for batch in found["/filter/mode"] for text in batch["TextLog:text"].to_pylist()]
+    (said,) = [
+        text[0] for batch in found["/filter/mode"] for text in batch["TextLog:text"].to_pylist()
+    ]
     assert said == "HOLD: a target would press an arm into the table"
     strips = found["/world/arms"][-1]["LineStrips3D:strips"].to_pylist()[-1]
-    assert np.allclose(strips[0], [ALOHA.capsules(ALOHA.home)[0].start, ALOHA.capsules(ALOHA.home)[0].end], atol=1e-6)
+    assert np.allclose(
+        strips[0],
+        [ALOHA.capsules(ALOHA.home)[0].start, ALOHA.capsules(ALOHA.home)[0].end],
+        atol=1e-6,
+    )
 
 
 def test_nobody_who_did_not_ask_is_shown_anything(device: DeviceProcess) -> None:
-    with viewing({"view": None}, device, CONTRACT, ALOHA, Pictures()) as show:
+    with viewing({"view": None}, device, CONTRACT, ALOHA, Images()) as show:
         show(DeviceState.of(np.zeros((), LAYOUT)))
 
 
@@ -97,7 +119,9 @@ def test_without_a_log_or_a_place_there_is_no_view() -> None:
         pytest.raises(ValueError, match="reads what the device process notes: log.folder=FOLDER"),
     ):
         LiveView(silent, CONTRACT, ALOHA, "spawn", period_s=0.01, frame_hz=10.0)
-    with pytest.raises(ValueError, match=r"view is 'file.mp4'; allowed: null, spawn, FILE.rrd, or rerun\+http"):
+    with pytest.raises(
+        ValueError, match=r"view is 'file.mp4'; allowed: null, spawn, FILE.rrd, or rerun\+http"
+    ):
         check_place("file.mp4")
 
 

@@ -35,18 +35,27 @@ LIMITS = SafetyLimits.of(ALOHA, soft_start_s=0.0)
 
 
 def driver(emulator: Emulator, *, read_only: bool = False) -> AlohaDriver:
-    return AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2, read_only=read_only)
+    return AlohaDriver(
+        emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2, read_only=read_only
+    )
 
 
 def chunk(by: float, start: float, count: int = 100) -> ActionChunk:
     target = ALOHA.home.copy()
     target[0] += by
-    return ActionChunk(start + 0.02 * np.arange(count, dtype=np.float64), np.tile(target, (count, 1)).astype(np.float32))
+    return ActionChunk(
+        start + 0.02 * np.arange(count, dtype=np.float64),
+        np.tile(target, (count, 1)).astype(np.float32),
+    )
 
 
-def test_in_a_dry_run_commands_are_computed_and_no_byte_of_a_goal_leaves(waiting_emulator: Emulator, tmp_path: Path) -> None:
+def test_in_a_dry_run_commands_are_computed_and_no_byte_of_a_goal_leaves(
+    waiting_emulator: Emulator, tmp_path: Path
+) -> None:
     log = CommandLog(ALOHA, tmp_path / "out" / "commands.csv")
-    with DeviceProcess(driver(waiting_emulator, read_only=True), ALOHA, LIMITS, lock_step=True) as device:
+    with DeviceProcess(
+        driver(waiting_emulator, read_only=True), ALOHA, LIMITS, lock_step=True
+    ) as device:
         device.connect()
         assert device.arm() == []
         waiting_emulator.begin(0)
@@ -58,7 +67,9 @@ def test_in_a_dry_run_commands_are_computed_and_no_byte_of_a_goal_leaves(waiting
             told = device.act()
             log.note(device.recent())
             waiting_emulator.advance(dict(zip(device.arms, told.writes.tolist(), strict=True)))
-        with pytest.raises(RobotNotReadyError, match="The arms are only read; their torque stays as it is"):
+        with pytest.raises(
+            RobotNotReadyError, match="The arms are only read; their torque stays as it is"
+        ):
             device.disarm()
     log.close()
     assert told.mode is Mode.RUN
@@ -68,7 +79,9 @@ def test_in_a_dry_run_commands_are_computed_and_no_byte_of_a_goal_leaves(waiting
     for arm in ALOHA.arms:
         packets = Parser().feed((tmp_path / f"{arm}.bin").read_bytes())
         assert len(packets) > 100
-        written = [packet for packet in packets if packet.instruction not in (1, 2, Instruction.SYNC_READ)]
+        written = [
+            packet for packet in packets if packet.instruction not in (1, 2, Instruction.SYNC_READ)
+        ]
         addresses = {int.from_bytes(packet.parameters[:2], "little") for packet in written}
         assert {packet.instruction for packet in written} == {Instruction.WRITE}
         assert addresses == {table.INDIRECT_ADDRESS.address}  # What the cyclic read is to bring.
@@ -95,7 +108,9 @@ def state(tick: int, position: Vector) -> DeviceState:
         servo_misses=np.zeros(18, np.int32),
         lost=np.zeros(2, np.bool_),
     )
-    return DeviceState(0, tick, 0, Mode.RUN, Reason(0), Reason(0), {}, arms, position, np.zeros(2, np.int64))
+    return DeviceState(
+        0, tick, 0, Mode.RUN, Reason(0), Reason(0), {}, arms, position, np.zeros(2, np.int64)
+    )
 
 
 def test_cycles_that_nobody_saw_are_counted() -> None:
@@ -115,7 +130,10 @@ def test_a_divergence_is_that_of_the_same_moments() -> None:
     assert divergence.cycles == 9
     assert np.allclose(divergence.largest, 0.05)  # Half a period at 0.1 per period.
     assert np.allclose(divergence.typical, 0.05)
-    bent = [replace(one, arms=replace(one.arms, position=one.arms.position + np.eye(14)[2])) for one in moving]
+    bent = [
+        replace(one, arms=replace(one.arms, position=one.arms.position + np.eye(14)[2]))
+        for one in moving
+    ]
     other = Divergence(ALOHA)
     other.note(moving, bent)
     assert "at most by left/elbow 1.000" in other.summary(0.0)[2]
@@ -159,14 +177,18 @@ def test_a_twin_gets_the_same_plans_and_equal_worlds_stay_together(
         assert "The arms go on without their twin" in caplog.text
 
 
-def test_shadows_that_diverge_from_their_masters_are_refused_before_torque(emulator: Emulator) -> None:
+def test_shadows_that_diverge_from_their_masters_are_refused_before_torque(
+    emulator: Emulator,
+) -> None:
     bus = Bus(emulator.ports["left"])
     bus.open()
     bus.write_register(5, table.HOMING_OFFSET, 200)
     bus.close()
     arms = driver(emulator)
     arms.connect()
-    with pytest.raises(RobotNotReadyError, match=r"left/elbow shadow \(id 5\) .* Homing Offset must grow by -200"):
+    with pytest.raises(
+        RobotNotReadyError, match=r"left/elbow shadow \(id 5\) .* Homing Offset must grow by -200"
+    ):
         arms.arm()
     assert not arms.read(time.monotonic).servo_error.any()
     arms.close()
@@ -244,7 +266,10 @@ def test_an_adapter_that_keeps_bytes_back_is_refused_and_says_what_to_do(tmp_pat
     timer = tmp_path / "bus/usb-serial/devices/ttyUSB3/latency_timer"
     timer.parent.mkdir(parents=True)
     timer.write_text("16\n")
-    with pytest.raises(ValueError, match=r"keeps bytes back for 16 ms.* sudo tee /sys/bus/usb-serial/devices/ttyUSB3"):
+    with pytest.raises(
+        ValueError,
+        match=r"keeps bytes back for 16 ms.* sudo tee /sys/bus/usb-serial/devices/ttyUSB3",
+    ):
         demand_quick(str(port), tmp_path)
     timer.write_text("1\n")
     assert demand_quick(str(port), tmp_path) == f"{port} 1 ms"

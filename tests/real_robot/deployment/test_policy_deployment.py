@@ -60,7 +60,8 @@ def saved(folder: Path, *overrides: str, instructions: Sequence[str] = ()) -> Pa
 
 
 @pytest.mark.parametrize(
-    ("lock_step", "execution"), [(True, "receding_horizon"), (False, "receding_horizon"), (False, "real_time_chunking")]
+    ("lock_step", "execution"),
+    [(True, "receding_horizon"), (False, "receding_horizon"), (False, "real_time_chunking")],
 )
 def test_an_episode_on_emulated_arms(
     checkpoint: Path, capsys: pytest.CaptureFixture[str], *, lock_step: bool, execution: str
@@ -74,7 +75,9 @@ def test_an_episode_on_emulated_arms(
     assert "furthest stage: start." in said
 
 
-def test_without_hardware_the_missing_ports_are_named(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_hardware_the_missing_ports_are_named(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(ValueError, match="Not started") as refused:
         Deployment(settings(f"checkpoint={checkpoint}", "robot=aloha")).run()
     message = str(refused.value)
@@ -88,7 +91,12 @@ def test_a_policy_is_told_what_to_do(tmp_path: Path) -> None:
     """What people say of the task, or another text; one that it does not know is refused before anything moves."""
     known = ["hand over the banana and put it into the bowl", "wave"]
     checkpoint = saved(tmp_path / "told", "+instruction=task", instructions=known)
-    chosen = (f"checkpoint={checkpoint}", "mode=dry_run", "task.time_limit_s=0.1", f"output={tmp_path}")
+    chosen = (
+        f"checkpoint={checkpoint}",
+        "mode=dry_run",
+        "task.time_limit_s=0.1",
+        f"output={tmp_path}",
+    )
     for more in ((), ("told=wave",)):
         assert not Deployment(settings(*chosen, *more)).run()
     with pytest.raises(ValueError, match="Not started") as refused:
@@ -103,7 +111,9 @@ def test_a_policy_is_told_what_to_do(tmp_path: Path) -> None:
         ("task.cameras=[overhead,wrist_left]", "There is no camera 'wrist_right'."),
     ],
 )
-def test_a_checkpoint_that_does_not_fit_is_refused(checkpoint: Path, override: str, message: str) -> None:
+def test_a_checkpoint_that_does_not_fit_is_refused(
+    checkpoint: Path, override: str, message: str
+) -> None:
     with pytest.raises(ValueError, match="Not started") as refused:
         Deployment(settings(f"checkpoint={checkpoint}", override)).run()
     assert message in str(refused.value)
@@ -120,14 +130,25 @@ def test_only_emulated_arms_can_wait() -> None:
 
 
 def test_a_delay_is_measured_by_the_clock_only() -> None:
-    with pytest.raises(ValueError, match="In lock-step the world waits for the policy, so there is no delay to measure"):
-        Deployment(settings("checkpoint=x", "execution=real_time_chunking", "execution.delay_s=measured"))
-    with pytest.raises(ValueError, match="no execution 'real_time'. Did you mean 'real_time_chunking'"):
+    with pytest.raises(
+        ValueError,
+        match="In lock-step the world waits for the policy, so there is no delay to measure",
+    ):
+        Deployment(
+            settings("checkpoint=x", "execution=real_time_chunking", "execution.delay_s=measured")
+        )
+    with pytest.raises(
+        ValueError, match="no execution 'real_time'. Did you mean 'real_time_chunking'"
+    ):
         Deployment(settings("checkpoint=x", "execution.name=real_time"))
 
 
-def test_a_dry_run_computes_and_moves_nothing(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    chosen = settings(f"checkpoint={checkpoint}", "mode=dry_run", "task.time_limit_s=0.5", f"output={tmp_path}")
+def test_a_dry_run_computes_and_moves_nothing(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = settings(
+        f"checkpoint={checkpoint}", "mode=dry_run", "task.time_limit_s=0.5", f"output={tmp_path}"
+    )
     assert not Deployment(chosen).run()
     said = capsys.readouterr().out
     assert "Deploying to aloha_emulated, mode dry_run" in said
@@ -139,7 +160,13 @@ def test_a_shadow_goes_beside_the_arms_and_all_is_recorded(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = [f"record={tmp_path / 'store'}", f"log.folder={tmp_path / 'log'}"]
-    chosen = settings(f"checkpoint={checkpoint}", "mode=shadow", "robot.lock_step=false", "task.time_limit_s=1.0", *kept)
+    chosen = settings(
+        f"checkpoint={checkpoint}",
+        "mode=shadow",
+        "robot.lock_step=false",
+        "task.time_limit_s=1.0",
+        *kept,
+    )
     assert not Deployment(chosen).run()
     said = capsys.readouterr().out
     assert "Arms and twin, over " in said
@@ -165,11 +192,19 @@ def test_a_shadow_goes_beside_the_arms_and_all_is_recorded(
         (("seconds=0",), "seconds is 0; allowed: above 0"),
         (("robot.device_hz=0",), "robot.device_hz is 0.0; allowed: above 0"),
         (("robot.home_s=-1",), "robot.home_s is -1; allowed: 0 and above"),
-        (("view=here",), "view is 'here'; allowed: null, spawn, FILE.rrd, or rerun.http://HOST:PORT/proxy"),
-        (("take_over=true", "mode=dry_run", "robot.lock_step=false"), "In a dry run nothing moves, so nobody can take over"),
+        (
+            ("view=here",),
+            "view is 'here'; allowed: null, spawn, FILE.rrd, or rerun.http://HOST:PORT/proxy",
+        ),
+        (
+            ("take_over=true", "mode=dry_run", "robot.lock_step=false"),
+            "In a dry run nothing moves, so nobody can take over",
+        ),
     ],
 )
-def test_modes_that_do_not_go_together_are_refused(overrides: tuple[str, ...], message: str) -> None:
+def test_modes_that_do_not_go_together_are_refused(
+    overrides: tuple[str, ...], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         Deployment(settings("checkpoint=x", *overrides))
 
@@ -181,5 +216,7 @@ def test_real_arms_do_not_move_without_a_limits_file(checkpoint: Path, tmp_path:
     file = tmp_path / "limits.yaml"
     file.write_text("table_height: 0.01\n")
     with pytest.raises(ValueError, match="Not started") as refused:
-        Deployment(settings(f"checkpoint={checkpoint}", "robot=aloha", f"robot.limits_file={file}")).run()
+        Deployment(
+            settings(f"checkpoint={checkpoint}", "robot=aloha", f"robot.limits_file={file}")
+        ).run()
     assert "limits file" not in str(refused.value)

@@ -26,7 +26,8 @@ from stringline.real_robot.safety.reasons import Mode
 PERIOD = 0.01
 ACTION_TIMEOUT_S = 0.2
 
-# What stringline-serve runs, around a policy that stops its own process at its third answer and kills it at its sixth.
+# What stringline-serve runs, around a policy that stops its own process at its third answer and
+# kills it at its sixth.
 SERVER = """
 import os, signal, subprocess, sys
 import numpy as np
@@ -62,14 +63,18 @@ def test_arms_hold_while_the_policy_server_stands_still_and_when_it_is_killed_an
     tmp_path: Path,
 ) -> None:
     script = SERVER.format(root=str(Path(stringline.__file__).parents[1]))
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    ) as server:
         assert server.stdout is not None
         address = f"ws://127.0.0.1:{int(server.stdout.readline())}"
         with pytest.raises(RemoteError) as failed:
             deploy(address, tmp_path)
         assert server.wait(10) == -signal.SIGKILL
     folder = Path(stringline.configs.__path__[0])
-    said = explain(failed.value, Configuration(folder, "deploy", "stringline-deploy"))  # What the command says in the end.
+    said = explain(
+        failed.value, Configuration(folder, "deploy", "stringline-deploy")
+    )  # What the command says in the end.
     assert said is not None
     assert said.startswith(f"{address} ended the connection: ")
     (path,) = (tmp_path / "log").glob("session-*.log")
@@ -93,7 +98,13 @@ def test_arms_hold_while_the_policy_server_stands_still_and_when_it_is_killed_an
 def deploy(address: str, folder: Path) -> None:
     """Runs the command's work without cameras, keeping everything."""
     kept = [f"record={folder / 'store'}", f"log.folder={folder / 'log'}", "log.everything=true"]
-    chosen = [f"checkpoint={address}", "robot.lock_step=false", "task.cameras=[]", "execute_steps=10", *kept]
+    chosen = [
+        f"checkpoint={address}",
+        "robot.lock_step=false",
+        "task.cameras=[]",
+        "execute_steps=10",
+        *kept,
+    ]
     with initialize_config_module("stringline.configs", version_base="1.3"):
         composed = OmegaConf.to_container(compose("deploy", overrides=chosen), resolve=True)
     assert isinstance(composed, dict)
@@ -119,4 +130,9 @@ def cycles(incident: Incident) -> Cycles:
             ends = [end for start, end in spans if start <= now]
             found.append((int(record["state"]["mode"]), now, now - ends[-1] if ends else 0.0))
     modes, times, overdue = (np.array(column) for column in zip(*found, strict=True))
-    return modes, times, overdue, np.array([record["state"]["command"] for _, record in incident.cycles])
+    return (
+        modes,
+        times,
+        overdue,
+        np.array([record["state"]["command"] for _, record in incident.cycles]),
+    )

@@ -85,7 +85,9 @@ class Thinking(Circling):
     def plan(self, observation: Observation) -> ActionChunk:
         if self._answers and type(self).sessions == 1:
             type(self).thinks = True
-            until(lambda: self.device.latest().session == 2)  # A session begins when the arms have come to rest.
+            until(
+                lambda: self.device.latest().session == 2
+            )  # A session begins when the arms have come to rest.
         self._answers += 1
         due = float(observation["time"]) + 0.02 * np.arange(100, dtype=np.float64)
         way = np.tile(ALOHA.home, (100, 1))
@@ -96,7 +98,9 @@ class Thinking(Circling):
 class Hand:
     """Somebody who presses the keys of a script, each when its time has come, and answers questions at once."""
 
-    def __init__(self, script: list[tuple[Callable[[], bool], Key]], answers: list[Key] | None = None) -> None:
+    def __init__(
+        self, script: list[tuple[Callable[[], bool], Key]], answers: list[Key] | None = None
+    ) -> None:
         self.script, self.answers, self.start = list(script), list(answers or []), time.monotonic()
         self.asked: list[tuple[Key, ...]] = []
         self.before_answer: Callable[[], None] = lambda: None
@@ -123,12 +127,18 @@ def device(emulator: Emulator) -> Iterator[DeviceProcess]:
         yield running
 
 
-def run(around: Supervision, seconds: float = 20.0, policy: type[Circling] = Circling) -> LiveEpisode:
+def run(
+    around: Supervision, seconds: float = 20.0, policy: type[Circling] = Circling
+) -> LiveEpisode:
     robot = RealTimeRobot(around.device, NoCameras(), BLIND, ALOHA)
-    return SupervisedRun(robot, policy, 10, around).run(seconds, done=lambda: False, report=lambda *_: None)
+    return SupervisedRun(robot, policy, 10, around).run(
+        seconds, done=lambda: False, report=lambda *_: None
+    )
 
 
-def test_space_holds_until_space_and_q_ends(device: DeviceProcess, capsys: pytest.CaptureFixture[str]) -> None:
+def test_space_holds_until_space_and_q_ends(
+    device: DeviceProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Space is pressed while the policy has not answered yet, and does not wait for that."""
     seen: list[DeviceState] = []
     held: list[Vector] = []
@@ -167,7 +177,9 @@ def test_h_brings_the_arms_home(device: DeviceProcess) -> None:
     assert np.abs(device.latest().command - ALOHA.home).max() < 0.01
 
 
-def test_a_key_stops_the_way_home(device: DeviceProcess, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_key_stops_the_way_home(
+    device: DeviceProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
     away = np.array([ALOHA.home])
     away[0, 0] = 1.0
     Approach(device, ALOHA).to(away[0], 0.5, "there")
@@ -253,7 +265,11 @@ class Confused(Circling):
 
     def plan(self, observation: Observation) -> ActionChunk:
         chunk = super().plan(observation)
-        return ActionChunk(chunk.time, np.full_like(chunk.action, np.nan)) if type(self).sessions == 1 else chunk
+        return (
+            ActionChunk(chunk.time, np.full_like(chunk.action, np.nan))
+            if type(self).sessions == 1
+            else chunk
+        )
 
 
 def test_after_a_fault_r_goes_on_and_without_keys_it_is_the_end(device: DeviceProcess) -> None:
@@ -283,7 +299,9 @@ def leaders(tmp_path: Path) -> Iterator[AlohaLeaders]:
         arms.close()
 
 
-def test_t_lets_a_person_lead_and_says_in_which_states(device: DeviceProcess, leaders: AlohaLeaders) -> None:
+def test_t_lets_a_person_lead_and_says_in_which_states(
+    device: DeviceProcess, leaders: AlohaLeaders
+) -> None:
     states: list[tuple[DeviceState, Vector]] = []
 
     def there() -> bool:
@@ -293,14 +311,20 @@ def test_t_lets_a_person_lead_and_says_in_which_states(device: DeviceProcess, le
     led = Teleoperation(leaders, device, ALOHA, agree=0.5)
     run(Supervision(device, ALOHA, hand, leaders=led, led=lambda *step: states.append(step)))
     assert len(states) >= 5
-    assert states[-1][0].arms.position[0] == pytest.approx(0.25, abs=0.02)  # The policy alone goes no further than 0.2.
+    assert states[-1][0].arms.position[0] == pytest.approx(
+        0.25, abs=0.02
+    )  # The policy alone goes no further than 0.2.
     assert states[-1][1][0] == pytest.approx(0.25, abs=0.002)
     assert states[0][0].session < device.latest().session
     assert Circling.sessions == 2
 
 
-def test_what_keys_mean_is_said_where_they_mean_something(device: DeviceProcess, leaders: AlohaLeaders) -> None:
+def test_what_keys_mean_is_said_where_they_mean_something(
+    device: DeviceProcess, leaders: AlohaLeaders
+) -> None:
     led = Teleoperation(leaders, device, ALOHA)
-    assert "t: take over with the leaders" in Supervision(device, ALOHA, NoKeys(), leaders=led).words()
+    assert (
+        "t: take over with the leaders" in Supervision(device, ALOHA, NoKeys(), leaders=led).words()
+    )
     words = Supervision(device, ALOHA, NoKeys(), home_s=0.0).words()
     assert words == "space: hold, again: go on; q: stop softly and end; r: go on after a fault"

@@ -56,22 +56,33 @@ def test_a_scripted_hand_leads_emulated_arms_and_the_episode_is_stored(
     assert f"Recorded {episode.steps} steps as {name}" in said
 
 
-def test_on_real_arms_everything_that_is_missing_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_on_real_arms_everything_that_is_missing_is_said_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(ValueError, match="Not started") as refused:
         LedDeployment(settings("robot=aloha")).run()
     message = str(refused.value)
     assert "limits file: real arms need one, with the measured height of the table" in message
     for port in ("follower_left", "follower_right", "leader_left", "leader_right"):
         assert f"/dev/ttyDXL_{port} cannot be opened: No such file or directory." in message
-    assert "latency timers of the adapters: /dev/ttyDXL_follower_left not known" in capsys.readouterr().out
+    assert (
+        "latency timers of the adapters: /dev/ttyDXL_follower_left not known"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         ((), "A hand does not wait: robot.lock_step=false"),
-        (("robot.lock_step=false", "record=null"), "Teleoperation is there to be recorded: record=FOLDER"),
-        (("robot.lock_step=false", "log.folder=null"), "recorded out of what the device process notes: log.folder=FOLDER"),
+        (
+            ("robot.lock_step=false", "record=null"),
+            "Teleoperation is there to be recorded: record=FOLDER",
+        ),
+        (
+            ("robot.lock_step=false", "log.folder=null"),
+            "recorded out of what the device process notes: log.folder=FOLDER",
+        ),
     ],
 )
 def test_what_cannot_be_led_is_refused(overrides: tuple[str, ...], message: str) -> None:
@@ -81,23 +92,33 @@ def test_what_cannot_be_led_is_refused(overrides: tuple[str, ...], message: str)
 
 def test_an_unknown_mode_is_answered_with_the_nearest() -> None:
     assert DeploymentMode.named("shadow") is DeploymentMode.SHADOW
-    with pytest.raises(ValueError, match=r"There is no mode of deployment 'dryrun'\. Did you mean 'dry_run'"):
+    with pytest.raises(
+        ValueError, match=r"There is no mode of deployment 'dryrun'\. Did you mean 'dry_run'"
+    ):
         DeploymentMode.named("dryrun")
 
 
 def test_a_cell_says_what_it_has_not() -> None:
     cell = RobotFactory(settings("robot=aloha")["robot"] | {"twin": None, "leaders": None})
-    with pytest.raises(ValueError, match=r"The configuration of aloha describes no twin: robot\.twin"):
+    with pytest.raises(
+        ValueError, match=r"The configuration of aloha describes no twin: robot\.twin"
+    ):
         cell.twin_emulator()
-    with pytest.raises(ValueError, match=r"The configuration of aloha describes no leaders: robot\.leaders"):
+    with pytest.raises(
+        ValueError, match=r"The configuration of aloha describes no leaders: robot\.leaders"
+    ):
         cell.leaders(None)
     assert cell.emulator() is None
 
 
-def test_the_hand_of_an_expert_begins_at_home_and_does_the_task_in_its_own_world(tmp_path: Path) -> None:
+def test_the_hand_of_an_expert_begins_at_home_and_does_the_task_in_its_own_world(
+    tmp_path: Path,
+) -> None:
     write_expert_hand(tmp_path / "way.npz", "hand_over_banana", 3, {}, 20.0)
     time_s, way = load_hand(tmp_path / "way.npz", 14)
     assert np.array_equal(way[0], ALOHA.home)
     assert time_s[1] == pytest.approx(0.3)
     assert 5.0 < time_s[-1] < 20.0
-    assert np.abs(np.diff(way[:, :6], axis=0)).max() < 0.2  # No jump that a follower could not go along with.
+    assert (
+        np.abs(np.diff(way[:, :6], axis=0)).max() < 0.2
+    )  # No jump that a follower could not go along with.

@@ -52,7 +52,9 @@ time.sleep(60)
 """
 
 
-def process(emulator: Emulator, *, lock_step: bool = False, limits: SafetyLimits = LIMITS) -> DeviceProcess:
+def process(
+    emulator: Emulator, *, lock_step: bool = False, limits: SafetyLimits = LIMITS
+) -> DeviceProcess:
     driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
     return DeviceProcess(driver, ALOHA, limits, lock_step=lock_step)
 
@@ -75,7 +77,10 @@ def wait_for(device: DeviceProcess, wanted: Callable[[DeviceState], bool]) -> De
 
 
 def chunk(target: Vector, start: float, count: int = 100) -> ActionChunk:
-    return ActionChunk(start + 0.02 * np.arange(count, dtype=np.float64), np.tile(target, (count, 1)).astype(np.float32))
+    return ActionChunk(
+        start + 0.02 * np.arange(count, dtype=np.float64),
+        np.tile(target, (count, 1)).astype(np.float32),
+    )
 
 
 def moved(index: int, by: float) -> Vector:
@@ -90,9 +95,15 @@ def goals_on_the_wire(folder: Path) -> list[Vector]:
     for arm in ALOHA.arms:
         written = []
         for packet in Parser().feed((folder / f"{arm}.bin").read_bytes()):
-            if packet.instruction == Instruction.SYNC_WRITE and packet.parameters[:4] == b"\x74\x00\x04\x00":
+            if (
+                packet.instruction == Instruction.SYNC_WRITE
+                and packet.parameters[:4] == b"\x74\x00\x04\x00"
+            ):
                 entries = packet.parameters[4:]
-                ticks = [int.from_bytes(entries[at + 1 : at + 5], "little", signed=True) for at in range(0, 35, 5)]
+                ticks = [
+                    int.from_bytes(entries[at + 1 : at + 5], "little", signed=True)
+                    for at in range(0, 35, 5)
+                ]
                 written.append([table.angle_of_ticks(tick) for tick in ticks])
         angles = np.array(written)
         angles[:, 6] = FOLLOWER.opening(angles[:, 6])
@@ -108,7 +119,10 @@ def assert_within_limits(path: Vector, joints: slice) -> None:
     assert (path >= LIMITS.lower[joints] - tick / 2 - 1e-9).all()
     assert (path <= LIMITS.upper[joints] + tick / 2 + 1e-9).all()
     assert (np.abs(np.diff(path, axis=0)) <= LIMITS.velocity[joints] * PERIOD + tick).all()
-    assert (np.abs(np.diff(at_rest_before, n=2, axis=0)) <= LIMITS.acceleration[joints] * PERIOD**2 + 2 * tick).all()
+    assert (
+        np.abs(np.diff(at_rest_before, n=2, axis=0))
+        <= LIMITS.acceleration[joints] * PERIOD**2 + 2 * tick
+    ).all()
 
 
 def hostile_chunks(random: np.random.Generator, now: float) -> ActionChunk:
@@ -138,7 +152,9 @@ def hostile_chunks(random: np.random.Generator, now: float) -> ActionChunk:
     return ActionChunk(due, action.astype(np.float32))
 
 
-def test_no_hostile_stream_gets_out_of_the_limits_on_the_wire(waiting_emulator: Emulator, tmp_path: Path) -> None:
+def test_no_hostile_stream_gets_out_of_the_limits_on_the_wire(
+    waiting_emulator: Emulator, tmp_path: Path
+) -> None:
     random, faults, held = np.random.default_rng(0), 0, 0
     with process(waiting_emulator, lock_step=True) as device:
         device.connect()
@@ -148,7 +164,9 @@ def test_no_hostile_stream_gets_out_of_the_limits_on_the_wire(waiting_emulator: 
         for cycle in range(1500):
             state = device.observe(cycle * PERIOD)
             held = held + 1 if state.mode is Mode.FAULT else 0
-            if held > 60:  # The operator looks first; an episode begins where the arms have come to rest.
+            if (
+                held > 60
+            ):  # The operator looks first; an episode begins where the arms have come to rest.
                 faults += 1
                 device.begin()
             if random.random() < 0.15:
@@ -182,7 +200,9 @@ def test_without_any_plan_the_arms_stay_where_they_are(device: DeviceProcess) ->
     assert np.abs(state.command - ALOHA.home).max() < table.TICK_RAD
 
 
-def test_bad_chunks_end_in_a_fault_that_a_new_episode_clears_once_somebody_was_told(device: DeviceProcess) -> None:
+def test_bad_chunks_end_in_a_fault_that_a_new_episode_clears_once_somebody_was_told(
+    device: DeviceProcess,
+) -> None:
     for _ in range(LIMITS.fault_after_rejects):
         device.send(chunk(np.full(14, np.nan), time.monotonic()))
         time.sleep(0.03)
@@ -240,16 +260,25 @@ def test_a_silent_servo_makes_the_arms_hold_until_it_speaks(emulator: Emulator) 
         state = wait_for(device, lambda state: bool(state.reasons & Reason.SERVO_SILENT))
         emulator.fault("right", "unmute", 6)
         assert state.mode in (Mode.HOLD, Mode.FAULT)
-        named = [name for name, misses in zip(device.servos, state.arms.servo_misses, strict=True) if misses]
+        named = [
+            name
+            for name, misses in zip(device.servos, state.arms.servo_misses, strict=True)
+            if misses
+        ]
         assert "right/forearm_roll (id 6)" in named
 
 
-def test_a_robot_that_is_not_as_it_should_be_is_refused_with_all_that_is_wrong(emulator: Emulator) -> None:
+def test_a_robot_that_is_not_as_it_should_be_is_refused_with_all_that_is_wrong(
+    emulator: Emulator,
+) -> None:
     emulator.fault("left", "mute", 4)
     emulator.fault("right", "mute", 9)
     with process(emulator) as device, pytest.raises(RobotNotReadyError) as refused:
         device.connect()
-    assert [problem.split(" on ")[0] for problem in refused.value.problems] == ["left/elbow (id 4)", "right/gripper (id 9)"]
+    assert [problem.split(" on ")[0] for problem in refused.value.problems] == [
+        "left/elbow (id 4)",
+        "right/gripper (id 9)",
+    ]
 
 
 def test_a_soft_start_is_slow_on_the_wire(waiting_emulator: Emulator, tmp_path: Path) -> None:
@@ -274,7 +303,9 @@ def test_a_soft_start_is_slow_on_the_wire(waiting_emulator: Emulator, tmp_path: 
 def test_a_dead_owner_leaves_no_process_behind(emulator: Emulator) -> None:
     root = str(Path(stringline.__file__).parents[1])
     script = OWNER.format(root=root, ports=emulator.ports)
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as owner:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    ) as owner:
         assert owner.stdout is not None
         child = int(owner.stdout.readline())
         assert _runs(child)

@@ -91,8 +91,16 @@ def test_no_bad_answer_opens_the_way_for_a_far_one(device: DeviceProcess) -> Non
     robot = RealTimeRobot(device, Blind(), ALOHA.contract([], 50.0), ALOHA)
     for bad in (no_numbers, a_number_missing_later, of_another_body, longer_than_any, back_in_time):
         session = Answers(bad, far_away)
-        with pytest.raises(ValueError, match=r"begin 1.50 away from where left/waist is; allowed: 0.5"):
-            robot.run(session, 2.0, execute_steps=5, done=lambda: False, report=lambda state, seconds: None)
+        with pytest.raises(
+            ValueError, match=r"begin 1.50 away from where left/waist is; allowed: 0.5"
+        ):
+            robot.run(
+                session,
+                2.0,
+                execute_steps=5,
+                done=lambda: False,
+                report=lambda state, seconds: None,
+            )
         assert session.asked == 2, bad.__name__
         time.sleep(0.05)
         assert np.abs(device.latest().command - ALOHA.home).max() < 0.01, bad.__name__
@@ -103,7 +111,9 @@ def test_once_a_plan_was_followed_others_may_begin_anywhere(device: DeviceProces
     """What is too far for a cycle is for the filter to limit: arms that lag behind their plan are no reason to stop."""
     robot = RealTimeRobot(device, Blind(), ALOHA.contract([], 50.0), ALOHA)
     session = Answers(lambda now: ActionChunk(steps(now), at(ALOHA.home)), far_away)
-    episode = robot.run(session, 0.6, execute_steps=10, done=lambda: False, report=lambda state, seconds: None)
+    episode = robot.run(
+        session, 0.6, execute_steps=10, done=lambda: False, report=lambda state, seconds: None
+    )
     assert session.asked > 2
     assert episode.refused == 0
     assert device.latest().command[0] - ALOHA.home[0] > 0.1

@@ -31,7 +31,9 @@ class Unasked:
         raise AssertionError("Nothing is planned in a fault.")
 
 
-def a_brief_stop_that_nobody_has_seen_is_told_with_its_cause(emulator: FriEmulator, device: DeviceProcess) -> None:
+def a_brief_stop_that_nobody_has_seen_is_told_with_its_cause(
+    emulator: FriEmulator, device: DeviceProcess
+) -> None:
     """Before an episode, as while the arms brake between two."""
 
     def cause(event: str, there: Callable[[DeviceState], object]) -> None:
@@ -44,7 +46,9 @@ def a_brief_stop_that_nobody_has_seen_is_told_with_its_cause(emulator: FriEmulat
     cause("t2", lambda state: state.mode is Mode.FAULT)
     cause("t1", lambda state: not state.arms.barred.any())
     robot = RealTimeRobot(device, NoCameras(), IIWA14_BIMANUAL.contract([], 50.0), IIWA14_BIMANUAL)
-    episode = robot.run(Unasked(), 1.0, execute_steps=10, done=lambda: False, report=lambda *_: None)
+    episode = robot.run(
+        Unasked(), 1.0, execute_steps=10, done=lambda: False, report=lambda *_: None
+    )
     assert "(left: its operation mode was changed, or is not allowed)" in " ".join(episode.fault)
     device.begin()
     assert not any("operation mode" in sentence for sentence in fault_of(device))
@@ -53,7 +57,9 @@ def a_brief_stop_that_nobody_has_seen_is_told_with_its_cause(emulator: FriEmulat
 def test_two_arms_are_answered_in_the_beat_of_their_controllers_and_moved(tmp_path: Path) -> None:
     limits = SafetyLimits.of(IIWA14_BIMANUAL, soft_start_s=0.0)
     # This machine may be busy with anything: what is asserted must hold even then.
-    with FriEmulator(["--arms", "two", "--most-missed", "60", "--good", "0.1", "--capture", str(tmp_path)]) as emulator:
+    with FriEmulator(
+        ["--arms", "two", "--most-missed", "60", "--good", "0.1", "--capture", str(tmp_path)]
+    ) as emulator:
         with DeviceProcess(FriDriver(emulator.ports), IIWA14_BIMANUAL, limits) as device:
             device.connect()
             device.arm()
@@ -74,9 +80,14 @@ def test_two_arms_are_answered_in_the_beat_of_their_controllers_and_moved(tmp_pa
             assert report.stops == ()
             assert report.state == "COMMANDING_ACTIVE"
             assert report.in_time > 0.3 * report.periods
-        # A busy machine may keep the second arm from the path of its commands, and that is then sudden.
+        # A busy machine may keep the second arm from the path of its commands, and that is then
+        # sudden.
         for arm, most in (("left", 0), ("right", 3)):
-            line = FriLine(tmp_path / f"{arm}.bin", version_of("1.15"), axis_check(IIWA14_BIMANUAL, arm, limits, 0.01))
+            line = FriLine(
+                tmp_path / f"{arm}.bin",
+                version_of("1.15"),
+                axis_check(IIWA14_BIMANUAL, arm, limits, 0.01),
+            )
             line.take(0)
             assert line.check.goals > 10
             assert line.check.violations <= most
@@ -89,5 +100,8 @@ def test_two_arms_are_answered_in_the_beat_of_their_controllers_and_moved(tmp_pa
         arms = FriDriver(emulator.ports, arm_timeout_s=0.5, read_only=True)
         with DeviceProcess(arms, IIWA14_BIMANUAL, limits) as reader:
             reader.connect()
-            assert "left would be refused commands: its operation mode was changed, or is not allowed." in reader.arm()
+            assert (
+                "left would be refused commands: its operation mode was changed, or is not allowed."
+                in reader.arm()
+            )
             assert reader.latest().mode is not Mode.FAULT

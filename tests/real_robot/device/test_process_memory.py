@@ -25,7 +25,9 @@ def test_memory_that_is_touched_is_seen_and_memory_that_is_not_is_not() -> None:
     assert after is not None
     assert between.rss - before.rss < 8 * MEBIBYTE
     for kind in ("rss", "pss", "private"):
-        assert getattr(after, kind) - getattr(between, kind) == pytest.approx(64 * MEBIBYTE, abs=8 * MEBIBYTE)
+        assert getattr(after, kind) - getattr(between, kind) == pytest.approx(
+            64 * MEBIBYTE, abs=8 * MEBIBYTE
+        )
     assert after.rss >= after.pss >= after.private > 0
     assert reserved[-1] == 1
     reserved.close()
@@ -45,9 +47,13 @@ def test_a_process_that_is_gone_has_none() -> None:
 
 def test_a_name_with_brackets_does_not_confuse(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
-    (tmp_path / "7" / "stat").write_text("7 (a) b) c) S 1 7 7 0 -1 4 1 0 0 0 150 50 0 0 20 0 1 0 1 1 1")
+    (tmp_path / "7" / "stat").write_text(
+        "7 (a) b) c) S 1 7 7 0 -1 4 1 0 0 0 150 50 0 0 20 0 1 0 1 1 1"
+    )
     assert processor_s(7, tmp_path) == pytest.approx(200 / os.sysconf("SC_CLK_TCK"))
-    (tmp_path / "7" / "smaps_rollup").write_text("00-ff ---p 0 00:00 0 [rollup]\nRss: 3 kB\nPss: 2 kB\nPrivate_Dirty: 1 kB\n")
+    (tmp_path / "7" / "smaps_rollup").write_text(
+        "00-ff ---p 0 00:00 0 [rollup]\nRss: 3 kB\nPss: 2 kB\nPrivate_Dirty: 1 kB\n"
+    )
     found = resident(7, tmp_path)
     assert found is not None
     assert (found.rss, found.pss, found.private) == (3072, 2048, 1024)
@@ -68,5 +74,7 @@ def test_a_line_is_found_with_its_error() -> None:
     assert abs(noisy.mib - 1.5) < 3 * noisy.error_mib
     assert np.isnan(Growth.of([0.0, 600.0], [0, MEBIBYTE]).error_mib)
     assert Growth.of([0.0, 600.0], [0, MEBIBYTE]).mib == pytest.approx(1.0)
-    with pytest.raises(ValueError, match="needs two samples or more, each with its time; got 1 and 1"):
+    with pytest.raises(
+        ValueError, match="needs two samples or more, each with its time; got 1 and 1"
+    ):
         Growth.of([0.0], [1])

@@ -27,7 +27,8 @@ Vector = NDArray[np.float64]
 PERIOD = 0.01
 TICK = table.TICK_RAD
 
-# A program that sends plans of four seconds, twice a second, says that it does, and does nothing more.
+# A program that sends plans of four seconds, twice a second, says that it does, and does nothing
+# more.
 OWNER = """
 import sys, time
 from pathlib import Path
@@ -64,7 +65,9 @@ def far_to_the_left() -> ActionChunk:
     return ActionChunk(time.monotonic() + 0.02 * np.arange(100, dtype=np.float64), action)
 
 
-def test_a_device_process_that_stood_still_for_300_ms_goes_on_without_a_jump(tmp_path: Path) -> None:
+def test_a_device_process_that_stood_still_for_300_ms_goes_on_without_a_jump(
+    tmp_path: Path,
+) -> None:
     limits = SafetyLimits.of(ALOHA, soft_start_s=0.0)
     with Emulator(["--plant", "first_order", "--capture", str(tmp_path)]) as emulator:
         driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
@@ -89,13 +92,18 @@ def test_a_device_process_that_stood_still_for_300_ms_goes_on_without_a_jump(tmp
     assert np.abs(np.diff(from_wire, n=2)).max() <= limits.acceleration[0] * PERIOD**2 + 2 * TICK
 
 
-def test_an_owner_that_stands_still_is_a_hold_and_one_that_goes_on_is_followed_again(tmp_path: Path) -> None:
+def test_an_owner_that_stands_still_is_a_hold_and_one_that_goes_on_is_followed_again(
+    tmp_path: Path,
+) -> None:
     limits = SafetyLimits.of(ALOHA)
 
     def waist() -> Vector:
         return _goals_of_waist((tmp_path / "left.bin").read_bytes())
 
-    with Emulator(["--plant", "first_order", "--capture", str(tmp_path)]) as emulator, _owner(emulator, tmp_path) as owner:
+    with (
+        Emulator(["--plant", "first_order", "--capture", str(tmp_path)]) as emulator,
+        _owner(emulator, tmp_path) as owner,
+    ):
         _wait(lambda: abs(float(waist()[-1])) > 0.1)
         owner.send_signal(signal.SIGSTOP)
         time.sleep(limits.oldest_heartbeat_s + 0.4)
@@ -108,14 +116,19 @@ def test_an_owner_that_stands_still_is_a_hold_and_one_that_goes_on_is_followed_a
     assert np.abs(np.diff(waist(), n=2)).max() <= limits.acceleration[0] * PERIOD**2 + 2 * TICK
 
 
-def test_a_closed_terminal_ends_the_owner_which_brakes_the_arms_and_keeps_the_log(tmp_path: Path) -> None:
+def test_a_closed_terminal_ends_the_owner_which_brakes_the_arms_and_keeps_the_log(
+    tmp_path: Path,
+) -> None:
     """All processes of the group get the signal, as from a terminal; none of them goes before the arms are at rest."""
     limits = SafetyLimits.of(ALOHA)
 
     def waist() -> Vector:
         return _goals_of_waist((tmp_path / "left.bin").read_bytes())
 
-    with Emulator(["--plant", "first_order", "--capture", str(tmp_path)]) as emulator, _owner(emulator, tmp_path) as owner:
+    with (
+        Emulator(["--plant", "first_order", "--capture", str(tmp_path)]) as emulator,
+        _owner(emulator, tmp_path) as owner,
+    ):
         _wait(lambda: abs(float(waist()[-1])) > 0.1)
         os.killpg(owner.pid, signal.SIGHUP)
         moving = waist()
@@ -133,7 +146,9 @@ def test_a_closed_terminal_ends_the_owner_which_brakes_the_arms_and_keeps_the_lo
 def _owner(emulator: Emulator, folder: Path) -> "subprocess.Popen[str]":
     root = str(Path(stringline.__file__).parents[1])
     script = OWNER.format(root=root, ports=emulator.ports, folder=str(folder / "log"))
-    owner = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    owner = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     assert owner.stdout is not None
     assert owner.stdout.readline() == "sent\n"
     return owner
@@ -142,7 +157,9 @@ def _owner(emulator: Emulator, folder: Path) -> "subprocess.Popen[str]":
 def _goals_of_waist(data: bytes) -> Vector:
     head, found, at = b"\x83\x74\x00\x04\x00\x01", [], 0
     while 0 <= (at := data.find(head, at)) <= len(data) - 10:
-        found.append(table.angle_of_ticks(int.from_bytes(data[at + 6 : at + 10], "little", signed=True)))
+        found.append(
+            table.angle_of_ticks(int.from_bytes(data[at + 6 : at + 10], "little", signed=True))
+        )
         at += len(head)
     return np.array(found)
 

@@ -39,15 +39,23 @@ class Device:
 
     def __init__(self, folder: Path) -> None:
         memory = ring_memory(get_context("spawn"), 1 << 20)
-        self.log, self.watch = IncidentLog(memory, STATE, 14), LoopWatch(memory, cycle_layout(STATE, 14), PERIOD)
+        self.log, self.watch = (
+            IncidentLog(memory, STATE, 14),
+            LoopWatch(memory, cycle_layout(STATE, 14), PERIOD),
+        )
         self._files = [folder / f"{arm}.bin" for arm in ALOHA.arms]
         self._tick, self._sent, self.now = 0, 0, 0.0
         self.arrive(ALOHA.home)  # With which torque is turned on.
 
     def arrive(self, goal: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
         for file, part in zip(self._files, np.split(goal, 2), strict=True):
-            ticks = [table.ticks_of_angle(float(angle)) for angle in (*part[:6], FOLLOWER.angle(part[6]))]
-            values = {ident: table.GOAL_POSITION.pack(tick) for ident, tick in zip(MASTERS, ticks, strict=True)}
+            ticks = [
+                table.ticks_of_angle(float(angle)) for angle in (*part[:6], FOLLOWER.angle(part[6]))
+            ]
+            values = {
+                ident: table.GOAL_POSITION.pack(tick)
+                for ident, tick in zip(MASTERS, ticks, strict=True)
+            }
             with file.open("ab") as stream:
                 stream.write(protocol.sync_write(table.GOAL_POSITION.address, values))
 
@@ -66,7 +74,12 @@ class Device:
         goal = ALOHA.home.copy()
         goal[0] += waist
         record = np.zeros((), STATE)
-        record["session"], record["tick"], record["late"], record["mode"] = session, self._tick, late, mode
+        record["session"], record["tick"], record["late"], record["mode"] = (
+            session,
+            self._tick,
+            late,
+            mode,
+        )
         record["writes"], record["reasons"] = self._sent, Reason.STARVED if mode is Mode.HOLD else 0
         self.log.cycle(record, self.now, plan, None, {})
         self.arrive(goal)
@@ -80,18 +93,29 @@ def device(tmp_path: Path) -> Device:
 def test_time_is_counted_cycle_by_cycle(device: Device) -> None:
     device.cycle()
     device.log.chunk(ActionChunk(np.array([device.now, 1.0]), np.zeros((2, 14), np.float32)), 1, 1)
-    device.log.chunk(ActionChunk(np.array([-9.0, 1.0]), np.zeros((2, 14), np.float32)), 1, 0)  # Refused.
+    device.log.chunk(
+        ActionChunk(np.array([-9.0, 1.0]), np.zeros((2, 14), np.float32)), 1, 0
+    )  # Refused.
     for _ in range(97):
         device.cycle(plan=1)
     device.cycle(after_s=0.05, late=4, mode=Mode.HOLD)
     device.cycle(mode=Mode.HOLD, late=4)
     device.watch.look()
     device.cycle(late=4)
-    device.cycle(session=2, after_s=3.0, mode=Mode.FAULT, late=4)  # The way from one episode to the next is no cycle.
+    device.cycle(
+        session=2, after_s=3.0, mode=Mode.FAULT, late=4
+    )  # The way from one episode to the next is no cycle.
     device.cycle(session=2, mode=Mode.FAULT, late=4)
     device.watch.look()
     seen = device.watch
-    assert (seen.cycles, seen.late, seen.holds, seen.held, seen.faults, seen.lost) == (103, 4, 1, 4, 1, 0)
+    assert (seen.cycles, seen.late, seen.holds, seen.held, seen.faults, seen.lost) == (
+        103,
+        4,
+        1,
+        4,
+        1,
+        0,
+    )
     assert seen.acted == {Reason.STARVED: 2}
     assert seen.cycle.count == 101
     assert seen.cycle.quantile(0.5) == pytest.approx(PERIOD, abs=3e-5)
@@ -103,7 +127,11 @@ def test_time_is_counted_cycle_by_cycle(device: Device) -> None:
     assert seen.age.quantile(0.5) == pytest.approx(0.49, abs=2e-3)
     assert "103 cycles, 4 deadlines missed, 1 holds, 4 cycles held, 1 faults." in seen.lines()
     found = seen.to_dict()
-    assert (found["acted"], found["cycle"]["count"], found["jitter"]["largest_ms"]) == ({"starved": 2}, 101, 40.0)
+    assert (found["acted"], found["cycle"]["count"], found["jitter"]["largest_ms"]) == (
+        {"starved": 2},
+        101,
+        40.0,
+    )
 
 
 def test_quantiles_are_those_of_numpy_up_to_a_bin() -> None:
@@ -114,11 +142,15 @@ def test_quantiles_are_those_of_numpy_up_to_a_bin() -> None:
     for value in values:
         spread.add(float(value))
     for share in (0.1, 0.5, 0.9):
-        assert spread.quantile(share) == pytest.approx(np.quantile(values, share, method="inverted_cdf"), abs=1e-4)
+        assert spread.quantile(share) == pytest.approx(
+            np.quantile(values, share, method="inverted_cdf"), abs=1e-4
+        )
     assert spread.quantile(1.0) == spread.largest == values.max()
 
 
-def test_a_jump_on_the_wire_is_seen_unless_an_episode_begins_with_it(device: Device, tmp_path: Path) -> None:
+def test_a_jump_on_the_wire_is_seen_unless_an_episode_begins_with_it(
+    device: Device, tmp_path: Path
+) -> None:
     check = WireCheck(device.watch, wire_lines(ServoArms({}), tmp_path, LIMITS, PERIOD))
     left, right = check.arms["left"], check.arms["right"]
     for waist in (0.0, 0.005, 0.015, 0.03):  # Faster and faster, within 60 rad/s^2.
@@ -146,7 +178,10 @@ def test_the_first_goal_of_an_episode_may_be_a_step_on_its_way_already(together:
     """A plan that is there with the first cycle is followed in it; what the arm left from is not on the wire."""
     change = LIMITS.acceleration[0] * PERIOD**2
     for speeds, expected in (((2, 3, 4), 0), ((0, 1, 2), 0), ((3.2, 3, 4), 1), ((2, 3.9, 4), 1)):
-        check, goals = servo_check("left", LIMITS, PERIOD), np.tile(ALOHA.home[:7], (len(speeds) + 1, 1))
+        check, goals = (
+            servo_check("left", LIMITS, PERIOD),
+            np.tile(ALOHA.home[:7], (len(speeds) + 1, 1)),
+        )
         check.take(np.tile(goals[0] + 0.1 * np.eye(7)[0], (3, 1)), begins=False)
         goals[1:, 0] += change * np.cumsum(speeds)
         for number, part in enumerate([goals] if together else np.split(goals, len(goals))):
@@ -177,11 +212,17 @@ class Axes:
     """Writes into a file what an emulated controller would capture."""
 
     def __init__(self, folder: Path, arm: str = "left") -> None:
-        self._file, self._limits = folder / f"{arm}.bin", SafetyLimits.of(IIWA14_BIMANUAL, acceleration=20.0)
+        self._file, self._limits = (
+            folder / f"{arm}.bin",
+            SafetyLimits.of(IIWA14_BIMANUAL, acceleration=20.0),
+        )
         self._file.touch()
         check = axis_check(IIWA14_BIMANUAL, arm, self._limits, PERIOD)
         self.line = FriLine(self._file, version_of("1.15"), check)
-        self.step, self.change = self._limits.velocity[0] * PERIOD, self._limits.acceleration[0] * PERIOD**2
+        self.step, self.change = (
+            self._limits.velocity[0] * PERIOD,
+            self._limits.acceleration[0] * PERIOD**2,
+        )
         self.period, self.place = 0, 0.0
 
     def arrive(self, *steps: float, active: bool = True, taken: bool = True) -> int:
@@ -203,7 +244,9 @@ class Axes:
 
 def test_commands_over_fri_are_held_against_the_limits_period_by_period(tmp_path: Path) -> None:
     axes = Axes(tmp_path)
-    assert axes.arrive(9.0, active=False, taken=False) == 0  # While the controller holds its arm nothing moves.
+    assert (
+        axes.arrive(9.0, active=False, taken=False) == 0
+    )  # While the controller holds its arm nothing moves.
     assert axes.arrive(0.0, *axes.ramp(6)) == 0
     assert axes.arrive(9.0, 9.0, taken=False) == 0  # Nor does what is lost.
     assert axes.arrive(*axes.ramp(7)) == 0  # After a gap, from rest.
@@ -228,7 +271,10 @@ def test_arms_that_nobody_watches_are_named(tmp_path: Path) -> None:
     class Others:
         body = ALOHA
 
-    with pytest.raises(ValueError, match="arms on serial lines, over FRI and over LCM are watched on the wire; these are none"):
+    with pytest.raises(
+        ValueError,
+        match="arms on serial lines, over FRI and over LCM are watched on the wire; these are none",
+    ):
         wire_lines(Others(), tmp_path, LIMITS, PERIOD)  # type: ignore[arg-type]
 
 
@@ -242,5 +288,8 @@ def test_goals_are_found_among_other_packets(device: Device, tmp_path: Path) -> 
 
 def test_a_device_process_without_a_log_cannot_be_watched() -> None:
     driver = AlohaDriver({"left": "/dev/left", "right": "/dev/right"})
-    with DeviceProcess(driver, ALOHA, LIMITS) as silent, pytest.raises(ValueError, match="its device process, which has none"):
+    with (
+        DeviceProcess(driver, ALOHA, LIMITS) as silent,
+        pytest.raises(ValueError, match="its device process, which has none"),
+    ):
         LoopWatch.of(silent, ALOHA, PERIOD)

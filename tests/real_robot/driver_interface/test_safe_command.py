@@ -41,7 +41,9 @@ def test_the_seal_is_asked_for_by_the_filter_alone() -> None:
     users = set()
     for path in ROOM.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            named = isinstance(node, ast.ImportFrom) and any(alias.name == "SEAL" for alias in node.names)
+            named = isinstance(node, ast.ImportFrom) and any(
+                alias.name == "SEAL" for alias in node.names
+            )
             if named or (isinstance(node, ast.Attribute) and node.attr in ("SEAL", "_seal")):
                 users.add(path.name)
     assert users == {"safety.py"}

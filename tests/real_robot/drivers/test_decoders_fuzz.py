@@ -39,12 +39,18 @@ FUZZ = settings(max_examples=150, deadline=None, derandomize=True)
 PING = Packet(7, protocol.Instruction.PING, b"")
 IDENTS = st.one_of(st.integers(0, 252), st.just(protocol.BROADCAST))
 # Addresses and sizes of instructions come in two bytes each, and odd ones matter most.
-WORDS = st.sampled_from([0, 1, 2, 7, 36, 64, 116, 126, 168, 224, 251, 252, 1000, 0xFFFE, 0xFFFF]).map(
-    lambda number: number.to_bytes(2, "little")
+WORDS = st.sampled_from(
+    [0, 1, 2, 7, 36, 64, 116, 126, 168, 224, 251, 252, 1000, 0xFFFE, 0xFFFF]
+).map(lambda number: number.to_bytes(2, "little"))
+PARAMETERS = st.lists(WORDS | st.binary(max_size=12) | st.just(b"\xff\xff\xfd"), max_size=6).map(
+    b"".join
 )
-PARAMETERS = st.lists(WORDS | st.binary(max_size=12) | st.just(b"\xff\xff\xfd"), max_size=6).map(b"".join)
 PACKETS = st.builds(protocol.encode, IDENTS, st.integers(0, 255), PARAMETERS)
-LIARS = st.builds(lambda ident, length: HEADER + bytes([ident]) + length.to_bytes(2, "little"), IDENTS, st.integers(0, 0xFFFF))
+LIARS = st.builds(
+    lambda ident, length: HEADER + bytes([ident]) + length.to_bytes(2, "little"),
+    IDENTS,
+    st.integers(0, 0xFFFF),
+)
 PIECES = st.lists(PACKETS | LIARS | st.binary(max_size=50) | st.just(HEADER), max_size=12)
 
 
@@ -57,7 +63,9 @@ def damaged(data: bytes, flips: list[int], cut: int) -> bytes:
     return bytes(changed[: len(changed) - cut % (len(changed) + 1)])
 
 
-DAMAGE = st.tuples(st.lists(st.integers(0, 1 << 20), max_size=4), st.just(0) | st.integers(0, 1 << 20))
+DAMAGE = st.tuples(
+    st.lists(st.integers(0, 1 << 20), max_size=4), st.just(0) | st.integers(0, 1 << 20)
+)
 
 
 @contextmanager
@@ -75,7 +83,9 @@ def bounded(megabytes: float, seconds: float = 10.0) -> Iterator[None]:
 
 @FUZZ
 @given(PIECES, DAMAGE)
-def test_after_anything_the_parser_finds_the_next_packet(pieces: list[bytes], damage: tuple[list[int], int]) -> None:
+def test_after_anything_the_parser_finds_the_next_packet(
+    pieces: list[bytes], damage: tuple[list[int], int]
+) -> None:
     parser = Parser()
     for piece in pieces:
         parser.feed(damaged(piece, *damage))
@@ -103,7 +113,9 @@ def test_emulated_servos_take_any_bytes(pieces: list[bytes], damage: tuple[list[
     line.receive(protocol.ping(1))
 
 
-@pytest.mark.parametrize("garbage", [HEADER * 64, b"\xff\xff\xfd\x00\x01\xff\x03\x55" * 32, bytes(256)])
+@pytest.mark.parametrize(
+    "garbage", [HEADER * 64, b"\xff\xff\xfd\x00\x01\xff\x03\x55" * 32, bytes(256)]
+)
 def test_a_line_full_of_garbage_costs_a_read_its_deadline_and_no_more(garbage: bytes) -> None:
     master, slave = os.openpty()
     tty.setraw(slave)
@@ -155,8 +167,16 @@ def test_a_mailbox_of_any_bytes_hands_out_nothing_or_whole_records(data: bytes, 
     st.integers(0, 2**32 - 1),
     st.lists(st.floats(), min_size=1, max_size=8),
 )
-def test_a_record_of_any_bytes_is_a_chunk_that_the_filter_copes_with(length: int, seed: int, values: list[float]) -> None:
-    record = np.frombuffer(np.random.default_rng(seed).bytes(chunk_layout(14).itemsize), chunk_layout(14)).copy().reshape(())
+def test_a_record_of_any_bytes_is_a_chunk_that_the_filter_copes_with(
+    length: int, seed: int, values: list[float]
+) -> None:
+    record = (
+        np.frombuffer(
+            np.random.default_rng(seed).bytes(chunk_layout(14).itemsize), chunk_layout(14)
+        )
+        .copy()
+        .reshape(())
+    )
     record["length"] = length
     if seed % 2:
         record["time"] = np.sort(np.resize(values, LONGEST_CHUNK)) + 0.02 * np.arange(LONGEST_CHUNK)
@@ -165,10 +185,16 @@ def test_a_record_of_any_bytes_is_a_chunk_that_the_filter_copes_with(length: int
     chunk, session = chunk_of(record)
     assert (chunk is None) == (not 1 <= length <= LONGEST_CHUNK)
     safety, sampler = SafetyFilter(ALOHA, SafetyLimits.of(ALOHA), 0.01), ChunkSampler()
-    calm = np.zeros(14), np.zeros(14), np.zeros(18, np.uint8), np.zeros(18, np.int32), np.zeros(2, np.bool_)
+    calm = (
+        np.zeros(14),
+        np.zeros(14),
+        np.zeros(18, np.uint8),
+        np.zeros(18, np.int32),
+        np.zeros(2, np.bool_),
+    )
     state = ArmState(0.0, ALOHA.home, *calm)
     safety.start(state, 1)
-    if chunk is not None and safety.admit(chunk, session, 0.0, float(record["picture_age"])):
+    if chunk is not None and safety.admit(chunk, session, 0.0, float(record["image_age"])):
         sampler.replace(chunk)
     assert np.isfinite(safety.step(sampler.target(0.0), state, 0.0).position).all()
 
@@ -176,7 +202,8 @@ def test_a_record_of_any_bytes_is_a_chunk_that_the_filter_copes_with(length: int
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["arrays", "key", "dtype", "shape", "x"]), inner)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["arrays", "key", "dtype", "shape", "x"]), inner)
     ),
     max_leaves=8,
 )
@@ -186,7 +213,9 @@ ENTRIES = st.fixed_dictionaries(
     optional={
         "key": JSON,
         "dtype": st.sampled_from(DTYPES),
-        "shape": st.lists(st.sampled_from([0, 1, 3, -1, 2**28, 2**31, 2**64, 1.5, "x", None]), max_size=3),
+        "shape": st.lists(
+            st.sampled_from([0, 1, 3, -1, 2**28, 2**31, 2**64, 1.5, "x", None]), max_size=3
+        ),
     },
 )
 
@@ -209,9 +238,15 @@ def test_any_bytes_are_no_message_of_an_emulator(data: bytes) -> None:
 
 
 @FUZZ
-@given(JSON | st.fixed_dictionaries({"arrays": st.lists(ENTRIES, max_size=2)}), st.binary(max_size=40), DAMAGE)
+@given(
+    JSON | st.fixed_dictionaries({"arrays": st.lists(ENTRIES, max_size=2)}),
+    st.binary(max_size=40),
+    DAMAGE,
+)
 @pytest.mark.filterwarnings("ignore")
-def test_no_header_of_an_emulator_crashes_its_reader(header: object, rest: bytes, damage: tuple[list[int], int]) -> None:
+def test_no_header_of_an_emulator_crashes_its_reader(
+    header: object, rest: bytes, damage: tuple[list[int], int]
+) -> None:
     text = damaged(json.dumps(header).encode(), *damage)
     receive_all(len(text).to_bytes(4, "little") + text + rest)
 
@@ -228,7 +263,13 @@ def test_claims_of_huge_lengths_take_no_memory() -> None:
 
 
 CLAIMS = st.fixed_dictionaries(
-    {b"data": st.binary(max_size=8) | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=3) | st.floats() | st.none()},
+    {
+        b"data": st.binary(max_size=8)
+        | st.integers(-(2**63), 2**64 - 1)
+        | st.text(max_size=3)
+        | st.floats()
+        | st.none()
+    },
     optional={
         b"__ndarray__": st.just(True),
         b"__npgeneric__": st.just(True),
@@ -241,7 +282,9 @@ CLAIMS = st.fixed_dictionaries(
 @FUZZ
 @given(st.lists(CLAIMS, max_size=2), DAMAGE)
 @pytest.mark.filterwarnings("ignore")
-def test_a_remote_message_is_read_or_refused(claims: list[dict[bytes, object]], damage: tuple[list[int], int]) -> None:
+def test_a_remote_message_is_read_or_refused(
+    claims: list[dict[bytes, object]], damage: tuple[list[int], int]
+) -> None:
     with suppress(ValueError):
         unpack(damaged(pack(claims), *damage))
 

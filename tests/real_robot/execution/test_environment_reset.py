@@ -49,6 +49,8 @@ def test_world_follows_world_without_a_fault_and_after_one(
                 while device.latest().mode is not Mode.FAULT:
                     assert time.monotonic() < deadline, fault
                     time.sleep(0.02)
-                begin_world(emulator, device, 1, {})  # In a new world, somebody has looked after the stop.
+                begin_world(
+                    emulator, device, 1, {}
+                )  # In a new world, somebody has looked after the stop.
                 device.begin()
                 assert device.latest().mode is not Mode.FAULT

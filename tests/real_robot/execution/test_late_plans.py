@@ -35,7 +35,9 @@ class Stairs:
         target = ALOHA.home.copy()
         target[0] += 0.004 * len(self.asked)
         self.asked.append(float(observation["time"]))
-        return ActionChunk(self.asked[-1] + np.arange(30) / HZ, np.tile(target, (30, 1)).astype(np.float32))
+        return ActionChunk(
+            self.asked[-1] + np.arange(30) / HZ, np.tile(target, (30, 1)).astype(np.float32)
+        )
 
 
 class Noted:
@@ -56,7 +58,9 @@ class NoCameras:
 
 def device_of(emulator: Emulator, *, lock_step: bool) -> DeviceProcess:
     driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.5)
-    return DeviceProcess(driver, ALOHA, SafetyLimits.of(ALOHA, soft_start_s=0.0), lock_step=lock_step)
+    return DeviceProcess(
+        driver, ALOHA, SafetyLimits.of(ALOHA, soft_start_s=0.0), lock_step=lock_step
+    )
 
 
 def test_in_lock_step_a_plan_is_followed_after_the_given_delay() -> None:
@@ -76,11 +80,15 @@ def test_in_lock_step_a_plan_is_followed_after_the_given_delay() -> None:
             np.testing.assert_allclose(policy.asked, [0.0, 0.2, 0.4, 0.6], atol=1e-9)
             first = np.array([command[0] for command in episode.commands])
             still = np.abs(np.diff(first)) < 1e-9
-            begun[delay_s] = [cycle for cycle in range(15, 80) if still[cycle - 2] and not still[cycle - 1]]
+            begun[delay_s] = [
+                cycle for cycle in range(15, 80) if still[cycle - 2] and not still[cycle - 1]
+            ]
     assert begun == {0.0: [20, 40, 60], 0.1: [30, 50, 70]}
 
 
-def test_by_the_clock_whole_chunks_follow_each_other_and_wait_for_the_next_plan(emulator: Emulator) -> None:
+def test_by_the_clock_whole_chunks_follow_each_other_and_wait_for_the_next_plan(
+    emulator: Emulator,
+) -> None:
     """Each plan is asked for when the one before has been carried out, and is carried out from its beginning."""
     policy, execution = Stairs(seconds=0.05), Execution("stop_and_go")
 
@@ -89,7 +97,13 @@ def test_by_the_clock_whole_chunks_follow_each_other_and_wait_for_the_next_plan(
         device.arm()
         session = Noted(execution.session(policy, 0, execute_steps=10, clock=time.monotonic))
         robot = RealTimeRobot(device, NoCameras(), policy.contract, ALOHA)
-        episode = robot.run(session, 1.0, execute_steps=execution.ask_after(10), done=lambda: False, report=lambda *_: None)
+        episode = robot.run(
+            session,
+            1.0,
+            execute_steps=execution.ask_after(10),
+            done=lambda: False,
+            report=lambda *_: None,
+        )
     assert episode.plans == len(session.sent) >= 2
     assert not episode.fault
     assert all(len(chunk.time) == 10 for chunk in session.sent)

@@ -1,4 +1,4 @@
-"""By the clock: moving to the home pose, late policies, old pictures, and first moves that are too far."""
+"""By the clock: moving to the home pose, late policies, old images, and first moves that are too far."""
 
 import time
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ SEEING = ALOHA.contract([Camera("overhead", 8, 8)], 50.0)
 
 
 class Frames:
-    """A camera whose last picture is of that age."""
+    """A camera whose last image is of that age."""
 
     def __init__(self, age: float) -> None:
         self.age = age
@@ -69,9 +69,17 @@ def away(by: float) -> Vector:
     return q
 
 
-def run(robot: RealTimeRobot, session: Towards, seconds: float) -> tuple[LiveEpisode, list[DeviceState]]:
+def run(
+    robot: RealTimeRobot, session: Towards, seconds: float
+) -> tuple[LiveEpisode, list[DeviceState]]:
     states: list[DeviceState] = []
-    episode = robot.run(session, seconds, execute_steps=10, done=lambda: False, report=lambda state, _: states.append(state))
+    episode = robot.run(
+        session,
+        seconds,
+        execute_steps=10,
+        done=lambda: False,
+        report=lambda state, _: states.append(state),
+    )
     return episode, states
 
 
@@ -93,14 +101,16 @@ def test_a_policy_moves_the_arms_and_then_they_come_home(device: DeviceProcess) 
 
 def test_a_late_policy_makes_the_arms_hold_and_nothing_jumps(device: DeviceProcess) -> None:
     _, states = run(robot(device), Towards(away(0.2), seconds=0.5, waypoints=30), 2.0)
-    held = [state.mode is Mode.HOLD for state in device.recent()] + [state.mode is Mode.HOLD for state in states]
+    held = [state.mode is Mode.HOLD for state in device.recent()] + [
+        state.mode is Mode.HOLD for state in states
+    ]
     assert any(held)
     assert states[-1].counts[Reason.STARVED] > 0
     path = np.array([state.command[0] for state in device.recent()])
     assert np.abs(np.diff(path)).max() <= np.pi * 0.01 + 1e-9
 
 
-def test_old_pictures_are_not_planned_from(device: DeviceProcess) -> None:
+def test_old_images_are_not_planned_from(device: DeviceProcess) -> None:
     session = Towards(away(0.2))
     episode, states = run(robot(device, SEEING, age=1.0), session, 0.5)
     assert not session.seen
@@ -109,22 +119,26 @@ def test_old_pictures_are_not_planned_from(device: DeviceProcess) -> None:
     assert states[-1].reasons == Reason.STARVED
 
 
-def test_a_plan_from_pictures_that_the_filter_finds_too_old_is_refused_there_as_well(device: DeviceProcess) -> None:
+def test_a_plan_from_images_that_the_filter_finds_too_old_is_refused_there_as_well(
+    device: DeviceProcess,
+) -> None:
     patient = RealTimeRobot(device, Frames(0.25), SEEING, ALOHA, oldest_frame_s=1.0)
     episode, states = run(patient, Towards(away(0.2)), 0.5)
     assert episode.plans > 0
-    assert states[-1].counts[Reason.OLD_PICTURES] > 0
+    assert states[-1].counts[Reason.OLD_IMAGES] > 0
     assert np.abs(states[-1].command - ALOHA.home).max() < 0.01
 
 
-def test_fresh_pictures_come_with_the_pose_of_their_camera(device: DeviceProcess) -> None:
+def test_fresh_images_come_with_the_pose_of_their_camera(device: DeviceProcess) -> None:
     session = Towards(away(0.0))
     run(robot(device, SEEING, age=0.05), session, 0.3)
     expected = ALOHA.camera_poses(ALOHA.home)["overhead"]
     assert np.allclose(session.seen[0]["T_base_camera/overhead"], expected, atol=1e-6)
 
 
-def test_an_answer_to_what_was_seen_long_ago_is_not_followed_however_it_is_executed(emulator: Emulator) -> None:
+def test_an_answer_to_what_was_seen_long_ago_is_not_followed_however_it_is_executed(
+    emulator: Emulator,
+) -> None:
     """As from a server that stood still: its plan is due from when it comes, and yet of another time."""
     driver = AlohaDriver(emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
     limits = replace(SafetyLimits.of(ALOHA, soft_start_s=0.0), oldest_plan_s=0.2)
@@ -133,8 +147,12 @@ def test_an_answer_to_what_was_seen_long_ago_is_not_followed_however_it_is_execu
         device.arm()
         for seconds in (0.3, 0.0):
             policy = Towards(away(0.2), seconds=seconds, waypoints=6)
-            session = ExecutedSession(Plain(policy), 50.0, Latency(50.0), execute_steps=6, clock=time.monotonic)
-            episode = robot(device).run(session, 1.0, execute_steps=6, done=lambda: False, report=lambda *_: None)
+            session = ExecutedSession(
+                Plain(policy), 50.0, Latency(50.0), execute_steps=6, clock=time.monotonic
+            )
+            episode = robot(device).run(
+                session, 1.0, execute_steps=6, done=lambda: False, report=lambda *_: None
+            )
             assert episode.plans >= 2
             assert (episode.refused == episode.plans) == (seconds > 0.2)
             assert (abs(device.latest().command[0]) < 0.01) == (seconds > 0.2)
@@ -144,8 +162,16 @@ def test_a_plan_ahead_of_the_next_one_grows_old_by_itself(device: DeviceProcess)
     """What follows in three seconds does not make the plan in force any younger."""
     now = time.monotonic()
     device.begin()
-    device.send(ActionChunk(now + np.array([0.0, 9.0]), np.tile(away(0.1), (2, 1)).astype(np.float32)), 0.0, now - 1.7)
-    device.send(ActionChunk(now + np.array([1.9, 9.0]), np.tile(away(0.2), (2, 1)).astype(np.float32)), 0.0, now)
+    device.send(
+        ActionChunk(now + np.array([0.0, 9.0]), np.tile(away(0.1), (2, 1)).astype(np.float32)),
+        0.0,
+        now - 1.7,
+    )
+    device.send(
+        ActionChunk(now + np.array([1.9, 9.0]), np.tile(away(0.2), (2, 1)).astype(np.float32)),
+        0.0,
+        now,
+    )
     deadline = time.monotonic() + 5.0
     while not device.latest().counts[Reason.OLD_PLAN]:
         assert time.monotonic() < min(deadline, now + 1.8)
@@ -157,7 +183,11 @@ class FirstNonsense(Towards):
 
     def plan(self, observation: Observation) -> ActionChunk:
         chunk = super().plan(observation)
-        return ActionChunk(chunk.time, np.full_like(chunk.action, np.nan)) if len(self.seen) == 1 else chunk
+        return (
+            ActionChunk(chunk.time, np.full_like(chunk.action, np.nan))
+            if len(self.seen) == 1
+            else chunk
+        )
 
 
 def test_the_first_move_is_that_of_the_first_plan_that_is_one(device: DeviceProcess) -> None:

@@ -17,8 +17,22 @@ import stringline
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.device.device_state import state_layout
 from stringline.real_robot.incidents.incident_files import LogFile
-from stringline.real_robot.incidents.incident_format import HEAD, LONGEST_PAYLOAD, MAGIC, Damage, Entry, Kind, encode, scan
-from stringline.real_robot.incidents.incident_log import IncidentLog, cycle_layout, pack_chunk, unpack_chunk
+from stringline.real_robot.incidents.incident_format import (
+    HEAD,
+    LONGEST_PAYLOAD,
+    MAGIC,
+    Damage,
+    Entry,
+    Kind,
+    encode,
+    scan,
+)
+from stringline.real_robot.incidents.incident_log import (
+    IncidentLog,
+    cycle_layout,
+    pack_chunk,
+    unpack_chunk,
+)
 from stringline.real_robot.incidents.incident_reader import Incident, layout_of, plain_layout
 from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.incidents.incident_ring import Mark, Ring, ring_memory
@@ -41,8 +55,17 @@ CAPACITY = 4 * LONGEST_PAYLOAD
 
 def entries(count: int) -> list[Entry]:
     random = np.random.default_rng(0)
-    payloads = [b"", MAGIC, b"\xff\xff\xfd\x00" * 3, MAGIC * 9, *(random.bytes(int(n)) for n in random.integers(1, 40, count))]
-    return [Entry(Kind.SENT, at % 2, at + 1, 10**9 + at, payload) for at, payload in enumerate(payloads[:count])]
+    payloads = [
+        b"",
+        MAGIC,
+        b"\xff\xff\xfd\x00" * 3,
+        MAGIC * 9,
+        *(random.bytes(int(n)) for n in random.integers(1, 40, count)),
+    ]
+    return [
+        Entry(Kind.SENT, at % 2, at + 1, 10**9 + at, payload)
+        for at, payload in enumerate(payloads[:count])
+    ]
 
 
 def test_what_is_written_is_read() -> None:
@@ -55,7 +78,10 @@ def test_what_is_written_is_read() -> None:
 
 def test_a_log_cut_at_any_byte_is_read_up_to_there() -> None:
     written = entries(8)
-    data, ends = b"".join(map(encode, written)), np.cumsum([len(encode(entry)) for entry in written])
+    data, ends = (
+        b"".join(map(encode, written)),
+        np.cumsum([len(encode(entry)) for entry in written]),
+    )
     for cut in range(len(data)):
         incident = Incident.of(data[:cut])
         assert incident.entries == written[: int((ends <= cut).sum())]
@@ -65,7 +91,10 @@ def test_a_log_cut_at_any_byte_is_read_up_to_there() -> None:
 
 def test_a_flipped_bit_costs_the_record_that_it_is_in() -> None:
     written = entries(6)
-    data, ends = b"".join(map(encode, written)), np.cumsum([len(encode(entry)) for entry in written])
+    data, ends = (
+        b"".join(map(encode, written)),
+        np.cumsum([len(encode(entry)) for entry in written]),
+    )
     for bit in range(8 * len(data)):
         broken = bytearray(data)
         broken[bit // 8] ^= 1 << bit % 8
@@ -77,18 +106,27 @@ def test_a_flipped_bit_costs_the_record_that_it_is_in() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(
-    st.lists(st.one_of(st.binary(max_size=60), st.just(MAGIC), st.sampled_from([encode(e) for e in entries(4)])), max_size=12)
+    st.lists(
+        st.one_of(
+            st.binary(max_size=60), st.just(MAGIC), st.sampled_from([encode(e) for e in entries(4)])
+        ),
+        max_size=12,
+    )
 )
 def test_any_bytes_at_all_are_either_records_or_damage(parts: list[bytes]) -> None:
     data = b"".join(parts)
     found = list(scan(data))
-    sizes = [part.size if isinstance(part, Damage) else HEAD.size + len(part.payload) for part in found]
+    sizes = [
+        part.size if isinstance(part, Damage) else HEAD.size + len(part.payload) for part in found
+    ]
     assert sum(sizes) == len(data)
     list(IncidentTable(Incident.of(data), every_cycle=True, wire=True).lines())
 
 
 def test_a_record_that_is_too_long_is_refused() -> None:
-    with pytest.raises(ValueError, match=f"A record of {LONGEST_PAYLOAD + 1} bytes; allowed: {LONGEST_PAYLOAD}"):
+    with pytest.raises(
+        ValueError, match=f"A record of {LONGEST_PAYLOAD + 1} bytes; allowed: {LONGEST_PAYLOAD}"
+    ):
         encode(Entry(Kind.SENT, 0, 0, 0, bytes(LONGEST_PAYLOAD + 1)))
 
 
@@ -143,7 +181,9 @@ def test_a_reader_goes_on_where_it_was_and_does_not_take_what_is_being_overwritt
     writer.put(Kind.EVENT, b"two")
     assert [entry.payload for entry in Incident.of(reader.read(place)[0]).entries] == [b"two"]
     assert reader.read(reader.read(place)[1])[0] == b""
-    writer.marks[Mark.ANNOUNCED] = CAPACITY + 5  # As if the next record were just now being written over the first.
+    writer.marks[Mark.ANNOUNCED] = (
+        CAPACITY + 5
+    )  # As if the next record were just now being written over the first.
     assert [entry.payload for entry in Incident.of(reader.read(0)[0]).entries] == [b"two"]
     writer.marks[Mark.ANNOUNCED] = 3 * CAPACITY
     assert reader.read(0)[0] == b""
@@ -154,7 +194,11 @@ def test_pieces_of_a_ring_are_the_whole_of_it() -> None:
     longest = HEAD.size + LONGEST_PAYLOAD
     memory, random = ring_memory(CONTEXT, 12 * longest), np.random.default_rng(1)
     writer, reader = Ring(memory), Ring(memory)
-    for size in (*random.integers(0, 3000, 400), *random.integers(0, LONGEST_PAYLOAD, 30), *[LONGEST_PAYLOAD] * 4):
+    for size in (
+        *random.integers(0, 3000, 400),
+        *random.integers(0, LONGEST_PAYLOAD, 30),
+        *[LONGEST_PAYLOAD] * 4,
+    ):
         writer.put(Kind.RECEIVED, random.bytes(int(size)), 1)
     pieces, place = [], 0
     while (piece := reader.read(place, 2 * longest))[0]:
@@ -163,7 +207,8 @@ def test_pieces_of_a_ring_are_the_whole_of_it() -> None:
     assert len(pieces) > 5
     assert max(map(len, pieces)) <= 2 * longest
     assert (b"".join(pieces), place) == reader.read(0)
-    # All of a piece is overwritten while it is copied: nothing is taken, and the next read begins with what there is.
+    # All of a piece is overwritten while it is copied: nothing is taken, and the next read begins
+    # with what there is.
     begun = reader.read(0, 2 * longest)[1]
     writer.marks[Mark.ANNOUNCED] += 11 * longest
     assert reader.read(begun, 2 * longest) == (b"", begun)
@@ -174,7 +219,9 @@ def test_a_ring_or_a_plan_that_holds_nothing_is_refused() -> None:
         ring_memory(CONTEXT, 100)
     with pytest.raises(ValueError, match="seconds=0, after_s=2.0; allowed: above 0, and 0 or more"):
         LogPlan(Path(), seconds=0)
-    with pytest.raises(ValueError, match="seconds=30.0, after_s=nan; allowed: above 0, and 0 or more"):
+    with pytest.raises(
+        ValueError, match="seconds=30.0, after_s=nan; allowed: above 0, and 0 or more"
+    ):
         LogPlan(Path(), after_s=float("nan"))
 
 
@@ -212,7 +259,9 @@ def test_a_log_says_what_happened(tmp_path: Path) -> None:
     assert "to left, 5 bytes: ff ff fd 00 01" in lines
     assert "chunk 1 comes in: 2 actions, 0.500 to 1.000 s, episode 1" in lines
     assert "cycle 1  RUN  chunk 1  POSITION 6.5" in lines
-    assert "SERVO_ERROR  left/elbow (id 4): overload  silent: left/waist (id 1)  lost: left" in lines
+    assert (
+        "SERVO_ERROR  left/elbow (id 4): overload  silent: left/waist (id 1)  lost: left" in lines
+    )
     assert lines.count("cycle 2") == 1
     assert "\n".join(IncidentTable(incident, every_cycle=True).lines()).count("cycle 2") == 2
     assert "End: the end; 0 records lost, 0 writes failed." in lines
@@ -232,7 +281,9 @@ def test_a_log_without_its_header_is_still_a_list_of_records(tmp_path: Path) -> 
     assert len([entry for entry in incident.entries if entry.kind == Kind.CYCLE]) == 4
 
 
-def test_a_disk_that_is_full_for_a_while_costs_nothing_and_one_that_stays_full_is_counted(tmp_path: Path) -> None:
+def test_a_disk_that_is_full_for_a_while_costs_nothing_and_one_that_stays_full_is_counted(
+    tmp_path: Path,
+) -> None:
     memory = ring_memory(CONTEXT, CAPACITY)
     writer, ring = Ring(memory), Ring(memory)
     file = LogFile(tmp_path / "a.log", ring, 0, HEADER)
@@ -278,6 +329,12 @@ def test_the_command_prints_a_table_and_names_a_missing_file(tmp_path: Path) -> 
     command = [sys.executable, "-m", "stringline.real_robot.incident", f"file={tmp_path / 'a.log'}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert "cycle 1  RUN  chunk 1  POSITION 6.5" in done.stdout
-    refused = subprocess.run([*command[:-1], "file=nowhere.log"], capture_output=True, text=True, check=False, env=environment)
+    refused = subprocess.run(
+        [*command[:-1], "file=nowhere.log"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
     assert refused.returncode == 2
     assert "There is no incident log nowhere.log." in refused.stderr

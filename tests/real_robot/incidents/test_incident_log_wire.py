@@ -69,10 +69,14 @@ def chunk(start: float, by: float) -> ActionChunk:
 
 
 def raw(incident: Incident, kind: Kind, source: int) -> bytes:
-    return b"".join(entry.payload for entry in incident.entries if (entry.kind, entry.source) == (kind, source))
+    return b"".join(
+        entry.payload for entry in incident.entries if (entry.kind, entry.source) == (kind, source)
+    )
 
 
-def test_every_byte_is_kept_and_emulated_arms_answer_it_again(waiting_emulator: Emulator, tmp_path: Path) -> None:
+def test_every_byte_is_kept_and_emulated_arms_answer_it_again(
+    waiting_emulator: Emulator, tmp_path: Path
+) -> None:
     plan = LogPlan(tmp_path / "logs", {"configuration": {"seed": 3}}, everything=True)
     with process(waiting_emulator, plan, lock_step=True) as device:
         device.connect()
@@ -113,7 +117,10 @@ def _answered_otherwise(incident: Incident) -> None:
     changed[at] = replace(entry, payload=entry.payload[:-1] + bytes([entry.payload[-1] ^ 1]))
     with Emulator(["--plant", "first_order", "--lock-step"]) as fresh:
         result = replay(Incident(changed, []), fresh, seed=3)
-    assert f"record {entry.number}, byte {len(entry.payload) - 1} of {len(entry.payload)}: got " in result.difference
+    assert (
+        f"record {entry.number}, byte {len(entry.payload) - 1} of {len(entry.payload)}: got "
+        in result.difference
+    )
 
 
 def test_a_fault_and_a_key_leave_a_file_each(emulator: Emulator, tmp_path: Path) -> None:
@@ -129,7 +136,9 @@ def test_a_fault_and_a_key_leave_a_file_each(emulator: Emulator, tmp_path: Path)
         wait_until(lambda: len(_logs(tmp_path)) == 2 and all(map(_complete, _logs(tmp_path))))
         assert device.incidents.files == 2
         assert device.incidents.lost == device.incidents.failures == 0
-    by_cause = {incident.header["reason"]: incident for incident in map(Incident.open, _logs(tmp_path))}
+    by_cause = {
+        incident.header["reason"]: incident for incident in map(Incident.open, _logs(tmp_path))
+    }
     assert set(by_cause) == {"the operator's key", "fault"}
     modes = [int(record["state"]["mode"]) for _, record in by_cause["fault"].cycles]
     assert Mode.HOLD in modes
@@ -147,7 +156,9 @@ def _complete(path: Path) -> bool:
     return bool(path.stat().st_size and Incident.open(path).ended)
 
 
-def test_neither_a_full_disk_nor_a_stopped_recorder_is_felt_by_the_arms(emulator: Emulator, tmp_path: Path) -> None:
+def test_neither_a_full_disk_nor_a_stopped_recorder_is_felt_by_the_arms(
+    emulator: Emulator, tmp_path: Path
+) -> None:
     with process(emulator, LogPlan(tmp_path / "logs", everything=True)) as device:
         device.connect()
         incidents = device.incidents
@@ -172,7 +183,9 @@ def test_neither_a_full_disk_nor_a_stopped_recorder_is_felt_by_the_arms(emulator
     assert len(incident.entries) > 20
 
 
-def test_a_killed_device_process_leaves_its_last_seconds(emulator: Emulator, tmp_path: Path) -> None:
+def test_a_killed_device_process_leaves_its_last_seconds(
+    emulator: Emulator, tmp_path: Path
+) -> None:
     with process(emulator, LogPlan(tmp_path / "logs", after_s=0.1)) as device:
         device.connect()
         device.arm()
@@ -188,10 +201,14 @@ def test_a_killed_device_process_leaves_its_last_seconds(emulator: Emulator, tmp
     assert int(incident.cycles[-1][1]["state"]["tick"]) >= tick - 1
 
 
-def test_a_killed_owner_leaves_the_last_seconds_until_the_arms_have_come_to_rest(emulator: Emulator, tmp_path: Path) -> None:
+def test_a_killed_owner_leaves_the_last_seconds_until_the_arms_have_come_to_rest(
+    emulator: Emulator, tmp_path: Path
+) -> None:
     root, folder = str(Path(stringline.__file__).parents[1]), str(tmp_path / "logs")
     script = OWNER.format(root=root, ports=emulator.ports, folder=folder)
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as owner:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    ) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == "armed\n"
         owner.kill()

@@ -11,7 +11,11 @@ LAYOUT = np.dtype([("value", "<i8"), ("many", "<f8", (100,))])
 
 def pair(slots: int) -> tuple[Mailbox, Mailbox, np.ndarray]:
     memory = shared_memory(multiprocessing.get_context("spawn"), LAYOUT, slots)
-    return Mailbox(memory, LAYOUT), Mailbox(memory, LAYOUT), np.frombuffer(memoryview(memory).cast("B"), np.uint8)
+    return (
+        Mailbox(memory, LAYOUT),
+        Mailbox(memory, LAYOUT),
+        np.frombuffer(memoryview(memory).cast("B"), np.uint8),
+    )
 
 
 def record(value: int) -> np.ndarray:
@@ -54,7 +58,9 @@ def test_the_oldest_make_room() -> None:
 def test_a_record_that_is_being_overwritten_is_not_handed_out() -> None:
     writer, reader, raw = pair(2)
     writer.put(record(5))
-    raw[len(raw) // 2 + 500] ^= 0xFF  # Somewhere in the middle of the second slot, where record 1 lies.
+    raw[len(raw) // 2 + 500] ^= (
+        0xFF  # Somewhere in the middle of the second slot, where record 1 lies.
+    )
     assert reader.newest() is None
     assert reader.fresh() == []
 

@@ -8,7 +8,10 @@ from stringline.sim.statistics.paired import Pairs, difference_interval, mcnemar
 
 
 def results(successes: str) -> list[EpisodeResult]:
-    return [EpisodeResult(seed, one == "1", 0, "start", 1.0, 1, 1.0, 0.0) for seed, one in enumerate(successes)]
+    return [
+        EpisodeResult(seed, one == "1", 0, "start", 1.0, 1, 1.0, 0.0)
+        for seed, one in enumerate(successes)
+    ]
 
 
 def test_a_small_difference_on_many_seeds_is_inside_and_on_few_it_is_not() -> None:
@@ -17,7 +20,11 @@ def test_a_small_difference_on_many_seeds_is_inside_and_on_few_it_is_not() -> No
     low, high = difference_interval(Pairs(97, 1, 1, 1))
     assert (found["low"], found["high"], found["inside"]) == (low, high, True)
     assert found["pairs"] == {"both": 97, "only_first": 1, "only_second": 1, "neither": 1}
-    assert (found["direct"]["successes"], found["wire"]["successes"], found["difference"]) == (98, 98, 0.0)
+    assert (found["direct"]["successes"], found["wire"]["successes"], found["difference"]) == (
+        98,
+        98,
+        0.0,
+    )
     assert found["p"] == mcnemar(Pairs(97, 1, 1, 1)) == 1.0
     assert lines[2].startswith("wire less direct  +0 points [")
     assert lines[2].endswith("]: inside +-10")

@@ -20,14 +20,25 @@ from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.execution.execution import Execution
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.execution.lock_step import LockStepRobot, largest_difference
-from stringline.real_robot.protocol_in_the_loop.loop_evaluation import OneAtATime, WireEvaluation, open_lock_step_robot
+from stringline.real_robot.protocol_in_the_loop.loop_evaluation import (
+    OneAtATime,
+    WireEvaluation,
+    open_lock_step_robot,
+)
 from stringline.real_robot.safety.reasons import Mode
 from stringline.sim.experts.hand_over_experts import HandOverBananaExpert
 from stringline.sim.robots.robot_model import RobotModel
 
 Vector = NDArray[np.float64]
 
-TASK = {"name": "hand_over_banana", "image_size": 64, "control_hz": 50.0, "frame_hz": 12.5, "time_limit_s": 12.0, "options": {}}
+TASK = {
+    "name": "hand_over_banana",
+    "image_size": 64,
+    "control_hz": 50.0,
+    "frame_hz": 12.5,
+    "time_limit_s": 12.0,
+    "options": {},
+}
 CONTRACT = ALOHA.contract([], 50.0)
 SEED = 3
 
@@ -35,7 +46,9 @@ SEED = 3
 class Knowing:
     """A policy that knows what to do at which time of which seed."""
 
-    def __init__(self, actions: Mapping[int, NDArray[np.float32]], contract: Contract = CONTRACT) -> None:
+    def __init__(
+        self, actions: Mapping[int, NDArray[np.float32]], contract: Contract = CONTRACT
+    ) -> None:
         self.contract, self.actions = contract, actions
         self.sessions: list[Replay] = []
 
@@ -56,7 +69,9 @@ def robot() -> Iterator[LockStepRobot]:
         yield open_lock_step_robot(stack, CONTRACT, TASK)
 
 
-def test_the_wire_changes_little(demonstration: tuple[NDArray[np.float32], list[Vector]], robot: LockStepRobot) -> None:
+def test_the_wire_changes_little(
+    demonstration: tuple[NDArray[np.float32], list[Vector]], robot: LockStepRobot
+) -> None:
     actions, joints = demonstration
     episode = robot.run(Replay(actions), SEED, execute_steps=24)
     assert episode.success
@@ -64,7 +79,8 @@ def test_the_wire_changes_little(demonstration: tuple[NDArray[np.float32], list[
     assert not episode.fault
     hinges = np.concatenate([ALOHA.hinges[arm] for arm in ALOHA.arms])
     difference = largest_difference(joints, episode.positions[:: robot.cycles_per_action])
-    # Targets are interpolated on the wire and steps in the direct run: half an action's time, at up to 2.8 rad/s.
+    # Targets are interpolated on the wire and steps in the direct run: half an action's time, at up
+    # to 2.8 rad/s.
     assert difference[hinges].max() < 0.03
 
 
@@ -73,7 +89,9 @@ class Looking(Knowing):
 
     def session(self, seed: int) -> Replay:
         lines = [child.cmdline() for child in psutil.Process().children()]
-        self.drawn = {line[line.index("--robot-model") + 1] for line in lines if "--robot-model" in line}
+        self.drawn = {
+            line[line.index("--robot-model") + 1] for line in lines if "--robot-model" in line
+        }
         return super().session(seed)
 
 
@@ -114,7 +132,9 @@ def test_every_execution_asks_when_it_should_and_moves_the_arms(
     assert [committed is not None for committed in asked.committed] == [commits] * len(asked_at)
     assert np.abs(states[-1].command - states[0].command).max() > 0.05
     held = [cycle for cycle, state in enumerate(states) if state.mode is Mode.HOLD]
-    if execution.name == "stop_and_go":  # The arms hold while they wait for a plan that is 60 ms late.
+    if (
+        execution.name == "stop_and_go"
+    ):  # The arms hold while they wait for a plan that is 60 ms late.
         assert held[0] in (24, 25)
         assert 11 <= len(held) <= 14
     else:
@@ -127,7 +147,9 @@ def test_what_cannot_be_executed_is_refused_before_a_robot_is_started() -> None:
         WireEvaluation(policy, TASK, execute_steps=24, execution=Execution(delay_s="measured"))
     with pytest.raises(ValueError, match="execute_steps is 0"):
         WireEvaluation(policy, TASK, execute_steps=0)
-    with pytest.raises(ValueError, match="There is no robot.model 'menagery'. Did you mean 'menagerie'"):
+    with pytest.raises(
+        ValueError, match="There is no robot.model 'menagery'. Did you mean 'menagerie'"
+    ):
         WireEvaluation(policy, TASK, execute_steps=24, robot_model=cast("RobotModel", "menagery"))
     with pytest.raises(ValueError, match="workers is 0; allowed: whole numbers 1 and above"):
         WireEvaluation(policy, TASK, execute_steps=24, workers=0)
@@ -141,13 +163,19 @@ def test_what_cannot_be_executed_is_refused_before_a_robot_is_started() -> None:
         def plan(self, observation: Observation) -> ActionChunk:
             raise AssertionError
 
-    evaluation = WireEvaluation(Plain(), TASK, execute_steps=24, execution=Execution("real_time_chunking", delay_s=0.1))
-    with pytest.raises(ValueError, match="Plain cannot keep to what is decided, as real-time chunking asks"):
+    evaluation = WireEvaluation(
+        Plain(), TASK, execute_steps=24, execution=Execution("real_time_chunking", delay_s=0.1)
+    )
+    with pytest.raises(
+        ValueError, match="Plain cannot keep to what is decided, as real-time chunking asks"
+    ):
         evaluation.run([1])
 
 
 def test_results_are_kept_and_an_evaluation_continues(
-    demonstration: tuple[NDArray[np.float32], list[Vector]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    demonstration: tuple[NDArray[np.float32], list[Vector]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write_aloha(tmp_path / "aloha")
     monkeypatch.setenv("MENAGERIE_ROOT", str(tmp_path))
@@ -155,9 +183,13 @@ def test_results_are_kept_and_an_evaluation_continues(
     policy = Looking({seed: np.tile(demonstration[0][:1], (2, 1)) for seed in (1, 2, 3)})
     late = Execution("real_time_chunking", delay_s=0.1)
     brief = TASK | {"time_limit_s": 0.4}
-    evaluation = WireEvaluation(policy, brief, execute_steps=12, execution=late, workers=2, robot_model="menagerie")
+    evaluation = WireEvaluation(
+        policy, brief, execute_steps=12, execution=late, workers=2, robot_model="menagerie"
+    )
     first = evaluation.run([1, 2], tmp_path / "wire.jsonl")
-    assert [(result.seed, result.success, result.stage_name, result.time_s) for result in first] == [
+    assert [
+        (result.seed, result.success, result.stage_name, result.time_s) for result in first
+    ] == [
         (1, False, "start", 0.4),
         (2, False, "start", 0.4),
     ]

@@ -59,8 +59,8 @@ if __name__ == "__main__":
 """
 
 
-class Pictures:
-    """A camera that takes a picture every fourth cycle, and paints the number of the picture."""
+class Images:
+    """A camera that takes an image every fourth cycle, and paints the number of the image."""
 
     def __init__(self) -> None:
         self.cycle = 0
@@ -77,17 +77,24 @@ class Pictures:
 @pytest.fixture
 def device(waiting_emulator: Emulator, tmp_path: Path) -> Iterator[DeviceProcess]:
     driver = AlohaDriver(waiting_emulator.ports, bus_watchdog_s=0.0, answer_timeout_s=0.2)
-    with DeviceProcess(driver, ALOHA, LIMITS, lock_step=True, log=LogPlan(tmp_path / "logs")) as running:
+    with DeviceProcess(
+        driver, ALOHA, LIMITS, lock_step=True, log=LogPlan(tmp_path / "logs")
+    ) as running:
         running.connect()
         running.arm()
         yield running
 
 
 def drive(
-    device: DeviceProcess, emulator: Emulator, recorder: DeploymentRecorder, cycles: int, *, asking: int = 1000
+    device: DeviceProcess,
+    emulator: Emulator,
+    recorder: DeploymentRecorder,
+    cycles: int,
+    *,
+    asking: int = 1000,
 ) -> list[DeviceState]:
     """Runs an episode in lock-step, in whose first cycles there are plans of 0.6 s, and returns its states."""
-    pictures, states, target = Pictures(), [], ALOHA.home.copy()
+    images, states, target = Images(), [], ALOHA.home.copy()
     emulator.begin(0)
     device.begin()
     target[0] += 0.3
@@ -98,14 +105,18 @@ def drive(
             due = cycle * PERIOD + 0.02 * np.arange(30, dtype=np.float64)
             device.send(ActionChunk(due, np.tile(target, (30, 1)).astype(np.float32)))
         states.append(device.act())
-        pictures.cycle = cycle
-        recorder.look(states[-1], pictures)
+        images.cycle = cycle
+        recorder.look(states[-1], images)
         emulator.advance(dict(zip(device.arms, (states[-1].writes - before).tolist(), strict=True)))
     return states
 
 
-def test_the_episode_holds_what_was_seen_and_sent(waiting_emulator: Emulator, device: DeviceProcess, tmp_path: Path) -> None:
-    with DeploymentRecorder(device, tmp_path / "episodes", ABOUT, ALOHA, frame_hz=100.0) as recorder:
+def test_the_episode_holds_what_was_seen_and_sent(
+    waiting_emulator: Emulator, device: DeviceProcess, tmp_path: Path
+) -> None:
+    with DeploymentRecorder(
+        device, tmp_path / "episodes", ABOUT, ALOHA, frame_hz=100.0
+    ) as recorder:
         states = drive(device, waiting_emulator, recorder, 60)
         recorder.mark(0.1, by_hand=True)
         recorder.mark(0.2, by_hand=False)
@@ -116,8 +127,13 @@ def test_the_episode_holds_what_was_seen_and_sent(waiting_emulator: Emulator, de
     assert not episode.damaged()
     assert np.allclose(episode.arrays["time"], 0.02 * np.arange(30), atol=1e-12)
     kept = states[::2]
-    assert np.array_equal(episode.arrays["action"], np.array([state.command for state in kept], np.float32))
-    assert np.array_equal(episode.arrays["joints/position"], np.array([state.arms.position for state in kept], np.float32))
+    assert np.array_equal(
+        episode.arrays["action"], np.array([state.command for state in kept], np.float32)
+    )
+    assert np.array_equal(
+        episode.arrays["joints/position"],
+        np.array([state.arms.position for state in kept], np.float32),
+    )
     seen = episode.arrays["rgb/overhead"][episode.arrays["frame/overhead"], 0, 0, 0]
     assert seen.tolist() == [step // 2 for step in range(30)]
     assert len(episode.arrays["time/overhead"]) == 15
@@ -139,7 +155,9 @@ def test_a_cycle_in_which_nothing_was_heard_after_a_late_step_is_no_step(
             device.observe(now)
             state = device.act()
             assert state.arms.time == now
-            waiting_emulator.advance(dict(zip(device.arms, (state.writes - before).tolist(), strict=True)))
+            waiting_emulator.advance(
+                dict(zip(device.arms, (state.writes - before).tolist(), strict=True))
+            )
         recorded = recorder.commit(True, {})
     assert recorded.problem == ""
     episode = EpisodeStore.open(tmp_path / "episodes").episode(recorded.name)
@@ -150,13 +168,19 @@ def test_where_a_hand_leads_it_holds_what_was_asked_for_and_only_that(
     waiting_emulator: Emulator, device: DeviceProcess, tmp_path: Path
 ) -> None:
     blind = EpisodeAttributes(ALOHA.contract([], 50.0), "wave", 5, source="teleoperation")
-    with DeploymentRecorder(device, tmp_path / "episodes", blind, ALOHA, frame_hz=25.0, asked=True) as recorder:
+    with DeploymentRecorder(
+        device, tmp_path / "episodes", blind, ALOHA, frame_hz=25.0, asked=True
+    ) as recorder:
         drive(device, waiting_emulator, recorder, 100, asking=1)
         recorded = recorder.commit(True, {})
     action = EpisodeStore.open(tmp_path / "episodes").episode(recorded.name).arrays["action"]
     assert len(action) == 30
-    assert np.allclose(action[:, 0], ALOHA.home[0] + 0.3, atol=1e-6)  # Sent at first was less: it is too far for a cycle.
-    with DeploymentRecorder(device, tmp_path / "episodes", blind, ALOHA, frame_hz=25.0, asked=True) as recorder:
+    assert np.allclose(
+        action[:, 0], ALOHA.home[0] + 0.3, atol=1e-6
+    )  # Sent at first was less: it is too far for a cycle.
+    with DeploymentRecorder(
+        device, tmp_path / "episodes", blind, ALOHA, frame_hz=25.0, asked=True
+    ) as recorder:
         drive(device, waiting_emulator, recorder, 5, asking=0)
         assert recorder.commit(None, {}).problem == "not one step was complete"
 
@@ -183,7 +207,9 @@ def test_a_killed_recorder_costs_its_own_episode_and_no_cycle(
     assert len(store.remove_leftovers()) == 1
 
 
-def test_an_episode_without_end_is_not_kept(waiting_emulator: Emulator, device: DeviceProcess, tmp_path: Path) -> None:
+def test_an_episode_without_end_is_not_kept(
+    waiting_emulator: Emulator, device: DeviceProcess, tmp_path: Path
+) -> None:
     with DeploymentRecorder(device, tmp_path / "episodes", ABOUT, ALOHA, frame_hz=25.0) as recorder:
         drive(device, waiting_emulator, recorder, 5)
     with DeploymentRecorder(device, tmp_path / "episodes", ABOUT, ALOHA, frame_hz=25.0) as recorder:
@@ -195,7 +221,9 @@ def test_a_killed_owner_loses_nothing_that_was_recorded(emulator: Emulator, tmp_
     root = str(Path(stringline.__file__).parents[1])
     script = tmp_path / "owner.py"
     script.write_text(OWNER.format(root=root, ports=emulator.ports, folder=str(tmp_path)))
-    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as owner:
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, text=True
+    ) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == "recording\n"
         owner.kill()
@@ -213,23 +241,34 @@ def test_without_a_log_there_is_nothing_to_record_from(tmp_path: Path) -> None:
     driver = AlohaDriver({"left": "/dev/left", "right": "/dev/right"})
     with (
         DeviceProcess(driver, ALOHA, LIMITS) as device,
-        pytest.raises(ValueError, match="recorded out of the incident log of its device process, which has none"),
+        pytest.raises(
+            ValueError,
+            match="recorded out of the incident log of its device process, which has none",
+        ),
     ):
         DeploymentRecorder(device, tmp_path, ABOUT, ALOHA, frame_hz=25.0)
 
 
 def test_a_box_takes_whole_new_looks_only() -> None:
-    memory, pictures = frames_memory(get_context("spawn"), CONTRACT), Pictures()
+    memory, images = frames_memory(get_context("spawn"), CONTRACT), Images()
     writer, reader = FrameBox(memory, CONTRACT), FrameBox(memory, CONTRACT)
     writer.put({})
-    writer.put(pictures.frames())
-    writer.put(pictures.frames())
-    pictures.cycle = 5
-    writer.put(pictures.frames())
+    writer.put(images.frames())
+    writer.put(images.frames())
+    images.cycle = 5
+    writer.put(images.frames())
     looks = reader.fresh()
     assert [int(look["number"]) for look in looks] == [1, 2]
     assert reader.newest_time(looks[1]) == 0.04
     assert not reader.fresh()
-    with pytest.raises(ValueError, match=r"rgb/overhead has shape \(4, 4, 3\); allowed: \(8, 6, 3\)"):
-        writer.put({**pictures.frames(), "rgb/overhead": np.zeros((4, 4, 3), np.uint8), "time/overhead": np.asarray(9.0)})
+    with pytest.raises(
+        ValueError, match=r"rgb/overhead has shape \(4, 4, 3\); allowed: \(8, 6, 3\)"
+    ):
+        writer.put(
+            {
+                **images.frames(),
+                "rgb/overhead": np.zeros((4, 4, 3), np.uint8),
+                "time/overhead": np.asarray(9.0),
+            }
+        )
     assert frames_layout(CONTRACT).itemsize == 8 + 8 + 8 * 6 * 3 + 36

@@ -17,7 +17,15 @@ CONTRACT = ALOHA.contract([Camera("wrist_left", 4, 4, "measured"), Camera("overh
 
 def state(time: float, position: NDArray[np.float64]) -> ArmState:
     calm = np.zeros(14)
-    return ArmState(time, position, calm, calm, np.zeros(18, np.uint8), np.zeros(18, np.int32), np.zeros(2, np.bool_))
+    return ArmState(
+        time,
+        position,
+        calm,
+        calm,
+        np.zeros(18, np.uint8),
+        np.zeros(18, np.int32),
+        np.zeros(2, np.bool_),
+    )
 
 
 def frames(time: float) -> dict[str, Array]:
@@ -41,7 +49,7 @@ def test_an_observation_is_one_of_the_contract(moving: list[ArmState]) -> None:
     assert np.allclose(built["T_base_gripper/right"], expected, atol=1e-6)
 
 
-def test_a_wrist_camera_is_where_it_was_when_the_picture_was_taken(moving: list[ArmState]) -> None:
+def test_a_wrist_camera_is_where_it_was_when_the_image_was_taken(moving: list[ArmState]) -> None:
     built = ObservationAssembler(CONTRACT, ALOHA).build(moving[-1], moving[:-1], frames(0.25))
     then = ALOHA.camera_poses(ALOHA.home + 0.125)["wrist_left"]
     now = ALOHA.camera_poses(moving[-1].position)["wrist_left"]

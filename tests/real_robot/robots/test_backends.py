@@ -40,7 +40,9 @@ KUKA = {
 
 
 @pytest.mark.parametrize("transport", ["fri", "lcm"])
-def test_what_holds_a_kuka_arm_up_is_pushed_less_than_an_arm_that_has_strayed_is_from_its_command(transport: str) -> None:
+def test_what_holds_a_kuka_arm_up_is_pushed_less_than_an_arm_that_has_strayed_is_from_its_command(
+    transport: str,
+) -> None:
     arms = emulated_arms(IIWA14_BIMANUAL.name, transport)
     hinges = np.concatenate([*IIWA14_BIMANUAL.hinges.values()])
     assert (arms.limits(table_height=0.01).tracking[hinges] < STRAYED_RAD).all()
@@ -62,11 +64,19 @@ def test_a_configuration_names_the_arms() -> None:
     assert driver.paced
     two = arm_kind({**KUKA, "arms": "two"})
     ports = {"right": "127.0.0.1:30201", "left": "127.0.0.1:30200"}
-    assert two.driver(ports, period_s=0.01, lock_step=False, read_only=True).arms == IIWA14_BIMANUAL.arms == ("left", "right")
+    assert (
+        two.driver(ports, period_s=0.01, lock_step=False, read_only=True).arms
+        == IIWA14_BIMANUAL.arms
+        == ("left", "right")
+    )
     assert two.twin_driver(ports, period_s=0.01).arms == IIWA14_BIMANUAL.arms
     with pytest.raises(ValueError, match="ports for the arms arm; iiwa14_bimanual has left, right"):
         two.driver({"arm": "127.0.0.1:30200"}, period_s=0.01, lock_step=False, read_only=True)
-    assert [emulated_arms(body.name).body for body in (ALOHA, IIWA14, IIWA14_BIMANUAL)] == [ALOHA, IIWA14, IIWA14_BIMANUAL]
+    assert [emulated_arms(body.name).body for body in (ALOHA, IIWA14, IIWA14_BIMANUAL)] == [
+        ALOHA,
+        IIWA14,
+        IIWA14_BIMANUAL,
+    ]
     with pytest.raises(ValueError, match="no emulated body 'iiwa7'. Did you mean 'iiwa14'"):
         emulated_arms("iiwa7")
     with pytest.raises(ValueError, match="no number of KUKA arms 'tow'. Did you mean 'two'"):
@@ -90,7 +100,9 @@ def demonstration() -> tuple[NDArray[np.float32], list[NDArray[np.float64]]]:
     return demonstrate("kuka_pick", make_expert("kuka_pick"), SEED)
 
 
-@pytest.mark.parametrize(("transport", "other", "apart"), [("fri", "lcm", 0.03), ("lcm", None, 0.05)])
+@pytest.mark.parametrize(
+    ("transport", "other", "apart"), [("fri", "lcm", 0.03), ("lcm", None, 0.05)]
+)
 def test_what_an_expert_does_in_simulation_succeeds_over_each_transport_as_well_and_results_say_over_which(
     demonstration: tuple[NDArray[np.float32], list[NDArray[np.float64]]],
     transport: str,
@@ -110,7 +122,9 @@ def test_what_an_expert_does_in_simulation_succeeds_over_each_transport_as_well_
     monkeypatch.setattr(wire_evaluation, "_result", kept)
     file = tmp_path / "results.jsonl"
     with own_network() if transport == "lcm" else nullcontext():  # Multicast reaches nobody else.
-        evaluation = wire_evaluation.WireEvaluation(policy, task, execute_steps=24, workers=1, transport=transport)
+        evaluation = wire_evaluation.WireEvaluation(
+            policy, task, execute_steps=24, workers=1, transport=transport
+        )
         (result,) = evaluation.run([SEED], file)
     (episode,) = episodes
     assert episode.fault == []
@@ -118,15 +132,19 @@ def test_what_an_expert_does_in_simulation_succeeds_over_each_transport_as_well_
     assert result.plans == math.ceil(len(episode.positions) / (24 * CYCLES_PER_ACTION))
     assert episode.counts.get(Reason.BARRED, 0) == 0
     difference = largest_difference(joints, episode.positions[::CYCLES_PER_ACTION])
-    # Targets are interpolated on the wire and steps in the direct run: half an action's time. drake-iiwa-driver passes commands
-    # on a period later.
+    # Targets are interpolated on the wire and steps in the direct run: half an action's time.
+    # drake-iiwa-driver passes commands on a period later.
     assert difference[IIWA14.hinges["arm"]].max() < apart
     with pytest.raises(ValueError, match="transport"):
-        wire_evaluation.WireEvaluation(policy, task, execute_steps=24, workers=1, transport=other).run([SEED], file)
+        wire_evaluation.WireEvaluation(
+            policy, task, execute_steps=24, workers=1, transport=other
+        ).run([SEED], file)
 
 
 @pytest.mark.parametrize("transport", ["fri", "lcm"])
-def test_what_is_told_before_the_first_world_and_read_by_nobody_does_not_hide_its_beginning(transport: str) -> None:
+def test_what_is_told_before_the_first_world_and_read_by_nobody_does_not_hide_its_beginning(
+    transport: str,
+) -> None:
     task = {"name": "kuka_pick", "frame_hz": 12.5, "time_limit_s": 12.0}
     still = Replay(np.tile(IIWA14.home, (2, 1)).astype(np.float32))
     with own_network() if transport == "lcm" else nullcontext(), ExitStack() as stack:
@@ -134,7 +152,11 @@ def test_what_is_told_before_the_first_world_and_read_by_nobody_does_not_hide_it
         time.sleep(2.0)  # Enough for any socket's buffer at a thousand messages a second.
         states = list[DeviceState]()
         episode = robot.run(
-            still, SEED, execute_steps=24, report=lambda state, _: states.append(state), done=lambda: len(states) == 20
+            still,
+            SEED,
+            execute_steps=24,
+            report=lambda state, _: states.append(state),
+            done=lambda: len(states) == 20,
         )
     assert episode.fault == []
     assert len(states) == 20
@@ -163,7 +185,9 @@ def test_an_episode_goes_as_it_goes_whatever_was_before_it(transport: str) -> No
             return episode.positions
 
         first = run(SEED, 60)
-        assert len(run(SEED + 1, 37)) == 37  # No multiple of the 50 ms in which a gripper behind LCM acts.
+        assert (
+            len(run(SEED + 1, 37)) == 37
+        )  # No multiple of the 50 ms in which a gripper behind LCM acts.
         assert np.array_equal(run(SEED, 60), first)
     gripper = np.array(first)[:, IIWA14.grippers["arm"]]
     assert gripper[-1] < gripper[0] - 0.1

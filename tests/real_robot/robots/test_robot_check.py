@@ -26,9 +26,13 @@ DOCS = Path(__file__).parents[3] / "docs"
         (("task=kuka_bimanual_pick", "robot=kuka", "robot.arms=two"), "hardware-kuka.md"),
     ],
 )
-def test_who_has_no_limits_file_is_told_where_to_read_on(overrides: tuple[str, ...], page: str) -> None:
+def test_who_has_no_limits_file_is_told_where_to_read_on(
+    overrides: tuple[str, ...], page: str
+) -> None:
     with initialize_config_module("stringline.configs", version_base="1.3"):
-        robot = OmegaConf.to_container(compose("deploy", overrides=list(overrides)).robot, resolve=True)
+        robot = OmegaConf.to_container(
+            compose("deploy", overrides=list(overrides)).robot, resolve=True
+        )
     assert isinstance(robot, dict)
     checklist = Checklist(io.StringIO())
     RobotFactory({str(key): value for key, value in robot.items()}).check(checklist, moving=True)
@@ -38,53 +42,88 @@ def test_who_has_no_limits_file_is_told_where_to_read_on(overrides: tuple[str, .
 
 
 @pytest.mark.parametrize(
-    ("robot", "transport"), [("aloha", ""), ("kuka", "fri"), ("kuka_lcm", "lcm")], ids=["aloha", "kuka", "kuka_lcm"]
+    ("robot", "transport"),
+    [("aloha", ""), ("kuka", "fri"), ("kuka_lcm", "lcm")],
+    ids=["aloha", "kuka", "kuka_lcm"],
 )
-def test_cameras_of_real_arms_are_given_on_the_command_line_or_in_a_file(robot: str, transport: str, tmp_path: Path) -> None:
+def test_cameras_of_real_arms_are_given_on_the_command_line_or_in_a_file(
+    robot: str, transport: str, tmp_path: Path
+) -> None:
     task, name = ("hand_over_banana", "overhead") if not transport else ("kuka_pick", "wrist")
     file = tmp_path / "cameras.yaml"
     file.write_text(f'{name}: {{driver: realsense, serial: "218622270001"}}')
     plain = f"{name}: {{driver: realsense, serial: '218622270001', depth: true}}"
     with initialize_config_module("stringline.configs", version_base="1.3"):
-        for override, depth in ((f"robot.cameras_file={file}", None), (f"robot.cameras={{{plain}}}", "measured")):
+        for override, depth in (
+            (f"robot.cameras_file={file}", None),
+            (f"robot.cameras={{{plain}}}", "measured"),
+        ):
             chosen = compose("deploy", overrides=[f"robot={robot}", f"task={task}", override]).robot
             found = OmegaConf.to_container(chosen, resolve=True)
             assert isinstance(found, dict)
-            (camera,) = RobotFactory({str(key): value for key, value in found.items()}).contract().cameras
+            (camera,) = (
+                RobotFactory({str(key): value for key, value in found.items()}).contract().cameras
+            )
             assert (camera.name, camera.depth, camera.has_geometry) == (name, depth, True)
 
 
 def test_two_realsense_cameras_that_nobody_can_tell_apart_are_refused() -> None:
     one = {"driver": "realsense"}
-    for cameras in ({"wrist": one, "overhead": {**one, "serial": "7"}}, {"wrist": one, "overhead": one}):
+    for cameras in (
+        {"wrist": one, "overhead": {**one, "serial": "7"}},
+        {"wrist": one, "overhead": one},
+    ):
         with pytest.raises(
-            ValueError, match="2 RealSense cameras, and nothing says which one is 'wrist'.*give each its serial"
+            ValueError,
+            match=(
+                "2 RealSense cameras, and nothing says which one is 'wrist'.*give each its serial"
+            ),
         ):
             RobotCameras({"cameras": cameras})
-    kept = {"wrist": one, "overhead": {**one, "source": "a.db3"}}  # A recording is none of those that are plugged in.
+    kept = {
+        "wrist": one,
+        "overhead": {**one, "source": "a.db3"},
+    }  # A recording is none of those that are plugged in.
     assert len(RobotCameras({"cameras": kept}).offered()) == 2
 
 
-@pytest.mark.parametrize(("robot", "task"), [("aloha_emulated", "hand_over_banana"), ("kuka_emulated", "kuka_pick")])
+@pytest.mark.parametrize(
+    ("robot", "task"), [("aloha_emulated", "hand_over_banana"), ("kuka_emulated", "kuka_pick")]
+)
 def test_emulated_arms_are_drawn_with_what_is_asked_for(robot: str, task: str) -> None:
     """As the worlds of the simulation's own commands."""
     with initialize_config_module("stringline.configs", version_base="1.3"):
         for model in ("primitives", "menagerie"):
-            chosen = compose("deploy", overrides=[f"robot={robot}", f"task={task}", f"robot.model={model}"])
+            chosen = compose(
+                "deploy", overrides=[f"robot={robot}", f"task={task}", f"robot.model={model}"]
+            )
             assert chosen.robot.emulator.robot_model == model
 
 
-def test_a_world_behind_the_wire_wears_the_meshes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_world_behind_the_wire_wears_the_meshes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_kuka(tmp_path / "kuka_iiwa_14")
     monkeypatch.setenv("MENAGERIE_ROOT", str(tmp_path))
     parser = argparse.ArgumentParser()
     add_world_arguments(parser)
     seen = []
     for model in ("primitives", "menagerie"):
-        arguments = ["--task", "kuka_pick", "--cameras", "wrist", "--image-size", "24", "--robot-model", model]
+        arguments = [
+            "--task",
+            "kuka_pick",
+            "--cameras",
+            "wrist",
+            "--image-size",
+            "24",
+            "--robot-model",
+            model,
+        ]
         _, plant = kuka_world(parser.parse_args(arguments))
         seen.append(plant.frames()["rgb/wrist"].copy())
         plant.close()
     assert (seen[0] != seen[1]).any()
-    with pytest.raises(SystemExit, match=r"There is no robot.model 'menagery'. Did you mean 'menagerie'"):
+    with pytest.raises(
+        SystemExit, match=r"There is no robot.model 'menagery'. Did you mean 'menagerie'"
+    ):
         aloha.main(["--robot-model", "menagery", "--lock-step"])

@@ -15,13 +15,17 @@ POINTS = arrays(np.float64, 3, elements=st.floats(-1, 1))
 
 @settings(max_examples=80, deadline=None)
 @given(POINTS, POINTS, POINTS, POINTS)
-def test_no_two_points_of_the_segments_are_nearer(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> None:
+def test_no_two_points_of_the_segments_are_nearer(
+    a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray
+) -> None:
     share = np.linspace(0, 1, 60)[:, None]
     one, other = a + share * (b - a), c + share * (d - c)
     sampled = np.linalg.norm(one[:, None] - other[None], axis=-1).min()
     exact = segment_distance(a, b, c, d)
     spacing = (np.linalg.norm(b - a) + np.linalg.norm(d - c)) / 59
-    assert exact <= sampled + 5e-6  # Segments below a micrometre count as points, lines that nearly so as parallel.
+    assert (
+        exact <= sampled + 5e-6
+    )  # Segments below a micrometre count as points, lines that nearly so as parallel.
     assert exact >= sampled - spacing - 1e-12
 
 
@@ -33,7 +37,10 @@ def test_at_home_everything_is_clear() -> None:
 
 
 def test_a_raised_table_is_nearer() -> None:
-    flat, raised = Clearance(ALOHA).measure(ALOHA.home)[0], Clearance(ALOHA, 0.05).measure(ALOHA.home)[0]
+    flat, raised = (
+        Clearance(ALOHA).measure(ALOHA.home)[0],
+        Clearance(ALOHA, 0.05).measure(ALOHA.home)[0],
+    )
     moving = np.isfinite(flat)
     assert np.allclose(flat[moving] - raised[moving], 0.05)
     assert moving.any(axis=1).all()
@@ -51,7 +58,11 @@ def test_walls_are_as_far_as_the_outermost_capsule() -> None:
     walls = Clearance(ALOHA, box=box).measure(ALOHA.home).walls
     for arm, distance in zip(ALOHA.arms, walls.min(axis=-1), strict=True):
         mine = [capsule for capsule in ALOHA.capsules(ALOHA.home) if capsule.arm == arm]
-        moving = [capsule for capsule, mount in zip(mine, ALOHA.capsule_mounts, strict=True) if mount.link >= 1]
+        moving = [
+            capsule
+            for capsule, mount in zip(mine, ALOHA.capsule_mounts, strict=True)
+            if mount.link >= 1
+        ]
         gaps = [
             min((end - box[0]).min(), (box[1] - end).min()) - capsule.radius
             for capsule in moving

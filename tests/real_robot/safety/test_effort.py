@@ -34,25 +34,34 @@ WALL = 0.3  # Where the left waist meets something.
 
 def test_each_limit_of_effort_is_one_that_servos_can_report() -> None:
     """By the largest currents that their registers take, and the constants of the servos of each joint."""
-    settings = yaml.safe_load((Path(stringline.configs.__path__[0]) / "robot" / "aloha.yaml").read_text())["limits"]
+    settings = yaml.safe_load(
+        (Path(stringline.configs.__path__[0]) / "robot" / "aloha.yaml").read_text()
+    )["limits"]
     limits = SafetyLimits.of(ALOHA, **settings)
     counts = {XM540: 2047, XM430: 1193}
     for index, joint in enumerate(ALOHA.joints):
         if joint.kind == "hinge":
             turning = [servo.model for servo in VIPERX if joint.name.endswith(f"/{servo.joint}")]
-            largest = sum(counts[model] * CURRENT_UNIT_A * model.torque_constant for model in turning)
+            largest = sum(
+                counts[model] * CURRENT_UNIT_A * model.torque_constant for model in turning
+            )
             assert 0.5 * largest < limits.effort[index] < 0.8 * largest
 
 
 @pytest.mark.parametrize("effort", [[9.0] * 5, [9.0] * 5 + [0.0], [9.0] * 5 + [np.nan]])
 def test_limits_of_effort_are_refused_in_words(effort: list[float]) -> None:
-    with pytest.raises(ValueError, match="effort has 5 entries; needed is one for each of left/waist|effort must be above 0"):
+    with pytest.raises(
+        ValueError,
+        match="effort has 5 entries; needed is one for each of left/waist|effort must be above 0",
+    ):
         SafetyLimits.of(ALOHA, effort=effort)
 
 
 def test_lasting_effort_makes_the_arms_hold_and_then_is_a_fault() -> None:
     run, strain = Run(), np.eye(14)[1] * 1000.0
-    modes = [run.step(ALOHA.home, effort=strain) is not None and run.filter.mode for _ in range(200)]
+    modes = [
+        run.step(ALOHA.home, effort=strain) is not None and run.filter.mode for _ in range(200)
+    ]
     assert modes[20] is Mode.RUN
     assert modes[60] is Mode.HOLD
     assert modes[-1] is Mode.FAULT
@@ -81,7 +90,9 @@ class Walled(Run):
         for _ in range(cycles):
             if self.push(target) is mode:
                 return
-        raise AssertionError(f"Not within {cycles} cycles: {self.filter.mode!r} {self.filter.reasons!r}")
+        raise AssertionError(
+            f"Not within {cycles} cycles: {self.filter.mode!r} {self.filter.reasons!r}"
+        )
 
 
 BEYOND = moved(left__waist=1.0, right__waist=0.2, left__gripper=-1.0)
@@ -113,7 +124,9 @@ def test_an_arm_that_works_against_its_load_sinks_once_and_no_further() -> None:
     assert run.path[-1] == pytest.approx(ALOHA.home - below)
 
 
-def test_a_hold_ends_when_nothing_works_any_more_and_who_pushes_again_and_again_ends_in_a_fault() -> None:
+def test_a_hold_ends_when_nothing_works_any_more_and_who_pushes_again_and_again_ends_in_a_fault() -> (
+    None
+):
     run = Walled()
     run.until(Mode.HOLD, BEYOND)
     run.until(Mode.RUN, BEYOND)
@@ -137,7 +150,10 @@ def test_contacts_now_and_then_do_not_add_up() -> None:
 
 def test_an_arm_that_lets_go_stays_over_the_table_and_inside_its_joint_limits() -> None:
     strained = {"effort": 20.0 * np.eye(14)[SHOULDER]}
-    for pressed in (moved(left__shoulder=1.3, left__elbow=-0.2, left__wrist_angle=1.0), moved(left__wrist_angle=9.0)):
+    for pressed in (
+        moved(left__shoulder=1.3, left__elbow=-0.2, left__wrist_angle=1.0),
+        moved(left__wrist_angle=9.0),
+    ):
         run, clearance = Run(LIMITS), Clearance(ALOHA)
         for _ in range(90):
             run.step(ALOHA.home, position=pressed, **strained)
@@ -158,7 +174,9 @@ def test_an_arm_whose_controller_takes_no_commands_is_not_led_anywhere_afterward
         assert np.array_equal(run.path[-1][:7], elsewhere[:7])
 
 
-def test_what_an_arm_meets_on_the_wire_is_let_go_of_and_a_fault_if_it_is_met_again(make_rig: "Callable[..., Rig]") -> None:
+def test_what_an_arm_meets_on_the_wire_is_let_go_of_and_a_fault_if_it_is_met_again(
+    make_rig: "Callable[..., Rig]",
+) -> None:
     rig = make_rig(LIMITS)
 
     def want() -> None:

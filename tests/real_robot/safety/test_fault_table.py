@@ -1,7 +1,8 @@
 """What may go wrong on a real robot, row by row, over the wire: the cause is put onto the line, the reaction read off it.
 
-Other rows: damaged bytes in `test_damaged_lines.py`; processes that stand still in `test_stopped_processes.py` and their death
-in `test_device_process.py`; servos that are set otherwise than they should be, and shadows that diverge from their masters, in
+Other rows: damaged bytes in `test_damaged_lines.py`; processes that stand still in
+`test_stopped_processes.py` and their death in `test_device_process.py`; servos that are set
+otherwise than they should be, and shadows that diverge from their masters, in
 `test_dynamixel_driver.py`; a disk that is full in `test_incident_log.py`.
 """
 
@@ -43,7 +44,9 @@ def assert_rest(rig: "Rig", cycles: int = 15) -> None:
     rig.assert_within_limits()
 
 
-def test_a_pulled_cable_is_a_fault_within_three_periods_until_somebody_resets_it(rig: "Rig") -> None:
+def test_a_pulled_cable_is_a_fault_within_three_periods_until_somebody_resets_it(
+    rig: "Rig",
+) -> None:
     rig.moving(7)
     rig.emulator.fault("left", "drop")
     assert rig.until(lambda state: state.mode is Mode.FAULT, 3) <= 3
@@ -60,7 +63,9 @@ def test_a_pulled_cable_is_a_fault_within_three_periods_until_somebody_resets_it
     assert rig.cycle().mode is Mode.FAULT
 
 
-def test_one_silent_servo_makes_both_arms_hold_and_is_named_while_all_others_are_read(make_rig: "MakeRig") -> None:
+def test_one_silent_servo_makes_both_arms_hold_and_is_named_while_all_others_are_read(
+    make_rig: "MakeRig",
+) -> None:
     limits = dataclasses.replace(SafetyLimits.of(ALOHA, soft_start_s=0.0), fault_after_misses=8)
     rig = make_rig(limits, answer_timeout_s=0.1)
     rig.moving(7, 0.5)
@@ -86,7 +91,9 @@ def test_a_servo_that_speaks_again_in_time_lets_the_arms_go_on(make_rig: "MakeRi
     rig.assert_within_limits()
 
 
-def test_an_overload_is_a_fault_in_the_next_cycle_holds_both_arms_and_reboots_nothing(rig: "Rig") -> None:
+def test_an_overload_is_a_fault_in_the_next_cycle_holds_both_arms_and_reboots_nothing(
+    rig: "Rig",
+) -> None:
     rig.moving(7, 0.5)
     rig.emulator.fault("left", "overload", 4)
     assert rig.cycle().mode is Mode.FAULT
@@ -97,7 +104,9 @@ def test_an_overload_is_a_fault_in_the_next_cycle_holds_both_arms_and_reboots_no
     assert rig.cycle().mode is Mode.FAULT
 
 
-def test_an_expired_bus_watchdog_is_a_fault_that_only_arming_anew_clears(make_rig: "MakeRig") -> None:
+def test_an_expired_bus_watchdog_is_a_fault_that_only_arming_anew_clears(
+    make_rig: "MakeRig",
+) -> None:
     rig = make_rig(bus_watchdog_s=0.1)
     rig.moving(0, 0.3)
     written = dict(zip(rig.driver.arms, rig.driver.writes.tolist(), strict=True))
@@ -114,7 +123,9 @@ def test_an_expired_bus_watchdog_is_a_fault_that_only_arming_anew_clears(make_ri
     assert rig.cycle().mode is Mode.RUN
 
 
-def test_a_dead_policy_is_a_hold_within_three_periods_after_its_last_action_and_resuming_is_smooth(rig: "Rig") -> None:
+def test_a_dead_policy_is_a_hold_within_three_periods_after_its_last_action_and_resuming_is_smooth(
+    rig: "Rig",
+) -> None:
     rig.want(moved(0, 1.5), count=15)
     last_due = rig.now + 14 * 0.02
     rig.until(lambda state: state.mode is Mode.HOLD, 40)
@@ -129,9 +140,13 @@ def test_a_dead_policy_is_a_hold_within_three_periods_after_its_last_action_and_
     rig.assert_within_limits()
 
 
-def test_a_last_action_is_followed_for_a_fifth_of_a_second_even_if_actions_are_seldom(rig: "Rig") -> None:
+def test_a_last_action_is_followed_for_a_fifth_of_a_second_even_if_actions_are_seldom(
+    rig: "Rig",
+) -> None:
     start = rig.now
-    rig.send(ActionChunk(start + np.array([0.0, 0.5]), np.tile(moved(0, 0.2), (2, 1)).astype(np.float32)))
+    rig.send(
+        ActionChunk(start + np.array([0.0, 0.5]), np.tile(moved(0, 0.2), (2, 1)).astype(np.float32))
+    )
     for _ in range(69):
         assert rig.cycle().mode is Mode.RUN
     assert rig.until(lambda state: state.mode is Mode.HOLD, 5) <= 5
@@ -173,7 +188,9 @@ def test_a_chunk_that_is_not_finite_is_refused_as_a_whole(rig: "Rig", value: flo
     assert_rest(rig)
 
 
-@pytest.mark.parametrize("target", [moved(0, 2.9), np.full(14, 3e38), np.full(14, -3e38), ALOHA.upper + 1.0])
+@pytest.mark.parametrize(
+    "target", [moved(0, 2.9), np.full(14, 3e38), np.full(14, -3e38), ALOHA.upper + 1.0]
+)
 def test_a_huge_step_is_approached_within_the_limits(rig: "Rig", target: Vector) -> None:
     rig.want(target)
     for _ in range(60):
@@ -183,11 +200,11 @@ def test_a_huge_step_is_approached_within_the_limits(rig: "Rig", target: Vector)
 
 
 def test_plans_from_a_frozen_camera_are_not_followed(rig: "Rig") -> None:
-    rig.send(plan(moved(0, 0.5), rig.now), picture_age_s=0.2)
+    rig.send(plan(moved(0, 0.5), rig.now), image_age_s=0.2)
     state = rig.cycle()
     assert state.mode is Mode.HOLD
-    assert state.counts[Reason.OLD_PICTURES] == 1
-    rig.send(plan(moved(0, 0.5), rig.now), picture_age_s=0.1)
+    assert state.counts[Reason.OLD_IMAGES] == 1
+    rig.send(plan(moved(0, 0.5), rig.now), image_age_s=0.1)
     assert rig.cycle().mode is Mode.RUN
 
 
@@ -196,7 +213,9 @@ def test_servos_of_35_degrees_are_too_warm_if_the_limits_say_so(
     make_rig: "MakeRig", fault_temperature: float, mode: Mode
 ) -> None:
     limits = SafetyLimits.of(ALOHA, soft_start_s=0.0)
-    rig = make_rig(dataclasses.replace(limits, hold_temperature=34.0, fault_temperature=fault_temperature))
+    rig = make_rig(
+        dataclasses.replace(limits, hold_temperature=34.0, fault_temperature=fault_temperature)
+    )
     rig.want(moved(0, 0.5))
     state = rig.cycle()
     assert state.mode is mode

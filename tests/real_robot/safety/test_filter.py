@@ -32,7 +32,9 @@ def test_a_near_target_is_passed_unchanged() -> None:
     assert run.filter.reasons == Reason(0)
 
 
-@pytest.mark.parametrize("bad", [np.full(14, np.nan), np.full(14, np.inf), np.zeros(13), np.zeros((14, 1))])
+@pytest.mark.parametrize(
+    "bad", [np.full(14, np.nan), np.full(14, np.inf), np.zeros(13), np.zeros((14, 1))]
+)
 def test_a_target_that_is_none_brakes_the_arms(bad: Vector) -> None:
     run = Run()
     for _ in range(10):
@@ -81,8 +83,15 @@ def test_the_arms_stop_over_the_table() -> None:
 
 
 def test_the_arms_stop_before_each_other() -> None:
-    run, clearance = Run(SafetyLimits.of(ALOHA, soft_start_s=0.0, arm_clearance=0.02)), Clearance(ALOHA)
-    forward = {f"{arm}__{joint}": value for arm in ALOHA.arms for joint, value in (("shoulder", 1.56), ("elbow", -0.9))}
+    run, clearance = (
+        Run(SafetyLimits.of(ALOHA, soft_start_s=0.0, arm_clearance=0.02)),
+        Clearance(ALOHA),
+    )
+    forward = {
+        f"{arm}__{joint}": value
+        for arm in ALOHA.arms
+        for joint, value in (("shoulder", 1.56), ("elbow", -0.9))
+    }
     for _ in range(300):
         run.step(moved(**forward))
     gaps = np.array([clearance.measure(q).between.min() for q in run.path])
@@ -131,7 +140,9 @@ def test_a_plan_of_long_ago_is_not_followed() -> None:
     run = Run()
     for age_s in (LIMITS.oldest_plan_s + 0.1, LIMITS.oldest_plan_s - 0.1):
         run.step(moved(left__waist=1.0), signs=Signs(plan_age_s=age_s))
-        assert (run.filter.reasons & Reason.OLD_PLAN == Reason.OLD_PLAN) == (age_s > LIMITS.oldest_plan_s)
+        assert (run.filter.reasons & Reason.OLD_PLAN == Reason.OLD_PLAN) == (
+            age_s > LIMITS.oldest_plan_s
+        )
         assert (run.speed() == 0.0) == (age_s > LIMITS.oldest_plan_s)
 
 
@@ -151,10 +162,15 @@ def test_an_answer_that_took_too_long_is_refused_though_its_actions_are_due_now(
     [
         ({"servo_error": np.eye(18, dtype=np.uint8)[4] * 0x20}, Reason.SERVO_ERROR),
         ({"lost": np.array([False, True])}, Reason.LINK_LOST),
-        ({"servo_misses": np.eye(18, dtype=np.int32)[4] * LIMITS.fault_after_misses}, Reason.SERVO_SILENT),
+        (
+            {"servo_misses": np.eye(18, dtype=np.int32)[4] * LIMITS.fault_after_misses},
+            Reason.SERVO_SILENT,
+        ),
     ],
 )
-def test_a_fault_holds_both_arms_until_somebody_resets_it(changes: dict[str, object], reason: Reason) -> None:
+def test_a_fault_holds_both_arms_until_somebody_resets_it(
+    changes: dict[str, object], reason: Reason
+) -> None:
     run = Run()
     for _ in range(10):
         run.step(moved(left__waist=2.0, right__waist=2.0))
@@ -180,7 +196,9 @@ def test_a_few_missed_answers_do_not_matter_and_several_make_the_arms_hold() -> 
     assert run.filter.mode is Mode.RUN
 
 
-def test_a_controller_that_takes_no_commands_makes_all_arms_hold_and_is_taken_up_where_it_holds_its_arm() -> None:
+def test_a_controller_that_takes_no_commands_makes_all_arms_hold_and_is_taken_up_where_it_holds_its_arm() -> (
+    None
+):
     run, elsewhere = Run(), moved(left__waist=0.7)
     for _ in range(10):
         run.step(moved(left__waist=2.0, right__waist=2.0))
@@ -202,7 +220,9 @@ def test_an_arm_with_a_poor_connection_brakes_on_its_way() -> None:
     for _ in range(10):
         run.step(moved(left__waist=2.0))
     before = run.speed()
-    run.step(moved(left__waist=2.0), barred=np.array([Bar.QUALITY, 0], np.uint8), commanded=ALOHA.home)
+    run.step(
+        moved(left__waist=2.0), barred=np.array([Bar.QUALITY, 0], np.uint8), commanded=ALOHA.home
+    )
     assert run.filter.reasons == Reason.BARRED
     assert before - LIMITS.acceleration[0] * PERIOD - 1e-9 <= run.speed() < before
 
@@ -232,14 +252,18 @@ def test_an_arm_that_still_follows_commands_is_braked_by_them_when_it_has_to_sto
     run.step(moved(left__waist=2.0), barred=barred, commanded=run.path[-1])
     assert run.filter.fault_reasons == Reason.STOPPED
     assert before - LIMITS.acceleration[0] * PERIOD - 1e-9 <= run.speed() < before
-    run.step(moved(left__waist=2.0), barred=barred, commanded=moved(left__waist=0.7))  # It has begun anew elsewhere.
+    run.step(
+        moved(left__waist=2.0), barred=barred, commanded=moved(left__waist=0.7)
+    )  # It has begun anew elsewhere.
     assert run.path[-1][0] == pytest.approx(0.7)
 
 
 def test_a_controller_that_has_stopped_its_arm_is_a_fault_until_somebody_resets_it() -> None:
     run, elsewhere = Run(), moved(left__waist=-0.5)
     run.step(moved(left__waist=2.0))
-    run.step(moved(left__waist=2.0), barred=np.array([Bar.SAFETY, 0], np.uint8), commanded=elsewhere)
+    run.step(
+        moved(left__waist=2.0), barred=np.array([Bar.SAFETY, 0], np.uint8), commanded=elsewhere
+    )
     assert run.filter.fault_reasons == Reason.STOPPED
     run.step(moved(left__waist=2.0), commanded=elsewhere)
     assert run.filter.mode is Mode.FAULT
@@ -251,8 +275,12 @@ def test_a_controller_that_has_stopped_its_arm_is_a_fault_until_somebody_resets_
     assert -0.5 < run.path[-1][0] < -0.49
 
 
-@pytest.mark.parametrize(("temperature", "mode"), [(69, Mode.RUN), (70, Mode.HOLD), (78, Mode.FAULT)])
-def test_a_warm_servo_makes_the_arms_hold_and_a_hot_one_is_a_fault(temperature: int, mode: Mode) -> None:
+@pytest.mark.parametrize(
+    ("temperature", "mode"), [(69, Mode.RUN), (70, Mode.HOLD), (78, Mode.FAULT)]
+)
+def test_a_warm_servo_makes_the_arms_hold_and_a_hot_one_is_a_fault(
+    temperature: int, mode: Mode
+) -> None:
     run, degrees = Run(), np.full(18, 40, np.uint8)
     degrees[3] = temperature
     run.step(ALOHA.home, temperature=degrees)
@@ -289,19 +317,22 @@ def test_a_silent_supervisor_makes_the_arms_hold_until_it_speaks() -> None:
     assert run.filter.mode is Mode.RUN
 
 
-def test_plans_from_old_pictures_are_refused_but_no_fault() -> None:
+def test_plans_from_old_images_are_refused_but_no_fault() -> None:
     run = Run()
-    assert run.filter.admit(chunk(), 0, 0.0, picture_age_s=0.14)
+    assert run.filter.admit(chunk(), 0, 0.0, image_age_s=0.14)
     for age_s in [0.16, 5.0, np.inf, np.nan] * 3:
-        assert not run.filter.admit(chunk(), 0, 0.0, picture_age_s=age_s)
+        assert not run.filter.admit(chunk(), 0, 0.0, image_age_s=age_s)
     run.step(ALOHA.home)
-    assert run.filter.counts[Reason.OLD_PICTURES] == 12
+    assert run.filter.counts[Reason.OLD_IMAGES] == 12
     assert run.filter.mode is Mode.RUN
 
 
 def test_the_arms_stop_before_the_walls_of_their_box() -> None:
     box = [[-0.9, -0.5, -0.1], [0.9, 0.3, 0.9]]
-    run, clearance = Run(SafetyLimits.of(ALOHA, soft_start_s=0.0, box=box)), Clearance(ALOHA, box=np.array(box))
+    run, clearance = (
+        Run(SafetyLimits.of(ALOHA, soft_start_s=0.0, box=box)),
+        Clearance(ALOHA, box=np.array(box)),
+    )
     spare = [clearance.measure(ALOHA.home).walls.min()]
     assert spare[0] > 0.0
     for _ in range(300):
@@ -316,7 +347,9 @@ def test_it_says_by_how_much_it_acted() -> None:
     run.step(moved(left__wrist_angle=9.0))
     beyond = ALOHA.home[4] + 9.0 - LIMITS.upper[4]
     assert run.filter.amounts[Reason.POSITION] == pytest.approx(beyond)
-    assert run.filter.amounts[Reason.MOTION] == pytest.approx(LIMITS.tracking[4] - abs(run.path[-1][4] - ALOHA.home[4]))
+    assert run.filter.amounts[Reason.MOTION] == pytest.approx(
+        LIMITS.tracking[4] - abs(run.path[-1][4] - ALOHA.home[4])
+    )
     run.step(ALOHA.home, servo_misses=np.eye(18, dtype=np.int32)[4] * 7)
     assert run.filter.amounts == {Reason.SERVO_SILENT: 7}
 
@@ -330,12 +363,14 @@ def test_limits_that_limit_nothing_are_refused() -> None:
         dataclasses.replace(LIMITS, acceleration=0 * LIMITS.acceleration)
     with pytest.raises(ValueError, match="limits of velocity and acceleration must be finite"):
         dataclasses.replace(LIMITS, velocity=LIMITS.velocity + np.inf)
-    with pytest.raises(ValueError, match="fault_after_misses is 2; allowed: from hold_after_misses on"):
+    with pytest.raises(
+        ValueError, match="fault_after_misses is 2; allowed: from hold_after_misses on"
+    ):
         dataclasses.replace(LIMITS, fault_after_misses=2)
     with pytest.raises(ValueError, match="box is .*; allowed: the lowest and the highest corner"):
         SafetyLimits.of(ALOHA, box=[[0.0, 0.0, 0.0], [1.0, 1.0, -1.0]])
-    with pytest.raises(ValueError, match="oldest_picture_s is 0.0; allowed: above 0"):
-        SafetyLimits.of(ALOHA, oldest_picture_s=0.0)
+    with pytest.raises(ValueError, match="oldest_image_s is 0.0; allowed: above 0"):
+        SafetyLimits.of(ALOHA, oldest_image_s=0.0)
     with pytest.raises(ValueError, match="hold_temperature must not be above fault_temperature"):
         dataclasses.replace(LIMITS, hold_temperature=90.0)
 
@@ -355,13 +390,15 @@ def test_a_limit_that_is_no_number_would_never_act_and_is_refused(strange: Any) 
 
 def test_nothing_moves_while_a_camera_shows_nothing_new() -> None:
     run = Run()
-    run.step(moved(left__waist=0.5), signs=Signs(picture_ages_s=(0.0, LIMITS.oldest_picture_s)))
+    run.step(moved(left__waist=0.5), signs=Signs(image_ages_s=(0.0, LIMITS.oldest_image_s)))
     assert run.filter.mode is Mode.RUN
     for _ in range(20):
-        run.step(moved(left__waist=0.5), signs=Signs(picture_ages_s=(0.0, LIMITS.oldest_picture_s + 0.01)))
+        run.step(
+            moved(left__waist=0.5), signs=Signs(image_ages_s=(0.0, LIMITS.oldest_image_s + 0.01))
+        )
     assert run.filter.mode is Mode.HOLD
     assert run.filter.reasons == Reason.CAMERA
     assert run.filter.amounts[Reason.CAMERA] == pytest.approx(0.16)
     assert run.speed() == 0.0
-    run.step(moved(left__waist=0.5), signs=Signs(picture_ages_s=(0.0, 0.0)))
+    run.step(moved(left__waist=0.5), signs=Signs(image_ages_s=(0.0, 0.0)))
     assert run.filter.mode is Mode.RUN

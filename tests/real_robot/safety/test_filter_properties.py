@@ -32,8 +32,11 @@ PART = 100_000  # Actions of each of the ten parts of the long test.
 
 ANY_FLOAT = st.floats(allow_nan=True, allow_infinity=True)
 KINDS = ("targets", "bang", "shapes", "chunks", "odd chunks", "old session", "nothing", "restart")
-# What happens, to be drawn from a generator of that seed, for how many cycles, with a value that somebody chose badly.
-SEGMENT = st.tuples(st.sampled_from(KINDS), st.integers(0, 2**32 - 1), st.integers(1, 40), ANY_FLOAT)
+# What happens, to be drawn from a generator of that seed, for how many cycles, with a value that
+# somebody chose badly.
+SEGMENT = st.tuples(
+    st.sampled_from(KINDS), st.integers(0, 2**32 - 1), st.integers(1, 40), ANY_FLOAT
+)
 STREAMS = st.lists(SEGMENT, min_size=1, max_size=10)
 Segment = tuple[str, int, int, float]
 
@@ -97,7 +100,10 @@ def play(stream: list[Segment], sink: Sink, *, chunks_only: bool = False) -> Non
         if kind in ("chunks", "odd chunks", "old session") or chunks_only:
             due, action = odd_chunk(random, value, sink.now)
             if kind == "chunks":
-                due, action = sink.now + 0.02 * np.arange(50.0), random.uniform(ALOHA.lower, ALOHA.upper, (50, 14))
+                due, action = (
+                    sink.now + 0.02 * np.arange(50.0),
+                    random.uniform(ALOHA.lower, ALOHA.upper, (50, 14)),
+                )
             with np.errstate(over="ignore"):
                 sink.send(ActionChunk(due, action.astype(np.float32)), old=kind == "old session")
         for cycle in range(cycles):
@@ -124,11 +130,18 @@ class Worst:
         """Looks at a path (T, J) that began at rest; the first entry was no action."""
         at_rest_before = np.concatenate([path[:1], path])
         self.actions += len(path) - 1
-        self.beyond = max(self.beyond, float((LIMITS.lower - path).max()), float((path - LIMITS.upper).max()))
+        self.beyond = max(
+            self.beyond, float((LIMITS.lower - path).max()), float((path - LIMITS.upper).max())
+        )
         if len(path) > 1:
-            speed, change = np.abs(np.diff(path, axis=0)), np.abs(np.diff(at_rest_before, n=2, axis=0))
+            speed, change = (
+                np.abs(np.diff(path, axis=0)),
+                np.abs(np.diff(at_rest_before, n=2, axis=0)),
+            )
             self.velocity = max(self.velocity, float((speed / (LIMITS.velocity * PERIOD)).max()))
-            self.acceleration = max(self.acceleration, float((change / (LIMITS.acceleration * PERIOD**2)).max()))
+            self.acceleration = max(
+                self.acceleration, float((change / (LIMITS.acceleration * PERIOD**2)).max())
+            )
 
     def demand(self) -> None:
         """Asserts that everything was inside the limits."""
@@ -169,7 +182,9 @@ class FilterSink:
         wanted = self._sampler.target(self._now) if target is None else target
         self.paths[-1].append(self.filter.step(wanted, self._state(), self._now, signs).position)
         if self._random.random() < 0.95:
-            self._measured = self._measured + 0.4 * (np.clip(self.paths[-1][-1], LIMITS.lower, LIMITS.upper) - self._measured)
+            self._measured = self._measured + 0.4 * (
+                np.clip(self.paths[-1][-1], LIMITS.lower, LIMITS.upper) - self._measured
+            )
         self._now += PERIOD
         if self.filter.mode is Mode.FAULT and self._random.random() < 0.1:
             self.restart()
@@ -177,7 +192,10 @@ class FilterSink:
     def _state(self) -> ArmState:
         rare = self._random.random(4) < 0.003
         if rare[1]:
-            self._strained_until, self._strained = self._now + self._random.uniform(0.0, 1.0), self._random.random(14) < 0.2
+            self._strained_until, self._strained = (
+                self._now + self._random.uniform(0.0, 1.0),
+                self._random.random(14) < 0.2,
+            )
         return ArmState(
             self._now - 0.1 * rare[0],
             self._measured,
@@ -197,7 +215,9 @@ def follow(stream: list[Segment], worst: Worst) -> None:
     worst.demand()
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(STREAMS)
 def test_no_stream_leads_out_of_the_limits(stream: list[Segment]) -> None:
     follow(stream, Worst())
@@ -205,7 +225,9 @@ def test_no_stream_leads_out_of_the_limits(stream: list[Segment]) -> None:
 
 @pytest.mark.stress
 @pytest.mark.parametrize("part", range(10))
-def test_no_million_actions_lead_out_of_the_limits(part: int, record_property: Callable[[str, object], None]) -> None:
+def test_no_million_actions_lead_out_of_the_limits(
+    part: int, record_property: Callable[[str, object], None]
+) -> None:
     worst, batch = Worst(), 0
     while worst.actions < PART:
 
@@ -220,8 +242,10 @@ def test_no_million_actions_lead_out_of_the_limits(part: int, record_property: C
         batch += 1
     record_property(
         "says",
-        f"part {part}: {worst.actions} actions, no violation; worst share of the limits: velocity {worst.velocity:.9f}, "
-        f"acceleration {worst.acceleration:.9f}; beyond joint limits: {max(worst.beyond, 0.0):.1e} (rounding)",
+        f"part {part}: {worst.actions} actions, no violation; worst share of the limits: velocity "
+        f"{worst.velocity:.9f}, "
+        f"acceleration {worst.acceleration:.9f}; beyond joint limits: "
+        f"{max(worst.beyond, 0.0):.1e} (rounding)",
     )
 
 
@@ -254,7 +278,13 @@ def over_the_wire(rig: "Rig", streams: int) -> None:
     """Sends that many streams of chunks over the wire and holds what arrived against the limits."""
     sink = WireSink(rig)
 
-    @settings(max_examples=streams, deadline=None, derandomize=True, database=None, suppress_health_check=UNHURRIED)
+    @settings(
+        max_examples=streams,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=UNHURRIED,
+    )
     @given(st.lists(SEGMENT, min_size=1, max_size=5))
     def send_all(stream: list[Segment]) -> None:
         sink.restart()
@@ -276,4 +306,6 @@ def test_no_stream_of_chunks_however_many_gets_out_of_the_limits_on_the_wire(
 ) -> None:
     rig = make_rig(LIMITS)
     over_the_wire(rig, 150)
-    record_property("says", f"{sum(len(path) for path in rig.goals())} goals arrived at the arms, no violation")
+    record_property(
+        "says", f"{sum(len(path) for path in rig.goals())} goals arrived at the arms, no violation"
+    )

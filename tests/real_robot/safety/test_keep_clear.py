@@ -21,12 +21,19 @@ Vector = NDArray[np.float64]
 
 BODIES = {"aloha": ALOHA, "iiwa14": IIWA14, "iiwa14_bimanual": IIWA14_BIMANUAL}
 LIMITS = {
-    name: SafetyLimits.of(body, soft_start_s=0.0, acceleration=60.0, arm_clearance=0.02, table_clearance=0.003)
+    name: SafetyLimits.of(
+        body, soft_start_s=0.0, acceleration=60.0, arm_clearance=0.02, table_clearance=0.003
+    )
     for name, body in BODIES.items()
 }
-BOX = np.array([[-1.1, -0.45, -1.0], [1.1, 0.45, 1.5]])  # Around the hands at home, and wide of the arms.
+BOX = np.array(
+    [[-1.1, -0.45, -1.0], [1.1, 0.45, 1.5]]
+)  # Around the hands at home, and wide of the arms.
 # Braking takes longer, so that there is more between the next pose and the rest.
-WALLED = {name: dataclasses.replace(limits, box=BOX, acceleration=limits.acceleration / 3) for name, limits in LIMITS.items()}
+WALLED = {
+    name: dataclasses.replace(limits, box=BOX, acceleration=limits.acceleration / 3)
+    for name, limits in LIMITS.items()
+}
 
 
 def spare(body: Embodiment, limits: SafetyLimits, path: list[Vector]) -> Vector:
@@ -39,7 +46,9 @@ def spare(body: Embodiment, limits: SafetyLimits, path: list[Vector]) -> Vector:
 @pytest.mark.parametrize("name", BODIES)
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 40), min_size=1, max_size=6))
-def test_whatever_is_wanted_nothing_gets_too_near_to_anything(name: str, number: int, cycles: list[int]) -> None:
+def test_whatever_is_wanted_nothing_gets_too_near_to_anything(
+    name: str, number: int, cycles: list[int]
+) -> None:
     body, limits, random = BODIES[name], WALLED[name], np.random.default_rng(number)
     run = Run(limits, body)
     assert spare(body, limits, [body.home])[0] > 0
@@ -71,13 +80,17 @@ def pressed(body: Embodiment, depth: float, arms: Sequence[str] = ()) -> Vector:
     """Returns a pose with grippers, by default all, that far under the table, straight below where they are at home, metres."""
     q = body.home.copy()
     for arm in arms or body.arms:
-        q = reaching(body, q, arm, body.forward_kinematics(q)[arm][:3, 3] * (1, 1, 0) - (0, 0, depth))
+        q = reaching(
+            body, q, arm, body.forward_kinematics(q)[arm][:3, 3] * (1, 1, 0) - (0, 0, depth)
+        )
     return q
 
 
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize(("depth", "over"), [(0.0, 1e-3), (0.03, 1e-2)])
-def test_what_is_pressed_on_the_table_comes_to_rest_on_it(name: str, depth: float, over: float) -> None:
+def test_what_is_pressed_on_the_table_comes_to_rest_on_it(
+    name: str, depth: float, over: float
+) -> None:
     body, limits, wanted = BODIES[name], LIMITS[name], pressed(BODIES[name], depth)
     run = Run(limits, body)
     run.step(wanted)
@@ -162,14 +175,19 @@ def test_a_turned_hand_comes_to_rest_on_the_table_as_well(opening: float) -> Non
     run = Run(LIMITS["aloha"])
     for _ in range(120):
         run.step(wanted)
-    lowest = Clearance(ALOHA).measure(run.path[-1]).heights[0].min() - LIMITS["aloha"].table_clearance
+    lowest = (
+        Clearance(ALOHA).measure(run.path[-1]).heights[0].min() - LIMITS["aloha"].table_clearance
+    )
     assert 0 <= lowest < 2e-3
     assert run.path[-1][5] == pytest.approx(wanted[5], abs=0.5)
 
 
 def test_an_arm_that_is_to_stand_is_not_moved_by_what_the_other_is_told() -> None:
     body = IIWA14_BIMANUAL
-    run, there = Run(LIMITS["iiwa14_bimanual"], body), body.forward_kinematics(body.home)["left"][:3, 3]
+    run, there = (
+        Run(LIMITS["iiwa14_bimanual"], body),
+        body.forward_kinematics(body.home)["left"][:3, 3],
+    )
     wanted = reaching(body, body.home, "right", there)
     for _ in range(120):
         run.step(wanted)

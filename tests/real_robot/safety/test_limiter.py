@@ -46,15 +46,21 @@ def test_stopping_distance_is_what_braking_takes(speed: float, step: float) -> N
     travelled, left = 0.0, speed
     while left > 0:
         travelled, left = travelled + left * PERIOD, left - step
-    assert np.isclose(stopping_distance(np.array(speed), np.array(step), PERIOD), travelled, atol=1e-12)
+    assert np.isclose(
+        stopping_distance(np.array(speed), np.array(step), PERIOD), travelled, atol=1e-12
+    )
 
 
-TARGETS = st.lists(st.tuples(st.floats(-1e9, 1e9), st.floats(-3, 3)) | st.none(), min_size=1, max_size=150)
+TARGETS = st.lists(
+    st.tuples(st.floats(-1e9, 1e9), st.floats(-3, 3)) | st.none(), min_size=1, max_size=150
+)
 
 
 @settings(max_examples=60, deadline=None)
 @given(TARGETS, st.integers(1, 20))
-def test_no_targets_lead_out_of_the_bounds(targets: list[tuple[float, float] | None], repeat: int) -> None:
+def test_no_targets_lead_out_of_the_bounds(
+    targets: list[tuple[float, float] | None], repeat: int
+) -> None:
     moved, positions = limiter(np.zeros(2)), [np.zeros(2)]
     for target in targets:
         for _ in range(repeat):
@@ -75,7 +81,9 @@ def test_growing_limits_keep_the_bounds_too(targets: list[float]) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.floats(-3, 3), max_size=30), st.tuples(st.floats(-3, 3), st.floats(-3, 3)))
-def test_it_comes_to_rest_where_it_is_told_or_at_the_bound_before_it(targets: list[float], rest: tuple[float, float]) -> None:
+def test_it_comes_to_rest_where_it_is_told_or_at_the_bound_before_it(
+    targets: list[float], rest: tuple[float, float]
+) -> None:
     moved, positions = limiter(np.zeros(2)), [np.zeros(2)]
     for target in targets:
         positions.append(moved.commit(moved.propose(np.full(2, target))))

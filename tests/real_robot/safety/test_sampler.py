@@ -9,7 +9,9 @@ from stringline.real_robot.safety.sampler import ChunkSampler
 
 def ramp(start: float, count: int = 5, value: float = 0.0) -> ActionChunk:
     steps = np.arange(count, dtype=np.float64)
-    return ActionChunk(start + 0.02 * steps, (value + steps[:, None] * [1.0, -1.0]).astype(np.float32))
+    return ActionChunk(
+        start + 0.02 * steps, (value + steps[:, None] * [1.0, -1.0]).astype(np.float32)
+    )
 
 
 def target(sampler: ChunkSampler, now: float) -> list[float]:

@@ -19,7 +19,12 @@ def parsed(line: str) -> dict[str, object]:
 
 
 def test_every_setting_is_named() -> None:
-    task = {"name": "hand_over_banana", "time_limit_s": 20.0, "frame_hz": 12.5, "options": {"table_height": 0.02}}
+    task = {
+        "name": "hand_over_banana",
+        "time_limit_s": 20.0,
+        "frame_hz": 12.5,
+        "options": {"table_height": 0.02},
+    }
     line = Replay("runs/it's a $(run)/c=1", task, 24, Path("runs/two words")).command(1_000_007)
     assert line.startswith("stringline-eval ")
     assert parsed(line) == {
@@ -42,13 +47,33 @@ def test_how_plans_are_executed_is_named_where_it_is_not_plain() -> None:
     assert {key: found[key] for key in ("execute_steps", *late)} == {"execute_steps": None, **late}
 
 
-@given(st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n", exclude_categories=["Cc", "Zl", "Zp"]), max_size=12))
+@given(
+    st.text(
+        st.characters(
+            codec="utf-8", exclude_characters="\0\r\n", exclude_categories=["Cc", "Zl", "Zp"]
+        ),
+        max_size=12,
+    )
+)
 def test_any_text(text: str) -> None:
     assert parsed(shlex.join(["stringline-eval", f"key={hydra_value(text)}"])) == {"key": text}
 
 
 @pytest.mark.parametrize(
-    "value", ["null", "TRUE", "007", "1e3", "nan", "a\\", "\\'", "x\\\\'", "[a]", "ws://127.0.0.1:8765", "~/a"]
+    "value",
+    [
+        "null",
+        "TRUE",
+        "007",
+        "1e3",
+        "nan",
+        "a\\",
+        "\\'",
+        "x\\\\'",
+        "[a]",
+        "ws://127.0.0.1:8765",
+        "~/a",
+    ],
 )
 def test_texts_that_look_like_something_else(value: str) -> None:
     read = parsed(shlex.join(["stringline-eval", f"key={hydra_value(value)}"]))["key"]

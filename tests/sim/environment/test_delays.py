@@ -34,7 +34,11 @@ def episode(world: TaskEnvironment) -> list[dict[str, Array]]:
 @pytest.fixture(scope="module")
 def delayed() -> Iterator[TaskEnvironment]:
     world = TaskEnvironment(
-        make_task("hand_over_banana"), cameras=CAMERAS, image_size=48, image_delay_s=IMAGE_S, joint_delay_s=JOINT_S
+        make_task("hand_over_banana"),
+        cameras=CAMERAS,
+        image_size=48,
+        image_delay_s=IMAGE_S,
+        joint_delay_s=JOINT_S,
     )
     yield world
     world.close()
@@ -47,24 +51,34 @@ def prompt() -> Iterator[list[dict[str, Array]]]:
     world.close()
 
 
-def test_delayed_observations_are_those_of_that_long_ago(delayed: TaskEnvironment, prompt: list[dict[str, Array]]) -> None:
+def test_delayed_observations_are_those_of_that_long_ago(
+    delayed: TaskEnvironment, prompt: list[dict[str, Array]]
+) -> None:
     for step, seen in enumerate(episode(delayed)):
         assert seen["time"] == prompt[step]["time"]
         state, frame = prompt[max(0, step - 5)], prompt[max(0, step - 15)]
         for key in seen:
             if key.startswith(("joints/", "T_base_gripper/")):
-                np.testing.assert_array_equal(seen[key], state[key], err_msg=f"{key} at step {step}")
+                np.testing.assert_array_equal(
+                    seen[key], state[key], err_msg=f"{key} at step {step}"
+                )
             elif key != "time":
-                np.testing.assert_array_equal(seen[key], frame[key], err_msg=f"{key} at step {step}")
+                np.testing.assert_array_equal(
+                    seen[key], frame[key], err_msg=f"{key} at step {step}"
+                )
 
 
 def test_what_belongs_together_stays_together(delayed: TaskEnvironment) -> None:
     for seen in episode(delayed):
-        for arm, T_base_gripper in ALOHA.forward_kinematics(seen["joints/position"].astype(np.float64)).items():
+        for arm, T_base_gripper in ALOHA.forward_kinematics(
+            seen["joints/position"].astype(np.float64)
+        ).items():
             np.testing.assert_allclose(seen[f"T_base_gripper/{arm}"], T_base_gripper, atol=1e-5)
 
 
-def test_frames_carry_their_capture_times_and_are_announced_when_they_arrive(delayed: TaskEnvironment) -> None:
+def test_frames_carry_their_capture_times_and_are_announced_when_they_arrive(
+    delayed: TaskEnvironment,
+) -> None:
     delayed.begin(0)
     arrived = {}
     for step in range(STEPS):
@@ -74,12 +88,14 @@ def test_frames_carry_their_capture_times_and_are_announced_when_they_arrive(del
     assert arrived == {0: 0.0, 19: 0.08, 23: 0.16, 27: 0.24}
 
 
-def test_frames_that_nobody_looked_at_arrive_all_the_same(delayed: TaskEnvironment, prompt: list[dict[str, Array]]) -> None:
+def test_frames_that_nobody_looked_at_arrive_all_the_same(
+    delayed: TaskEnvironment, prompt: list[dict[str, Array]]
+) -> None:
     delayed.begin(3)
     for step in range(STEPS):
         delayed.advance(wave(step))
     seen = delayed.observe()
-    assert seen["time/overhead"] == pytest.approx(0.24)  # At 0.6 s, four pictures in 0.32 s.
+    assert seen["time/overhead"] == pytest.approx(0.24)  # At 0.6 s, four images in 0.32 s.
     np.testing.assert_array_equal(seen["rgb/wrist_left"], prompt[12]["rgb/wrist_left"])
     np.testing.assert_array_equal(seen["joints/position"], prompt[25]["joints/position"])
 

@@ -50,11 +50,19 @@ def test_observations_fit_the_contract(world: TaskEnvironment) -> None:
     observation, info = world.reset(seed=0)
     validate_observation(observation, world.contract)
     assert world.observation_space.contains(observation)
-    assert info == {"success": False, "stage": 0, "stages": world.task.stages, "time": 0.0, "unstable": False}
+    assert info == {
+        "success": False,
+        "stage": 0,
+        "stages": world.task.stages,
+        "time": 0.0,
+        "unstable": False,
+    }
     assert "rgb/overhead" not in world.observe(cameras=False)
 
 
-@pytest.mark.filterwarnings("ignore:.*:UserWarning")  # Gymnasium recommends normalised actions; ours are joint targets.
+@pytest.mark.filterwarnings(
+    "ignore:.*:UserWarning"
+)  # Gymnasium recommends normalised actions; ours are joint targets.
 def test_it_is_a_gymnasium_environment(world: TaskEnvironment) -> None:
     check_env(world, skip_render_check=True)
 
@@ -85,7 +93,9 @@ def test_camera_poses_are_those_of_the_kinematics_while_moving(world: TaskEnviro
 
 
 @pytest.mark.parametrize("height", [0.0, 0.03])
-def test_depth_lies_on_the_table_where_nothing_stands(world: TaskEnvironment, height: float) -> None:
+def test_depth_lies_on_the_table_where_nothing_stands(
+    world: TaskEnvironment, height: float
+) -> None:
     observation, _ = world.reset(seed=0, options={"table_height": height})
     found = 0
     for camera in ALL_CAMERAS:
@@ -105,7 +115,9 @@ def test_a_pixel_shows_what_is_at_its_place(world: TaskEnvironment) -> None:
     banana = world.task.banana
     middle = world.task.pose(world.physics, banana)[:3, 3]
     assert len(yellow) > 20
-    assert np.linalg.norm(yellow[:, :2].mean(axis=0) - middle[:2]) < 0.015  # It is bent, and seen from the side.
+    assert (
+        np.linalg.norm(yellow[:, :2].mean(axis=0) - middle[:2]) < 0.015
+    )  # It is bent, and seen from the side.
     assert yellow[:, 2].max() == pytest.approx(2 * banana.radius, abs=0.004)
 
 
@@ -117,11 +129,17 @@ def test_another_world_draws_what_the_cameras_of_this_one_saw(world: TaskEnviron
         world.advance(wave(step))
     seen, drawn = world.observe(), other.frame_of(world.snapshot(), world.time)
     other.close()
-    assert {key.split("/")[0] for key in drawn} == {"rgb", "depth", "intrinsics", "time", "T_base_camera"}
+    assert {key.split("/")[0] for key in drawn} == {
+        "rgb",
+        "depth",
+        "intrinsics",
+        "time",
+        "T_base_camera",
+    }
     assert all((drawn[key] == seen[key]).all() for key in drawn)
 
 
-def test_pictures_are_as_old_as_the_last_frame(world: TaskEnvironment) -> None:
+def test_images_are_as_old_as_the_last_frame(world: TaskEnvironment) -> None:
     world.reset(seed=0)
     times = [float(world.step(wave(step))[0]["time/table"]) for step in range(9)]
     np.testing.assert_allclose(times, [0, 0, 0, 0.08, 0.08, 0.08, 0.08, 0.16, 0.16])
@@ -149,14 +167,18 @@ def test_joints_follow_their_targets(world: TaskEnvironment) -> None:
 
 
 def test_twice_the_control_rate_is_the_same_world() -> None:
-    slow, fast = (TaskEnvironment(make_task(TASK), cameras=(), control_hz=hz) for hz in (50.0, 100.0))
+    slow, fast = (
+        TaskEnvironment(make_task(TASK), cameras=(), control_hz=hz) for hz in (50.0, 100.0)
+    )
     for world, repeat in ((slow, 1), (fast, 2)):
         world.begin(7)
         for step in range(20):
             for _ in range(repeat):
                 world.advance(wave(step))
     assert slow.time == fast.time == pytest.approx(0.4)
-    np.testing.assert_allclose(slow.state()["joints/position"], fast.state()["joints/position"], atol=1e-6)
+    np.testing.assert_allclose(
+        slow.state()["joints/position"], fast.state()["joints/position"], atol=1e-6
+    )
 
 
 def test_the_task_runs_in_dm_controls_own_environment() -> None:
@@ -168,9 +190,14 @@ def test_the_task_runs_in_dm_controls_own_environment() -> None:
 
 @pytest.mark.parametrize(
     ("action", "message"),
-    [(np.zeros(7), "An action has 14 dimensions"), (np.full(14, np.nan), "not finite at 'left/waist'")],
+    [
+        (np.zeros(7), "An action has 14 dimensions"),
+        (np.full(14, np.nan), "not finite at 'left/waist'"),
+    ],
 )
-def test_actions_that_mean_nothing_are_refused(world: TaskEnvironment, action: Array, message: str) -> None:
+def test_actions_that_mean_nothing_are_refused(
+    world: TaskEnvironment, action: Array, message: str
+) -> None:
     world.begin(0)
     with pytest.raises(ValueError, match=message):
         world.advance(action)
@@ -190,7 +217,9 @@ def no_number(world: TaskEnvironment) -> None:
 
 @pytest.mark.parametrize("disturb", [absurd_speed, absurd_place, no_number])
 def test_an_unstable_episode_is_failed_and_the_next_one_clean(
-    world: TaskEnvironment, disturb: Callable[[TaskEnvironment], None], caplog: pytest.LogCaptureFixture
+    world: TaskEnvironment,
+    disturb: Callable[[TaskEnvironment], None],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     world.reset(seed=8)
     expected = [world.step(wave(step)) for step in range(3)][-1]
@@ -199,14 +228,23 @@ def test_an_unstable_episode_is_failed_and_the_next_one_clean(
     info: dict[str, object] = {}
     for step in range(5):
         observation, reward, terminated, truncated, info = world.step(wave(step))
-        assert (reward, terminated, truncated, info["success"], info["unstable"]) == (0.0, False, True, False, True)
+        assert (reward, terminated, truncated, info["success"], info["unstable"]) == (
+            0.0,
+            False,
+            True,
+            False,
+            True,
+        )
         validate_observation(observation, world.contract)
         assert world.observation_space.contains(observation)
     assert info["time"] == pytest.approx(0.1)
-    messages = [record.getMessage() for record in caplog.records if record.name.startswith("stringline")]
+    messages = [
+        record.getMessage() for record in caplog.records if record.name.startswith("stringline")
+    ]
     assert len(messages) == 1
     assert re.fullmatch(
-        r"The physics of hand_over_banana became unstable \(.*mjWARN_BADQ.*\) 0.02 s into the episode of seed 8, "
+        r"The physics of hand_over_banana became unstable \(.*mjWARN_BADQ.*\) 0.02 s into the "
+        r"episode of seed 8, "
         r"which counts as failed.",
         messages[0],
     )
@@ -247,18 +285,24 @@ def test_segmentation_says_what_a_pixel_shows() -> None:
         assert (place[visible == world.segments.index("right"), 0] > 0).all()
         for prop in (world.task.banana, world.task.bowl):
             middle = world.task.pose(world.physics, prop)[:3, 3]
-            distance = np.linalg.norm(place[visible == world.segments.index(prop.name)] - middle, axis=1)
+            distance = np.linalg.norm(
+                place[visible == world.segments.index(prop.name)] - middle, axis=1
+            )
             assert distance.max(initial=0) < prop.reach + 0.03, (camera, prop.name)
     counts = np.bincount(observation["segmentation/overhead"].ravel(), minlength=6)
     assert (counts > 20).all()  # All are in view, and so is the floor beside the table.
     world.close()
 
 
-def test_pretty_pictures_differ_in_their_colours_only() -> None:
+def test_pretty_images_differ_in_their_colours_only() -> None:
     seen: list[dict[str, Array]] = []
     for rendering in RENDERINGS:
         world = TaskEnvironment(
-            make_task(TASK), image_size=(48, 64), cameras=("overhead", "table"), segmentation=True, rendering=rendering
+            make_task(TASK),
+            image_size=(48, 64),
+            cameras=("overhead", "table"),
+            segmentation=True,
+            rendering=rendering,
         )
         seen.append(world.reset(seed=2)[0])
         world.close()
@@ -266,42 +310,58 @@ def test_pretty_pictures_differ_in_their_colours_only() -> None:
     for key, value in fast.items():
         if not key.startswith("rgb/"):
             np.testing.assert_array_equal(value, pretty[key], err_msg=key)
-    dark, table = (pretty["rgb/overhead"].astype(int) - fast["rgb/overhead"]).sum(axis=2), fast["segmentation/overhead"] == 1
+    dark, table = (
+        (pretty["rgb/overhead"].astype(int) - fast["rgb/overhead"]).sum(axis=2),
+        fast["segmentation/overhead"] == 1,
+    )
     assert (dark[table] < -30).sum() > 10  # Shadows fall on the table,
     assert np.abs(dark).mean() < 12  # and the rest looks the same.
 
 
-def test_pictures_need_not_be_square() -> None:
+def test_images_need_not_be_square() -> None:
     world = TaskEnvironment(make_task(TASK), image_size=(48, 64), cameras=("table",))
     observation, _ = world.reset(seed=0)
     validate_observation(observation, world.contract)
     square = TaskEnvironment(make_task(TASK), image_size=48, cameras=("table",))
-    np.testing.assert_array_equal(square.reset(seed=0)[0]["depth/table"], observation["depth/table"][:, 8:-8])
-    picture = world.render()
-    assert picture is not None
-    np.testing.assert_array_equal(picture, observation["rgb/table"])
+    np.testing.assert_array_equal(
+        square.reset(seed=0)[0]["depth/table"], observation["depth/table"][:, 8:-8]
+    )
+    image = world.render()
+    assert image is not None
+    np.testing.assert_array_equal(image, observation["rgb/table"])
     for env in (world, square):
         env.close()
 
 
 def test_arguments_that_mean_nothing_are_refused(world: TaskEnvironment) -> None:
-    with pytest.raises(ValueError, match="There is no task 'hand_over_bannana'. Did you mean 'hand_over_banana'"):
+    with pytest.raises(
+        ValueError, match="There is no task 'hand_over_bannana'. Did you mean 'hand_over_banana'"
+    ):
         make_task("hand_over_bannana")
     with pytest.raises(ValueError, match=r"frame_hz is 15.0; it must divide control_hz"):
         TaskEnvironment(make_task(TASK), frame_hz=15.0)
     with pytest.raises(ValueError, match="There is no camera 'overheat'. Did you mean 'overhead'"):
         TaskEnvironment(make_task(TASK), cameras=("overheat",))
-    with pytest.raises(ValueError, match="There is no way of rendering 'prety'. Did you mean 'pretty'"):
+    with pytest.raises(
+        ValueError, match="There is no way of rendering 'prety'. Did you mean 'pretty'"
+    ):
         TaskEnvironment(make_task(TASK), rendering=cast("Rendering", "prety"))
-    with pytest.raises(ValueError, match="A picture of 2000x128 was asked for; allowed: 1x1 to 1024x1024"):
+    with pytest.raises(
+        ValueError, match="An image of 2000x128 was asked for; allowed: 1x1 to 1024x1024"
+    ):
         TaskEnvironment(make_task(TASK), image_size=(2000, 128))
-    with pytest.raises(ValueError, match=r"image_size is \[1, 2, 3\]; allowed: a whole number, or two for rows and columns"):
+    with pytest.raises(
+        ValueError,
+        match=r"image_size is \[1, 2, 3\]; allowed: a whole number, or two for rows and columns",
+    ):
         TaskEnvironment(make_task(TASK), image_size=[1, 2, 3])
     with pytest.raises(ValueError, match="time_limit_s is nan; allowed: above 0"):
         TaskEnvironment(make_task(TASK), time_limit_s=np.nan)
     with pytest.raises(ValueError, match="render_mode is 'human'; allowed: 'rgb_array' and None"):
         TaskEnvironment(make_task(TASK), render_mode="human")
-    with pytest.raises(ValueError, match="There is no task option 'table_hight'. Did you mean 'table_height'"):
+    with pytest.raises(
+        ValueError, match="There is no task option 'table_hight'. Did you mean 'table_height'"
+    ):
         world.reset(seed=0, options={"table_hight": 0.02})
     with pytest.raises(ValueError, match=r"table_height is 0.5 m; allowed"):
         world.reset(seed=0, options={"table_height": 0.5})

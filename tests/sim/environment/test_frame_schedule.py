@@ -47,7 +47,9 @@ class Shown:
     joint_steps=st.integers(0, 5),
     looks=st.lists(st.booleans(), min_size=1, max_size=30),
 )
-def test_what_is_seen_is_of_that_long_ago(every: int, image_steps: int, joint_steps: int, looks: list[bool]) -> None:
+def test_what_is_seen_is_of_that_long_ago(
+    every: int, image_steps: int, joint_steps: int, looks: list[bool]
+) -> None:
     """Whoever looks at each step sees the last frame that was due, as late as it is; so does whoever looks now and then."""
     looks = [True, *looks]
     seen = Shown(CONTROL_HZ / every, image_steps, joint_steps).run(looks)
@@ -91,5 +93,7 @@ def test_frames_are_announced_when_they_arrive_and_begin_anew(image_steps: int) 
 
 def test_rates_must_divide() -> None:
     for frame_hz in (15.0, 100.0):
-        with pytest.raises(ValueError, match=rf"frame_hz is {frame_hz}; it must divide control_hz \(50.0\)"):
+        with pytest.raises(
+            ValueError, match=rf"frame_hz is {frame_hz}; it must divide control_hz \(50.0\)"
+        ):
             FrameSchedule(CONTROL_HZ, frame_hz, look=lambda time: {}, measure=dict)

@@ -24,29 +24,46 @@ TASK = "stringline/HandOverBanana-v0"
 NAMED_BY_MODULE = f"stringline.sim.environment.gym_registration:{TASK}"
 SMALL: dict[str, Any] = {"cameras": ["overhead", "wrist_left"], "image_size": [24, 32]}
 
-# gymnasium recommends normalised actions and bounded observations; ours are joint targets and poses in metres.
+# gymnasium recommends normalised actions and bounded observations; ours are joint targets and poses
+# in metres.
 pytestmark = pytest.mark.filterwarnings("ignore:.*(recommend|infinity|-infinity).*:UserWarning")
 
 
 def run(code: str, *, expect: int = 0, **environment: str) -> str:
     """Runs Python code in a fresh process and returns what it wrote."""
-    fresh = {key: value for key, value in os.environ.items() if key not in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY")}
+    fresh = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY")
+    }
     fresh |= {"PYTHONPATH": ".src", "MUJOCO_GL": os.environ.get("MUJOCO_GL", "")} | environment
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=fresh, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=fresh,
+        check=False,
+        timeout=60,
+    )
     assert done.returncode == expect, done.stderr
     return done.stdout + done.stderr
 
 
 def test_all_tasks_of_the_catalogue_are_registered() -> None:
     assert sorted(TASKS) == sorted(TASK_NAMES), (
-        "sim/environment/gym_registration.py names the tasks of sim/tasks/task_catalogue.py once more."
+        "sim/environment/gym_registration.py names the tasks of sim/tasks/task_catalogue.py once "
+        "more."
     )
     assert {environment_id(name) for name in TASK_NAMES} <= set(gymnasium.registry)
     assert environment_id("hand_over_banana") == TASK
     assert environment_id("fmb_1") == "stringline/Fmb1-v0"
-    with pytest.raises(ValueError, match="There is no task 'hand_over_bannana'. Did you mean 'hand_over_banana'"):
+    with pytest.raises(
+        ValueError, match="There is no task 'hand_over_bannana'. Did you mean 'hand_over_banana'"
+    ):
         environment_id("hand_over_bannana")
-    with pytest.raises(gymnasium.error.NameNotFound, match="HandOverBannana.*Did you mean: `HandOverBanana`"):
+    with pytest.raises(
+        gymnasium.error.NameNotFound, match="HandOverBannana.*Did you mean: `HandOverBanana`"
+    ):
         gymnasium.make("stringline/HandOverBannana-v0")
 
 
@@ -93,7 +110,9 @@ def test_options_come_with_reset_and_options_and_actions_that_mean_nothing_are_r
     env.reset(seed=0, options={"table_height": 0.02})
     assert isinstance(env.unwrapped, TaskEnvironment)
     assert env.unwrapped.task.table_height == 0.02
-    with pytest.raises(ValueError, match="There is no task option 'table_hight'. Did you mean 'table_height'"):
+    with pytest.raises(
+        ValueError, match="There is no task option 'table_hight'. Did you mean 'table_height'"
+    ):
         env.reset(seed=0, options={"table_hight": 0.02})
     assert env.render() is None
     with pytest.raises(ValueError, match="An action has 14 dimensions"):
@@ -120,7 +139,9 @@ def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], messag
 def test_many_at_once_are_each_as_if_alone() -> None:
     """To the byte, in one process and in processes of their own, which are spawned after this one has drawn."""
     settings: dict[str, Any] = SMALL | {"segmentation": True}
-    actions = [(START_POSE + 0.2 * np.sin(step + np.arange(14))).astype(np.float32) for step in range(6)]
+    actions = [
+        (START_POSE + 0.2 * np.sin(step + np.arange(14))).astype(np.float32) for step in range(6)
+    ]
     env, alone = gymnasium.make(NAMED_BY_MODULE, **settings), list[dict[str, Array]]()
     for seed in (5, 6):
         env.reset(seed=seed)
@@ -139,18 +160,20 @@ def test_many_at_once_are_each_as_if_alone() -> None:
         assert together.keys() == alone[0].keys()
         for number, single in enumerate(alone):
             for key, value in single.items():
-                np.testing.assert_array_equal(together[key][number], value, err_msg=f"{type(envs).__name__} {number} {key}")
+                np.testing.assert_array_equal(
+                    together[key][number], value, err_msg=f"{type(envs).__name__} {number} {key}"
+                )
         envs.close()
 
 
 @pytest.mark.parametrize("driver", ["", "egl"])
 def test_a_missing_graphics_driver_is_explained(driver: str) -> None:
-    """MuJoCo meets it on import where MUJOCO_GL names a driver, else with the first picture."""
+    """MuJoCo meets it on import where MUJOCO_GL names a driver, else with the first image."""
     code = """
 import gymnasium
 import stringline.sim.environment.gym_registration
 gymnasium.make("stringline/HandOverBanana-v0").reset(seed=0)
 """
     answer = run(code, expect=1, MUJOCO_GL=driver, MUJOCO_EGL_DEVICE_ID="99").splitlines()[-1]
-    assert "No OpenGL for drawing pictures" in answer
+    assert "No OpenGL for drawing images" in answer
     assert "apt install libegl1" in answer

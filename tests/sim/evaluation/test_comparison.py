@@ -15,14 +15,27 @@ from stringline.sim.statistics.intervals import Rate
 from stringline.sim.statistics.paired import Pairs, difference_interval, mcnemar
 from stringline.sim.statistics.power import seeds_needed
 
-REACH: Mapping[str, Any] = {"task": "reach", "options": {}, "execute_steps": 24, "time_limit_s": 20.0, "frame_hz": 12.5}
+REACH: Mapping[str, Any] = {
+    "task": "reach",
+    "options": {},
+    "execute_steps": 24,
+    "time_limit_s": 20.0,
+    "frame_hz": 12.5,
+}
 
 
-def write(file: Path, successes: Sequence[bool], first_seed: int = 1_000_000, trouble: str = "", **about: Any) -> Path:
+def write(
+    file: Path,
+    successes: Sequence[bool],
+    first_seed: int = 1_000_000,
+    trouble: str = "",
+    **about: Any,
+) -> Path:
     """Writes the results of an evaluation; returns its file."""
     ResultsFile(file, {**REACH, "checkpoint": str(file), **about})
     results = [
-        EpisodeResult(s, done, int(done), "reached", 3.0, 4, 20.0, 0.5, trouble) for s, done in enumerate(successes, first_seed)
+        EpisodeResult(s, done, int(done), "reached", 3.0, 4, 20.0, 0.5, trouble)
+        for s, done in enumerate(successes, first_seed)
     ]
     with file.open("a") as lines:
         lines.writelines(json.dumps(asdict(result)) + "\n" for result in results)
@@ -50,7 +63,11 @@ def test_two_policies(tmp_path: Path) -> None:
     (row,) = comparison.rows
     pairs = Pairs(both=15, only_first=0, only_second=12, neither=3)
     assert (row.task, row.first, row.second, row.pairs, row.family) == ("reach", "a", "b", pairs, 1)
-    assert (row.p, row.corrected, row.interval) == (mcnemar(pairs), mcnemar(pairs), difference_interval(pairs))
+    assert (row.p, row.corrected, row.interval) == (
+        mcnemar(pairs),
+        mcnemar(pairs),
+        difference_interval(pairs),
+    )
     assert (row.better, row.verdict, row.needed) == ("b", "b is better", seeds_needed(pairs))
     assert "+40 [+24, +58]" in comparison.table()
     plain = json.loads(json.dumps(comparison.to_dict()))
@@ -62,25 +79,41 @@ def test_two_policies(tmp_path: Path) -> None:
 
 def test_verdicts(tmp_path: Path) -> None:
     """What is said when nothing is known."""
-    runs = {"a": A, "same": A, "lucky": [*A[:9], True, *A[10:]], "swapped": [*A[:4], False, True, *A[6:]]}
+    runs = {
+        "a": A,
+        "same": A,
+        "lucky": [*A[:9], True, *A[10:]],
+        "swapped": [*A[:4], False, True, *A[6:]],
+    }
     for name, outcomes in runs.items():
         write(tmp_path / f"{name}.jsonl", outcomes)
 
     def verdict(other: str) -> str:
-        return Comparison.of([run_of(tmp_path / "a.jsonl"), run_of(tmp_path / f"{other}.jsonl")]).rows[0].verdict
+        return (
+            Comparison.of([run_of(tmp_path / "a.jsonl"), run_of(tmp_path / f"{other}.jsonl")])
+            .rows[0]
+            .verdict
+        )
 
     assert verdict("same") == "they never differ"
     assert verdict("swapped") == "no sign of a difference"
     needed = seeds_needed(Pairs(15, 0, 1, 14))
     assert needed is not None
-    assert verdict("lucky") == f"no evidence; about {float(f'{needed - 30:.2g}'):.0f} more seeds for a verdict"
+    assert (
+        verdict("lucky")
+        == f"no evidence; about {float(f'{needed - 30:.2g}'):.0f} more seeds for a verdict"
+    )
 
 
 def test_several_policies_and_tasks(tmp_path: Path) -> None:
     """Each with each, corrected among all of them; tasks together form a family of their own; a baseline leaves pairs out."""
     for name, outcomes in (("a", A), ("b", B), ("c", C)):
         write(tmp_path / name / "reach" / "results.jsonl", outcomes)
-        write(tmp_path / name / "raised" / "results.jsonl", outcomes[:10], options={"table_height": 0.02})
+        write(
+            tmp_path / name / "raised" / "results.jsonl",
+            outcomes[:10],
+            options={"table_height": 0.02},
+        )
     runs = [run_of(tmp_path / name) for name in "abc"]
     comparison = Comparison.of(runs)
     single = [row for row in comparison.rows if row.task != "all tasks"]
@@ -102,11 +135,29 @@ def test_several_policies_and_tasks(tmp_path: Path) -> None:
     ("about", "answer"),
     [
         ({"time_limit_s": 15.0}, r"time_limit_s is 20\.0 in .*a\.jsonl and 15\.0 in .*b\.jsonl"),
-        ({"options": {"table_height": 0.02}}, r"options is \{\} in .*a\.jsonl and \{'table_height': 0\.02\} in .*b\.jsonl"),
+        (
+            {"options": {"table_height": 0.02}},
+            r"options is \{\} in .*a\.jsonl and \{'table_height': 0\.02\} in .*b\.jsonl",
+        ),
         ({"frame_hz": 25.0}, r"frame_hz is 12\.5 in .* and 25\.0 in"),
-        ({"robot_model": "menagerie"}, r"robot_model is 'primitives' in .*a\.jsonl and 'menagerie' in .*b\.jsonl"),
-        ({"task": "push"}, r"a and b were not measured on any common task\. reach: b has no results there\. push: a has none"),
-        ({"first_seed": 5}, r"different seeds: 30 from 1000000 to 1000029 in .*a\.jsonl, 30 from 5 to 34 in .*b\.jsonl\.$"),
+        (
+            {"robot_model": "menagerie"},
+            r"robot_model is 'primitives' in .*a\.jsonl and 'menagerie' in .*b\.jsonl",
+        ),
+        (
+            {"task": "push"},
+            (
+                r"a and b were not measured on any common task\. reach: b has no results there\. "
+                r"push: a has none"
+            ),
+        ),
+        (
+            {"first_seed": 5},
+            (
+                r"different seeds: 30 from 1000000 to 1000029 in .*a\.jsonl, 30 from 5 to 34 in "
+                r".*b\.jsonl\.$"
+            ),
+        ),
     ],
 )
 def test_what_differs_is_refused(tmp_path: Path, about: dict[str, Any], answer: str) -> None:
@@ -131,7 +182,12 @@ def test_fewer_seeds(tmp_path: Path) -> None:
 def test_what_a_reader_must_know(tmp_path: Path) -> None:
     """A task that only some have, episodes that could not be run, and other ways of executing the same checkpoint."""
     for name in "ab":
-        write(tmp_path / name / "reach" / "results.jsonl", A, checkpoint="x", execute_steps=8 if name == "a" else 24)
+        write(
+            tmp_path / name / "reach" / "results.jsonl",
+            A,
+            checkpoint="x",
+            execute_steps=8 if name == "a" else 24,
+        )
     write(tmp_path / "a" / "push" / "results.jsonl", A, task="push")
     write(tmp_path / "b" / "pull" / "results.jsonl", A, task="pull", trouble="lost")
     write(tmp_path / "b" / "failed" / "results.jsonl", [], task="push")
@@ -141,9 +197,17 @@ def test_what_a_reader_must_know(tmp_path: Path) -> None:
     assert "Actions between two plans: a 8, b 24." in notes
     assert "the same checkpoint" in notes
     late = {"name": "real_time_chunking", "delay_s": 0.1}
-    executed = [run_of(write(tmp_path / "e.jsonl", A)), run_of(write(tmp_path / "f.jsonl", A, execution=late))]
-    assert "Execution: e receding_horizon, f real_time_chunking 0.1." in Comparison.of(executed).notes
-    troubled = [run_of(write(tmp_path / "c.jsonl", A)), run_of(write(tmp_path / "d.jsonl", A[:30], trouble="lost"))]
+    executed = [
+        run_of(write(tmp_path / "e.jsonl", A)),
+        run_of(write(tmp_path / "f.jsonl", A, execution=late)),
+    ]
+    assert (
+        "Execution: e receding_horizon, f real_time_chunking 0.1." in Comparison.of(executed).notes
+    )
+    troubled = [
+        run_of(write(tmp_path / "c.jsonl", A)),
+        run_of(write(tmp_path / "d.jsonl", A[:30], trouble="lost")),
+    ]
     assert "30 episodes of d could not be run to their end" in Comparison.of(troubled).notes[0]
 
 
@@ -164,7 +228,10 @@ def test_what_is_no_evaluation(tmp_path: Path) -> None:
 
 def test_section_of_a_report(tmp_path: Path) -> None:
     """Every row is there, and what the user wrote is text."""
-    runs = [read_run(name, write(tmp_path / f"{name[:1]}.jsonl", outcomes)) for name, outcomes in (("a<b>", A), ("b", B))]
+    runs = [
+        read_run(name, write(tmp_path / f"{name[:1]}.jsonl", outcomes))
+        for name, outcomes in (("a<b>", A), ("b", B))
+    ]
     section = Comparison.of(runs).section()
     assert section.startswith('<section id="comparison">')
     assert section.rstrip().endswith("</section>")

@@ -21,7 +21,12 @@ from stringline.sim.rollout.rollout import Arrival, Rollout, roll_out
 
 
 def carried_out(
-    policy: Policy, execution: Execution, execute_steps: int | None, *, steps: int = 30, delays: tuple[int, ...] = ()
+    policy: Policy,
+    execution: Execution,
+    execute_steps: int | None,
+    *,
+    steps: int = 30,
+    delays: tuple[int, ...] = (),
 ) -> tuple[Rollout, list[NDArray[np.float32]], list[int]]:
     """Returns an episode, the plans of the policy, and in which control periods it was asked.
 
@@ -57,7 +62,11 @@ def test_without_delay_asynchronous_is_synchronous(execute_steps: int | None) ->
     for name in ("receding_horizon", "stop_and_go"):
         done, _, asked = carried_out(Scripted(8), Execution(name), execute_steps)
         np.testing.assert_array_equal(executed(done), executed(plain))
-        assert (done.plans, done.starved, asked) == (plain.plans, 0, list(range(0, 30, execute_steps or 8)))
+        assert (done.plans, done.starved, asked) == (
+            plain.plans,
+            0,
+            list(range(0, 30, execute_steps or 8)),
+        )
 
 
 @pytest.mark.parametrize(("delay", "every"), [(1, 4), (2, 4), (4, 4), (3, 5), (1, 1), (2, 2)])
@@ -74,17 +83,32 @@ def test_the_old_plan_goes_on_until_the_new_one_is_there(delay: int, every: int)
 
 
 def test_stop_and_go_holds_while_it_thinks() -> None:
-    done, plans, asked = carried_out(Scripted(8), Execution("stop_and_go", delay_s=3 / HZ), 2, steps=12)
+    done, plans, asked = carried_out(
+        Scripted(8), Execution("stop_and_go", delay_s=3 / HZ), 2, steps=12
+    )
     first, second, third = (plan[:, 0] for plan in plans)
-    by_hand = [first[0], first[1], *[first[1]] * 3, second[0], second[1], *[second[1]] * 3, third[0], third[1]]
+    by_hand = [
+        first[0],
+        first[1],
+        *[first[1]] * 3,
+        second[0],
+        second[1],
+        *[second[1]] * 3,
+        third[0],
+        third[1],
+    ]
     np.testing.assert_array_equal(executed(done), np.array(by_hand))
     assert (asked, done.starved) == ([0, 2, 7], 6)
 
 
-def test_a_plan_that_is_later_than_all_that_was_planned_begins_where_the_arms_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_that_is_later_than_all_that_was_planned_begins_where_the_arms_stand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Nothing is skipped while the arms hold: the next action is the one that follows in the new plan."""
     looks = iter(np.cumsum([0.0, 0.0, 0.0, 0.3, 0.0, 0.3, 0.0, 0.3]).tolist())
-    monkeypatch.setattr("stringline.policies.execution.executed_session.time.perf_counter", lambda: next(looks))
+    monkeypatch.setattr(
+        "stringline.policies.execution.executed_session.time.perf_counter", lambda: next(looks)
+    )
     done, plans, asked = carried_out(Scripted(4), Execution(delay_s="measured"), 4, steps=16)
     one, two, three, four = (plan[:, 0] for plan in plans)
     by_hand = [*one, *[one[3]] * 3, *two, three[3], *[three[3]] * 3, four[0]]
@@ -102,25 +126,35 @@ def test_late_plans_never_ask_for_what_no_plan_said(seed: int) -> None:
         there = [k for k, start in enumerate(asked) if step >= start + (delays[k] if k else 0)]
         place = step - asked[there[-1]]
         held += place >= 8
-        np.testing.assert_array_equal(actions[step], plans[there[-1]][place, 0] if place < 8 else actions[step - 1])
+        np.testing.assert_array_equal(
+            actions[step], plans[there[-1]][place, 0] if place < 8 else actions[step - 1]
+        )
     assert done.starved == held
     waits = np.diff(asked)
     np.testing.assert_array_equal(waits, np.maximum(3, np.array([0, *delays[1 : len(waits)]])))
 
 
 @pytest.mark.parametrize(("delay", "every"), [(2, 4), (4, 4), (1, 3)])
-def test_real_time_chunking_does_not_jump_when_a_plan_comes_into_force(delay: int, every: int) -> None:
+def test_real_time_chunking_does_not_jump_when_a_plan_comes_into_force(
+    delay: int, every: int
+) -> None:
     """What is executed while a plan is made is what that plan begins with: so it is one motion, planned twice."""
-    done, plans, asked = carried_out(Keeping(8), Execution("real_time_chunking", delay_s=delay / HZ), every)
+    done, plans, asked = carried_out(
+        Keeping(8), Execution("real_time_chunking", delay_s=delay / HZ), every
+    )
     newest = [max(k for k, start in enumerate(asked) if start <= step) for step in range(30)]
     as_if_at_once = np.array([plans[k][step - asked[k], 0] for step, k in enumerate(newest)])
     np.testing.assert_array_equal(executed(done), as_if_at_once)
     plain, own, _ = carried_out(Keeping(8), Execution(delay_s=delay / HZ), every)
-    assert not np.array_equal(executed(plain), np.array([own[k][step - asked[k], 0] for step, k in enumerate(newest)]))
+    assert not np.array_equal(
+        executed(plain), np.array([own[k][step - asked[k], 0] for step, k in enumerate(newest)])
+    )
 
 
 def test_too_short_a_chunk_is_refused_with_the_figures() -> None:
-    with pytest.raises(ValueError, match=r"A chunk of 0.80 s was planned; execute_steps asks for 0.90 s"):
+    with pytest.raises(
+        ValueError, match=r"A chunk of 0.80 s was planned; execute_steps asks for 0.90 s"
+    ):
         carried_out(Scripted(8), Execution(), 9)
     with pytest.raises(ValueError, match="chunks of 8 actions allowed: 2 to 6"):
         carried_out(Scripted(8), Execution(delay_s=0.2), 7)
@@ -152,16 +186,24 @@ def test_outcomes_do_not_depend_on_workers_and_are_not_mixed(tmp_path: Path) -> 
     """A given delay is part of the evaluation: the same for any number of workers, another one from a plain one."""
     late, world = Execution("temporal_ensembling", delay_s=0.2, decay=0.1), partial(Track, 20)
     here = InProcess()
-    one = Evaluation(Constant(8), world, execute_steps=3, execution=late, cluster=here).run([1, 2, 3], tmp_path / "late.jsonl")
+    one = Evaluation(Constant(8), world, execute_steps=3, execution=late, cluster=here).run(
+        [1, 2, 3], tmp_path / "late.jsonl"
+    )
     two = Evaluation(Constant(8), world, execute_steps=3, execution=late, workers=2).run([1, 2, 3])
     assert outcome(one) == outcome(two)
     assert [result.plans for result in one] == [7, 7, 7]
-    with pytest.raises(OtherEvaluationError, match=r"execution: {'name': 'temporal_ensembling', 'delay_s': 0.2"):
-        Evaluation(Constant(8), world, execute_steps=3, workers=1).run([1, 2, 3], tmp_path / "late.jsonl")
+    with pytest.raises(
+        OtherEvaluationError, match=r"execution: {'name': 'temporal_ensembling', 'delay_s': 0.2"
+    ):
+        Evaluation(Constant(8), world, execute_steps=3, workers=1).run(
+            [1, 2, 3], tmp_path / "late.jsonl"
+        )
 
 
 def test_who_cannot_go_on_is_named(tmp_path: Path) -> None:
     chunking = Execution(NAMES[3], delay_s=0.1)
-    evaluation = Evaluation(Constant(8), Track, execute_steps=3, execution=chunking, cluster=InProcess())
+    evaluation = Evaluation(
+        Constant(8), Track, execute_steps=3, execution=chunking, cluster=InProcess()
+    )
     with pytest.raises(ValueError, match="Counting cannot keep to what is decided"):
         evaluation.run([1])

@@ -50,8 +50,12 @@ def test_speeds() -> None:
 
 def test_what_has_no_limits() -> None:
     """Other kinds of commands, other bodies, and nothing at all."""
-    cartesian = replace(CONTRACT, action=(ActionDimension("x", "left", "position", unit="m", frame="base"),))
+    cartesian = replace(
+        CONTRACT, action=(ActionDimension("x", "left", "position", unit="m", frame="base"),)
+    )
     assert limit_hits(np.arange(5.0)[:, None] * 100, cartesian) == 0.0
-    relative = replace(CONTRACT, action=tuple(replace(dimension, mode="relative") for dimension in CONTRACT.action))
+    relative = replace(
+        CONTRACT, action=tuple(replace(dimension, mode="relative") for dimension in CONTRACT.action)
+    )
     assert limit_hits(at_rest() * 1000, relative) == 0.0
     assert limit_hits(np.zeros((0, 14)), CONTRACT) == 0.0

@@ -10,7 +10,13 @@ import pytest
 
 import stringline.sim.evaluation.results
 from stringline.datasets.files.atomic import NoSpaceError
-from stringline.sim.evaluation.results import EpisodeResult, OtherEvaluationError, ResultsFile, Summary, read_results
+from stringline.sim.evaluation.results import (
+    EpisodeResult,
+    OtherEvaluationError,
+    ResultsFile,
+    Summary,
+    read_results,
+)
 from stringline.sim.statistics.intervals import Rate
 
 
@@ -21,9 +27,15 @@ def result(seed: int, success: bool, stage: int = 1) -> EpisodeResult:
 
 def test_summary() -> None:
     """Rate, medians, and the stages in their order."""
-    summary = Summary.of([result(1, True, 2), result(2, False, 0), result(3, True, 2), result(9, False, 1)])
+    summary = Summary.of(
+        [result(1, True, 2), result(2, False, 0), result(3, True, 2), result(9, False, 1)]
+    )
     assert str(summary.rate) == "2/4 = 50 % [15, 85]"
-    assert (summary.time_to_success_s, summary.inference_ms, summary.acceleration) == (2.0, 22.5, 0.5)
+    assert (summary.time_to_success_s, summary.inference_ms, summary.acceleration) == (
+        2.0,
+        22.5,
+        0.5,
+    )
     assert list(summary.stages.items()) == [("stage 0", 1), ("stage 1", 1), ("stage 2", 2)]
     assert summary.to_dict()["rate"]["successes"] == 2
     assert Summary.of([result(1, False)]).time_to_success_s is None
@@ -33,8 +45,13 @@ def test_summary() -> None:
 
 def test_summary_of_stages_and_measures() -> None:
     """A stage is reached by who gets at least there; what was not measured is left out of the medians, not of the rate."""
-    measured = [replace(result(seed, seed > 2, seed), limit_hits=seed / 10, inference_p95_ms=50.0) for seed in (0, 2, 3)]
-    lost = replace(result(7, False, 0), plans=0, inference_ms=0.0, acceleration=0.0, trouble="its process died")
+    measured = [
+        replace(result(seed, seed > 2, seed), limit_hits=seed / 10, inference_p95_ms=50.0)
+        for seed in (0, 2, 3)
+    ]
+    lost = replace(
+        result(7, False, 0), plans=0, inference_ms=0.0, acceleration=0.0, trouble="its process died"
+    )
     old = result(8, False, 2)
     summary = Summary.of([*measured, lost, old, replace(result(9, False, 0), unstable=True)])
     assert summary.reached == {"stage 2": Rate(3, 6), "stage 3": Rate(1, 6)}
@@ -88,15 +105,27 @@ def test_older_files_are_read(tmp_path: Path) -> None:
     """Without the numbers that a later version added."""
     path = tmp_path / "results.jsonl"
     old = {"seed": 4, "success": True, "stage": 1, "stage_name": "there", "time_s": 2.0, "plans": 3}
-    path.write_text('{"about": {"task": "reach"}}\n' + json.dumps(old | {"inference_ms": 9.0, "acceleration": 1.0}) + "\n")
+    path.write_text(
+        '{"about": {"task": "reach"}}\n'
+        + json.dumps(old | {"inference_ms": 9.0, "acceleration": 1.0})
+        + "\n"
+    )
     found = ResultsFile(path, {"task": "reach"}).results[4]
-    assert (found.inference_ms, found.limit_hits, found.inference_p95_ms, found.unstable) == (9.0, None, None, False)
+    assert (found.inference_ms, found.limit_hits, found.inference_p95_ms, found.unstable) == (
+        9.0,
+        None,
+        None,
+        False,
+    )
 
 
 @pytest.mark.parametrize(
     ("lines", "answer"),
     [
-        (['{"about": {}}', '{"seed": 1, "vigour": 3}', "{}"], "line 2 has numbers that this version does not know: vigour"),
+        (
+            ['{"about": {}}', '{"seed": 1, "vigour": 3}', "{}"],
+            "line 2 has numbers that this version does not know: vigour",
+        ),
         (['{"about": {}}', '{"seed": 1}'], "line 2 lacks success, stage, stage_name"),
         (['{"about": {}}', '{"seed": 1, "succ', '{"seed": 2}'], "damaged at line 2 of 3"),
         (['{"seed": 1}'], "does not say what was evaluated"),

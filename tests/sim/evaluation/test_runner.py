@@ -21,7 +21,9 @@ from stringline.sim.evaluation.runner import Evaluation, command_acceleration, e
 from stringline.sim.rollout.messages import RemoteTracebackError
 
 ROOT = Path(__file__).parents[3]
-WORLD = partial(make_environment, "hand_over_banana", cameras=("overhead",), image_size=32, time_limit_s=0.6)
+WORLD = partial(
+    make_environment, "hand_over_banana", cameras=("overhead",), image_size=32, time_limit_s=0.6
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def contract() -> Contract:
 
 
 class Wander:
-    """Moves at random about where the arms are, and a little with the brightness of the picture, so that both matter."""
+    """Moves at random about where the arms are, and a little with the brightness of the image, so that both matter."""
 
     def __init__(self, contract: Contract, after: Callable[[], None] = lambda: None) -> None:
         self.contract, self.after, self.sessions = contract, after, list[int]()
@@ -54,7 +56,9 @@ class WanderSession:
     def plan(self, observation: Observation) -> ActionChunk:
         """Plans twelve steps."""
         self.after()
-        step = self.rng.normal(0.0, 0.01, (12, 14)) + float(observation["rgb/overhead"].mean()) * 1e-4
+        step = (
+            self.rng.normal(0.0, 0.01, (12, 14)) + float(observation["rgb/overhead"].mean()) * 1e-4
+        )
         action = observation["joints/position"] + np.cumsum(step, axis=0).astype(np.float32)
         return ActionChunk(float(observation["time"]) + np.arange(12) / 50, action)
 
@@ -65,7 +69,7 @@ def outcome(results: list[EpisodeResult]) -> list[dict[str, object]]:
 
 
 def test_any_number_of_workers_and_any_interruption(tmp_path: Path, contract: Contract) -> None:
-    """This process, three workers, and a run that was stopped and continued agree in every result; films are there."""
+    """This process, three workers, and a run that was stopped and continued agree in every result; videos are there."""
     seeds = evaluation_seeds(4)
     with closing(InProcess()) as here:
         one = Evaluation(Wander(contract), WORLD, execute_steps=10, cluster=here).run(seeds)
@@ -80,18 +84,23 @@ def test_any_number_of_workers_and_any_interruption(tmp_path: Path, contract: Co
         if len(asked) == 8:
             raise KeyboardInterrupt
 
-    file, films, about = tmp_path / "results.jsonl", tmp_path / "films", {"checkpoint": "x"}
+    file, videos, about = tmp_path / "results.jsonl", tmp_path / "videos", {"checkpoint": "x"}
     first = Wander(contract, stop_at_the_eighth_question)
     with pytest.raises(KeyboardInterrupt):
-        Evaluation(first, WORLD, execute_steps=10, workers=1, films=films).run(seeds, file, about)
+        Evaluation(first, WORLD, execute_steps=10, workers=1, videos=videos).run(seeds, file, about)
     second = Wander(contract)
-    continued = Evaluation(second, WORLD, execute_steps=10, workers=3, films=films).run(seeds, file, about)
+    continued = Evaluation(second, WORLD, execute_steps=10, workers=3, videos=videos).run(
+        seeds, file, about
+    )
     assert outcome(continued) == outcome(one)
     assert set(second.sessions) == set(seeds[2:])
-    assert sorted(film.name for film in films.glob("*.mp4")) == [f"{seed}.mp4" for seed in seeds]
-    assert sorted(trace.name for trace in films.glob("*.npz")) == [f"{seed}.npz" for seed in seeds]
+    assert sorted(video.name for video in videos.glob("*.mp4")) == [f"{seed}.mp4" for seed in seeds]
+    assert sorted(trace.name for trace in videos.glob("*.npz")) == [f"{seed}.npz" for seed in seeds]
     third = Wander(contract)
-    assert Evaluation(third, WORLD, execute_steps=10, films=films).run(seeds, file, about) == continued
+    assert (
+        Evaluation(third, WORLD, execute_steps=10, videos=videos).run(seeds, file, about)
+        == continued
+    )
     assert third.sessions == []
 
 
@@ -99,12 +108,21 @@ def test_mistakes_are_explained(contract: Contract) -> None:
     """A world without the camera, another rate, chunks too short and unknown tasks are refused, also from within a worker."""
     needs_more = Wander(contract.with_cameras(*contract.cameras, Camera("ceiling", 8, 8)))
     with closing(InProcess()) as here:
-        with pytest.raises(ValueError, match=r"does not fit this world\. There is no camera 'ceiling'"):
+        with pytest.raises(
+            ValueError, match=r"does not fit this world\. There is no camera 'ceiling'"
+        ):
             Evaluation(needs_more, WORLD, execute_steps=10, cluster=here).run([1])
         with pytest.raises(ValueError, match="Lower execute_steps"):
             Evaluation(Wander(contract), WORLD, execute_steps=13, cluster=here).run([1])
-    with pytest.raises(ValueError, match=r"There is no task 'hand_over_bannana'\. Did you mean") as caught:
-        Evaluation(Wander(contract), partial(make_environment, "hand_over_bannana"), execute_steps=10, workers=1).run([1])
+    with pytest.raises(
+        ValueError, match=r"There is no task 'hand_over_bannana'\. Did you mean"
+    ) as caught:
+        Evaluation(
+            Wander(contract),
+            partial(make_environment, "hand_over_bannana"),
+            execute_steps=10,
+            workers=1,
+        ).run([1])
     assert isinstance(caught.value.__cause__, RemoteTracebackError)
     with pytest.raises(ValueError, match="differ from each other"):
         Evaluation(Wander(contract), WORLD, execute_steps=10).run([1, 1])
@@ -114,9 +132,14 @@ def test_mistakes_are_explained(contract: Contract) -> None:
 
 def test_workers_are_light() -> None:
     """What a worker imports has no torch in it."""
-    code = "import sys, stringline.sim.evaluation.runner, stringline.sim.rollout.workers; print('torch' in sys.modules)"
+    code = (
+        "import sys, stringline.sim.evaluation.runner, stringline.sim.rollout.workers; "
+        "print('torch' in sys.modules)"
+    )
     environment = os.environ | {"PYTHONPATH": str(ROOT / ".src")}
-    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert run.stdout.strip() == "False"
 
 
@@ -125,7 +148,9 @@ def test_command_acceleration(contract: Contract) -> None:
     time = np.arange(50)[:, None] / contract.control_hz
     parabola = np.tile(1.5 * time**2, (1, 14))
     assert command_acceleration(parabola, contract) == pytest.approx(3.0)
-    assert command_acceleration(np.tile(2.0 * time, (1, 14)), contract) == pytest.approx(0.0, abs=1e-6)
+    assert command_acceleration(np.tile(2.0 * time, (1, 14)), contract) == pytest.approx(
+        0.0, abs=1e-6
+    )
     grippers = np.zeros((50, 14))
     grippers[::2, [6, 13]] = 1.0
     assert command_acceleration(grippers, contract) == 0.0

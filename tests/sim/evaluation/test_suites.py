@@ -21,13 +21,23 @@ def test_entries() -> None:
     """Seeds are fixed numbers, the task's own file gives what an entry does not, and options make another entry."""
     plain, raised, listed = parse(
         {"task": "hand_over_banana", "seeds": 3},
-        {"task": "hand_over_banana", "options": {"table_height": 0.02}, "time_limit_s": 5, "seeds": 2, "first_seed": 7},
+        {
+            "task": "hand_over_banana",
+            "options": {"table_height": 0.02},
+            "time_limit_s": 5,
+            "seeds": 2,
+            "first_seed": 7,
+        },
         {"task": "hand_over_banana", "variation": "chosen", "seeds": [11, 5]},
     ).cells
     assert plain.seeds == (1_000_000, 1_000_001, 1_000_002)
     assert (raised.seeds, listed.seeds) == ((7, 8), (11, 5))
     names = [cell.name for cell in (plain, raised, listed)]
-    assert names == ["hand_over_banana", "hand_over_banana.table_height=0.02", "hand_over_banana.chosen"]
+    assert names == [
+        "hand_over_banana",
+        "hand_over_banana.table_height=0.02",
+        "hand_over_banana.chosen",
+    ]
     task = yaml.safe_load((CONFIGS / "task" / "hand_over_banana.yaml").read_text())
     assert plain.settings() == task
     assert raised.settings() == task | {"time_limit_s": 5.0, "options": {"table_height": 0.02}}
@@ -37,7 +47,10 @@ def test_entries() -> None:
 def test_other_seeds() -> None:
     """A number of seeds replaces that of every entry, and takes the first ones of a list."""
     suite = parse({"task": "a", "seeds": 3}, {"task": "b", "seeds": [9, 4, 6]})
-    assert [cell.seeds for cell in suite.with_seeds(2, None).cells] == [(1_000_000, 1_000_001), (9, 4)]
+    assert [cell.seeds for cell in suite.with_seeds(2, None).cells] == [
+        (1_000_000, 1_000_001),
+        (9, 4),
+    ]
     assert suite.with_seeds(None, None) == suite
     assert parse({"task": "a", "seeds": 2}).with_seeds(None, 5).cells[0].seeds == (5, 6)
     with pytest.raises(ValueError, match=r"b has a list of 3 seeds; allowed"):
@@ -51,7 +64,10 @@ def test_other_seeds() -> None:
     [
         ("fmb_1", "entry 1 of the suite mine is 'fmb_1'; allowed: a mapping"),
         ({"seeds": 3}, "names no task"),
-        ({"task": "a", "seads": 3}, r"There is no setting of a suite's entry .* 'seads'\. Did you mean 'seeds'"),
+        (
+            {"task": "a", "seads": 3},
+            r"There is no setting of a suite's entry .* 'seads'\. Did you mean 'seeds'",
+        ),
         ({"task": "a", "seeds": 0}, "seeds is 0, first_seed 1000000; allowed"),
         ({"task": "a", "seeds": [1, 1]}, r"seeds is \[1, 1\]"),
         ({"task": "a", "seeds": "all"}, "seeds is 'all'"),
@@ -76,16 +92,23 @@ def test_mistakes_of_a_whole_suite(tmp_path: Path) -> None:
         ("cells: [", "is no YAML"),
         ("cells: []", "mine has no entry"),
         ("tasks: []", "is no mapping of 'cells' to a list"),
-        ("cells: [{task: a}, {task: a, seeds: 3}]", "has a twice; give each its own `variation: NAME`"),
+        (
+            "cells: [{task: a}, {task: a, seeds: 3}]",
+            "has a twice; give each its own `variation: NAME`",
+        ),
     ):
         (tmp_path / "mine.yaml").write_text(text)
         with pytest.raises(ValueError, match=answer):
             Suite.read(tmp_path / "mine.yaml")
-    with pytest.raises(ValueError, match=r"There is no task 'hand_over_bananna'\. Did you mean 'hand_over_banana'"):
+    with pytest.raises(
+        ValueError, match=r"There is no task 'hand_over_bananna'\. Did you mean 'hand_over_banana'"
+    ):
         SuiteEntry.parse({"task": "hand_over_bananna"}, "it").settings()
 
 
-@pytest.mark.parametrize("path", sorted((CONFIGS / "suite").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((CONFIGS / "suite").glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_shipped_suites(path: Path) -> None:
     """Their tasks exist, and their seeds are none that demonstrations use."""
     for cell in Suite.read(path).cells:

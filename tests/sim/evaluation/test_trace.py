@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.sim.evaluation.trace import Trace, read_first_observation, read_trace, trace_of_film, write_trace
+from stringline.sim.evaluation.trace import (
+    Trace,
+    read_first_observation,
+    read_trace,
+    trace_of_video,
+    write_trace,
+)
 from stringline.sim.rollout.rollout import Rollout
 
 STAGES = ("apart", "lifted", "placed", "success")
@@ -34,7 +40,10 @@ def test_round_trip(tmp_path: Path, steps: int) -> None:
     assert (np.diff(trace.openings["left"]) > 0).all()
     assert set(trace.openings["right"]) == {np.float32(0.25)}
     assert trace.speed.max() == pytest.approx(5.0 if steps > 1 else 0.0, rel=1e-4)
-    path, seen = trace_of_film(tmp_path / "5.mp4"), {"rgb/overhead": np.arange(12, dtype=np.uint8).reshape(2, 2, 3)}
+    path, seen = (
+        trace_of_video(tmp_path / "5.mp4"),
+        {"rgb/overhead": np.arange(12, dtype=np.uint8).reshape(2, 2, 3)},
+    )
     assert path.name == "5.npz"
     assert read_trace(path) is None
     assert read_first_observation(path) is None

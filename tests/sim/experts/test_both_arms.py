@@ -22,9 +22,13 @@ def counting(first: int, count: int) -> Iterator[Vector]:
 
 def test_each_arm_follows_its_own_script_and_then_stays() -> None:
     start = np.full(14, -1.0)
-    told = np.stack(list(together(ALOHA, start, {"left": counting(0, 2), "right": counting(10, 4)})))
+    told = np.stack(
+        list(together(ALOHA, start, {"left": counting(0, 2), "right": counting(10, 4)}))
+    )
     np.testing.assert_array_equal(told[:, :7], np.repeat([[0.0], [1.0], [1.0], [1.0]], 7, axis=1))
-    np.testing.assert_array_equal(told[:, 7:], np.repeat([[10.0], [11.0], [12.0], [13.0]], 7, axis=1))
+    np.testing.assert_array_equal(
+        told[:, 7:], np.repeat([[10.0], [11.0], [12.0], [13.0]], 7, axis=1)
+    )
     alone = np.stack(list(together(ALOHA, start, {"right": counting(0, 1)})))
     np.testing.assert_array_equal(alone, [[-1.0] * 7 + [0.0] * 7])
     np.testing.assert_array_equal(start, np.full(14, -1.0))
@@ -37,7 +41,16 @@ def test_one_arm_waits_while_the_other_is_in_the_middle() -> None:
     world.begin(0)
     kinematics, team = InverseKinematics(ALOHA), Teamwork()
     left, right = (
-        Member(arm, Skills(Scene(world, task), Motion(ALOHA, kinematics, 50.0), kinematics, np.random.default_rng(0)), team)
+        Member(
+            arm,
+            Skills(
+                Scene(world, task),
+                Motion(ALOHA, kinematics, 50.0),
+                kinematics,
+                np.random.default_rng(0),
+            ),
+            team,
+        )
         for arm in ("left", "right")
     )
     assert list(left.enter_middle()) == []
@@ -67,4 +80,6 @@ def test_arms_turn_to_joints_within_the_limits_of_speed_and_acceleration() -> No
     speed = np.diff(told, axis=0) * 50
     assert 2.0 < np.abs(speed).max() < 2.81
     assert np.abs(np.diff(speed, axis=0) * 50).max() < 7.1
-    assert len(list(motion.turn(0.5, {"left": goal}))) == 25  # It is there already, and takes its time.
+    assert (
+        len(list(motion.turn(0.5, {"left": goal}))) == 25
+    )  # It is there already, and takes its time.

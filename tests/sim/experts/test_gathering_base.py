@@ -30,17 +30,26 @@ def world(task: GatheringTask) -> Iterator[TaskEnvironment]:
     world.close()
 
 
-def test_the_expert_puts_all_away_smoothly_and_takes_again_what_was_moved(world: TaskEnvironment, task: GatheringTask) -> None:
+def test_the_expert_puts_all_away_smoothly_and_takes_again_what_was_moved(
+    world: TaskEnvironment, task: GatheringTask
+) -> None:
     expert = make_expert(task.name)
     world.begin(0)
     expert.reset(world, np.random.default_rng(0))
-    results, targets, moved, working = list[StepResult](), list[Vector](), False, set[frozenset[str]]()
+    results, targets, moved, working = (
+        list[StepResult](),
+        list[Vector](),
+        False,
+        set[frozenset[str]](),
+    )
     while not results or not (results[-1].success or results[-1].expired):
         targets.append(expert.act(world))
         results.append(world.advance(targets[-1]))
         touching = task.touching(world.physics)
         assert not touching.between(*ARMS)
-        working.add(frozenset(arm for arm in ARMS if any(touching.held(arm, name) for name in task.props)))
+        working.add(
+            frozenset(arm for arm in ARMS if any(touching.held(arm, name) for name in task.props))
+        )
         if not moved and results[-1].stage == 2:
             thing = next(thing for thing in task.things if task.inside(world.physics, thing))
             task.place(world.physics, thing.prop, pose((0.24, -0.2, 0.0)) @ task.lying(thing))
@@ -68,19 +77,25 @@ def test_the_expert_says_what_it_cannot_reach(world: TaskEnvironment, task: Gath
     task.place(world.physics, lost, pose((0.0, 0.9, 0.0)) @ task.lying(task.things[-1]))
     expert = make_expert(task.name)
     expert.reset(world, np.random.default_rng(0))
-    with pytest.raises(OutOfReachError, match=f"Neither arm can put {lost.name} into the container"):
+    with pytest.raises(
+        OutOfReachError, match=f"Neither arm can put {lost.name} into the container"
+    ):
         _act_for(world, expert, 400)
 
 
 def test_the_expert_does_nothing_else() -> None:
     world = TaskEnvironment(make_task("hand_over_banana"), cameras=())
-    with pytest.raises(ValueError, match="This expert does 'fruit_bowl'; the environment runs 'hand_over_banana'"):
+    with pytest.raises(
+        ValueError, match="This expert does 'fruit_bowl'; the environment runs 'hand_over_banana'"
+    ):
         make_expert("fruit_bowl").reset(world, np.random.default_rng(0))
     world.close()
 
 
 @pytest.mark.parametrize("height", [0.0, 0.06])
-def test_all_inside_is_success_after_half_a_second(world: TaskEnvironment, task: GatheringTask, height: float) -> None:
+def test_all_inside_is_success_after_half_a_second(
+    world: TaskEnvironment, task: GatheringTask, height: float
+) -> None:
     world.begin(1, {"table_height": height})
     stow(world, task)
     result = stay(world, seconds=2.5)
@@ -90,7 +105,9 @@ def test_all_inside_is_success_after_half_a_second(world: TaskEnvironment, task:
 
 
 @pytest.mark.parametrize("index", range(3))
-def test_one_left_behind_is_no_success(world: TaskEnvironment, task: GatheringTask, index: int) -> None:
+def test_one_left_behind_is_no_success(
+    world: TaskEnvironment, task: GatheringTask, index: int
+) -> None:
     world.begin(2)
     stow(world, task, but=task.things[index].prop.name)
     result = stay(world, seconds=1.5)
@@ -98,25 +115,39 @@ def test_one_left_behind_is_no_success(world: TaskEnvironment, task: GatheringTa
 
 
 @pytest.mark.parametrize("index", range(3))
-def test_beside_the_wall_is_no_success(world: TaskEnvironment, task: GatheringTask, index: int) -> None:
+def test_beside_the_wall_is_no_success(
+    world: TaskEnvironment, task: GatheringTask, index: int
+) -> None:
     world.begin(2)
     thing = task.things[index]
     stow(world, task, but=thing.prop.name)
     away = task.container.prop.reach + 0.03 if task.name == "fruit_bowl" else 0.12
-    put(world, task, thing.prop, pose((away, 0.0, 0.001), rotation_about((0.0, 0.0, 1.0), np.pi / 2)) @ task.lying(thing))
+    put(
+        world,
+        task,
+        thing.prop,
+        pose((away, 0.0, 0.001), rotation_about((0.0, 0.0, 1.0), np.pi / 2)) @ task.lying(thing),
+    )
     assert not stay(world).success
     assert not task.inside(world.physics, thing)
 
 
-def test_a_container_that_stands_askew_or_in_the_air_holds_nothing(world: TaskEnvironment, task: GatheringTask) -> None:
-    for askew in (pose((0.0, 0.0, 0.03)), pose((0.0, 0.0, 0.05), rotation_about(X, np.radians(12)))):
+def test_a_container_that_stands_askew_or_in_the_air_holds_nothing(
+    world: TaskEnvironment, task: GatheringTask
+) -> None:
+    for askew in (
+        pose((0.0, 0.0, 0.03)),
+        pose((0.0, 0.0, 0.05), rotation_about(X, np.radians(12))),
+    ):
         world.begin(3)
         task.place(world.physics, task.container.prop, askew)
         stow(world, task)
         assert not any(task.inside(world.physics, thing) for thing in task.things)
 
 
-def test_moving_inside_is_no_success_until_it_rests(world: TaskEnvironment, task: GatheringTask) -> None:
+def test_moving_inside_is_no_success_until_it_rests(
+    world: TaskEnvironment, task: GatheringTask
+) -> None:
     world.begin(4)
     stow(world, task)
     stay(world, seconds=0.3)
@@ -144,7 +175,10 @@ def test_where_things_start(world: TaskEnvironment, task: GatheringTask) -> None
         assert min(gaps) > APART_M - 1e-6
         assert all(abs(task.lowest(world.physics, thing)) < 1e-6 for thing in task.things)
     assert set(sides) == {-1, 1}
-    for found, ranges in ((container, ((-0.04, 0.04), (-0.04, 0.04), (-15, 15))), (places, ((0.18, 0.32), (-0.17, 0.17)))):
+    for found, ranges in (
+        (container, ((-0.04, 0.04), (-0.04, 0.04), (-15, 15))),
+        (places, ((0.18, 0.32), (-0.17, 0.17))),
+    ):
         low, high = np.array(ranges).T
         assert (np.min(found, axis=0) >= low - 1e-6).all()
         assert (np.max(found, axis=0) <= high + 1e-6).all()

@@ -63,7 +63,9 @@ def lay(world: TaskEnvironment, task: HandOverBanana, T_bowl_banana: Matrix) -> 
 
 
 @pytest.mark.parametrize(("seed", "height"), [(0, 0.0), (1, -0.03), (2, 0.04), (3, 0.0)])
-def test_the_expert_succeeds_smoothly_and_passes_all_stages(world: TaskEnvironment, seed: int, height: float) -> None:
+def test_the_expert_succeeds_smoothly_and_passes_all_stages(
+    world: TaskEnvironment, seed: int, height: float
+) -> None:
     results, targets = hand_over(world, seed, table_height=height)
     assert results[-1].success
     assert results[-1].time < 9.0
@@ -83,11 +85,15 @@ def test_it_does_so_at_the_highest_table(world: TaskEnvironment) -> None:
 
 
 def test_the_expert_is_a_function_of_seed_and_world(world: TaskEnvironment) -> None:
-    first, again = (hand_over(world, 6, until=lambda result: result.stage == 1)[1] for _ in range(2))
+    first, again = (
+        hand_over(world, 6, until=lambda result: result.stage == 1)[1] for _ in range(2)
+    )
     np.testing.assert_array_equal(first, again)
 
 
-def test_in_the_bowl_without_a_hand_over_is_no_success(world: TaskEnvironment, task: HandOverBanana) -> None:
+def test_in_the_bowl_without_a_hand_over_is_no_success(
+    world: TaskEnvironment, task: HandOverBanana
+) -> None:
     world.begin(0)
     lay(world, task, pose((0.0, 0.0, 0.03), LYING))
     result = stay(world, START_POSE)
@@ -102,7 +108,9 @@ def test_still_held_in_the_bowl_is_no_success(world: TaskEnvironment) -> None:
     assert (result.success, result.stage) == (False, 3)
 
 
-def test_moving_in_the_bowl_is_no_success_until_it_rests(world: TaskEnvironment, task: HandOverBanana) -> None:
+def test_moving_in_the_bowl_is_no_success_until_it_rests(
+    world: TaskEnvironment, task: HandOverBanana
+) -> None:
     results, targets = hand_over(world, 1, until=lambda result: result.stage == 2)
     away = START_POSE.copy()
     stay(world, targets[-1], 0.1)
@@ -114,7 +122,9 @@ def test_moving_in_the_bowl_is_no_success_until_it_rests(world: TaskEnvironment,
     assert stay(world, away).success
 
 
-def test_beside_the_bowl_is_no_success_and_it_must_be_handed_over_again(world: TaskEnvironment, task: HandOverBanana) -> None:
+def test_beside_the_bowl_is_no_success_and_it_must_be_handed_over_again(
+    world: TaskEnvironment, task: HandOverBanana
+) -> None:
     hand_over(world, 1, until=lambda result: result.stage == 2)
     lay(world, task, pose((0.0, 0.2, 0.018), LYING))
     result = stay(world, START_POSE)
@@ -124,11 +134,15 @@ def test_beside_the_bowl_is_no_success_and_it_must_be_handed_over_again(world: T
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_falls_into_the_bowl_comes_to_rest(world: TaskEnvironment, task: HandOverBanana, seed: int) -> None:
+def test_whatever_falls_into_the_bowl_comes_to_rest(
+    world: TaskEnvironment, task: HandOverBanana, seed: int
+) -> None:
     """Wedged between the walls, stiff contacts would rattle, and success never be seen."""
     rng = np.random.default_rng(seed)
     world.begin(seed)
-    askew = rotation_about(Z, rng.uniform(-np.pi, np.pi)) @ rotation_about(X, rng.uniform(-0.25, 0.25))
+    askew = rotation_about(Z, rng.uniform(-np.pi, np.pi)) @ rotation_about(
+        X, rng.uniform(-0.25, 0.25)
+    )
     lay(world, task, pose((*rng.uniform(-0.025, 0.025, 2), 0.04), askew))
     stay(world, START_POSE, 1.0)
     for _ in range(25):
@@ -163,9 +177,14 @@ def test_where_things_start(world: TaskEnvironment, task: HandOverBanana) -> Non
     for seed in range(60):
         world.begin(seed)
         banana, bowl = (task.pose(world.physics, prop) for prop in (task.banana, task.bowl))
-        places.append((*banana[:2, 3], np.degrees(np.arctan2(banana[1, 0], banana[0, 0])), *bowl[:2, 3]))
+        places.append(
+            (*banana[:2, 3], np.degrees(np.arctan2(banana[1, 0], banana[0, 0])), *bowl[:2, 3])
+        )
     low, high = np.min(places, axis=0), np.max(places, axis=0)
-    lowest, highest = np.array([0.12, -0.1, -108, -0.18, -0.1]), np.array([0.18, 0.1, -72, -0.12, 0.1])
+    lowest, highest = (
+        np.array([0.12, -0.1, -108, -0.18, -0.1]),
+        np.array([0.18, 0.1, -72, -0.12, 0.1]),
+    )
     assert (low >= lowest - 1e-6).all()
     assert (high <= highest + 1e-6).all()
     assert (high - low > 0.8 * (highest - lowest)).all()

@@ -15,7 +15,11 @@ from stringline.sim.collection.collection_state import COLLECTION_FILE, Collecti
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert import make_expert
-from stringline.sim.experts.hand_over_experts import HandOverBananaExpert, HandOverPenExpert, VariedHandOverBananaExpert
+from stringline.sim.experts.hand_over_experts import (
+    HandOverBananaExpert,
+    HandOverPenExpert,
+    VariedHandOverBananaExpert,
+)
 from stringline.sim.tasks.hand_over_tasks import HandOverBanana, HandOverPen
 
 X, Y, Z = np.eye(3)
@@ -44,7 +48,9 @@ def pens() -> Iterator[HandOvers]:
         (pose((0.0, 0.0, 0.07), TIP_UP), False),  # Through the floor.
     ],
 )
-def test_inside_means_that_it_stands_in_the_holder(pens: HandOvers, T_holder_pen: Matrix, inside: bool) -> None:
+def test_inside_means_that_it_stands_in_the_holder(
+    pens: HandOvers, T_holder_pen: Matrix, inside: bool
+) -> None:
     pens.assert_inside(pose((-0.15, 0.05, 0.02), rotation_about(Z, 1.0)), T_holder_pen, inside)
 
 
@@ -72,11 +78,15 @@ def test_still_held_in_the_holder_is_no_success(pens: HandOvers) -> None:
 
 def test_where_things_start(pens: HandOvers) -> None:
     lowest, highest = [0.12, -0.1, -108, -0.18, -0.1], [0.18, 0.1, -72, -0.12, 0.1]
-    pens.assert_starts(lowest, highest, lambda pen, holder: [*place_and_yaw(pen), *place_and_yaw(holder)[:2]])
+    pens.assert_starts(
+        lowest, highest, lambda pen, holder: [*place_and_yaw(pen), *place_and_yaw(holder)[:2]]
+    )
 
 
 @pytest.mark.parametrize(("seed", "slip_m", "height"), [(2, 0.02, 0.0), (4, 0.0, 0.04)])
-def test_the_expert_stands_the_pen_in_the_holder(pens: HandOvers, seed: int, slip_m: float, height: float) -> None:
+def test_the_expert_stands_the_pen_in_the_holder(
+    pens: HandOvers, seed: int, slip_m: float, height: float
+) -> None:
     pens.assert_the_expert_succeeds(seed, slip_m, height)
 
 
@@ -90,7 +100,9 @@ def test_the_banana_is_taken_in_many_ways_and_again_after_a_slip() -> None:
         expert.reset(world, np.random.default_rng(seed))
         while not task.touching(world.physics).held("right", task.banana.name):
             assert not world.advance(expert.act(world)).expired
-        T_banana_gripper = inverse(task.pose(world.physics, task.banana)) @ world.state()["T_base_gripper/right"]
+        T_banana_gripper = (
+            inverse(task.pose(world.physics, task.banana)) @ world.state()["T_base_gripper/right"]
+        )
         lean = np.degrees(np.arcsin(T_banana_gripper[1, 0]))
         ways.add((T_banana_gripper[1, 3] > 0, round(lean / 25)))
     assert {end for end, _ in ways} == {True, False}

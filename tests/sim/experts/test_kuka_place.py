@@ -42,7 +42,9 @@ def begin_with(world: TaskEnvironment, task: KukaPlace, name: str, height: float
     raise AssertionError(name)
 
 
-def put(world: TaskEnvironment, task: KukaPlace, T_tray_thing: Matrix, seconds: float = 1.2) -> StepResult:
+def put(
+    world: TaskEnvironment, task: KukaPlace, T_tray_thing: Matrix, seconds: float = 1.2
+) -> StepResult:
     """Puts the thing somewhere relative to the tray, and waits; success on the way counts."""
     T = task.pose(world.physics, task.tray) @ T_tray_thing
     T[2, 3] -= task.table_height
@@ -58,17 +60,32 @@ def put(world: TaskEnvironment, task: KukaPlace, T_tray_thing: Matrix, seconds: 
     ("name", "T_tray_thing", "height", "success"),
     [
         ("cube", pose((0.0, 0.0, FLOOR + 0.0235)), 0.0, True),
-        ("cube", pose((0.07, -0.07, FLOOR + 0.0235), rotation_about(X, np.pi / 2)), -0.1, True),  # In its corner, on a side.
+        (
+            "cube",
+            pose((0.07, -0.07, FLOOR + 0.0235), rotation_about(X, np.pi / 2)),
+            -0.1,
+            True,
+        ),  # In its corner, on a side.
         ("can", pose((0.03, 0.03, FLOOR + 0.046)), 0.1, True),
         ("beam", pose((0.0, 0.0, FLOOR + 0.016), rotation_about(Z, np.pi / 4)), 0.0, True),
         ("cube", pose((0.15, 0.0, 0.0235)), 0.0, False),  # Beside it.
         ("cube", pose((0.1, 0.0, 0.04)), 0.0, False),  # On its rim.
         ("beam", pose((0.09, 0.0, 0.045), rotation_about(Y, 0.2)), 0.0, False),  # Across its rim.
-        ("can", pose((0.095, 0.0, 0.06), rotation_about(Y, 0.35)), 0.0, False),  # Leaning over its rim.
+        (
+            "can",
+            pose((0.095, 0.0, 0.06), rotation_about(Y, 0.35)),
+            0.0,
+            False,
+        ),  # Leaning over its rim.
     ],
 )
 def test_only_what_lies_in_the_tray_counts(
-    world: TaskEnvironment, task: KukaPlace, name: str, T_tray_thing: Matrix, height: float, success: bool
+    world: TaskEnvironment,
+    task: KukaPlace,
+    name: str,
+    T_tray_thing: Matrix,
+    height: float,
+    success: bool,
 ) -> None:
     begin_with(world, task, name, height)
     result = put(world, task, T_tray_thing)
@@ -99,14 +116,18 @@ def test_still_held_in_the_tray_is_no_success(world: TaskEnvironment, task: Kuka
     assert (result.success, result.stage) == (False, 3)
 
 
-def test_thing_and_tray_start_apart_and_within_their_ranges(world: TaskEnvironment, task: KukaPlace) -> None:
+def test_thing_and_tray_start_apart_and_within_their_ranges(
+    world: TaskEnvironment, task: KukaPlace
+) -> None:
     trays = []
     for seed in range(60):
         world.begin(seed)
         T_tray, T_thing = task.pose(world.physics, task.tray), task.pose(world.physics, task.thing)
         trays.append(T_tray[:2, 3])
         points = in_frame(T_tray, T_thing, task.thing.points)
-        assert (np.abs(points[:, :2]).max(axis=1) - task.thing.radii > task.tray.outer + 0.025).all(), seed
+        assert (
+            np.abs(points[:, :2]).max(axis=1) - task.thing.radii > task.tray.outer + 0.025
+        ).all(), seed
     assert (np.min(trays, axis=0) >= (0.48, -0.2)).all()
     assert (np.max(trays, axis=0) <= (0.64, 0.2)).all()
     assert (np.ptp(trays, axis=0) > (0.12, 0.3)).all()
@@ -115,8 +136,12 @@ def test_thing_and_tray_start_apart_and_within_their_ranges(world: TaskEnvironme
 
 
 @pytest.mark.parametrize(("seed", "slip_m", "height"), [(1, 0.02, 0.1), (3, 0.0, -0.1)])
-def test_the_expert_puts_things_into_the_tray(world: TaskEnvironment, seed: int, slip_m: float, height: float) -> None:
-    recording = record_episode(world, KukaPlaceExpert(), seed, slip_m=slip_m, options={"table_height": height})
+def test_the_expert_puts_things_into_the_tray(
+    world: TaskEnvironment, seed: int, slip_m: float, height: float
+) -> None:
+    recording = record_episode(
+        world, KukaPlaceExpert(), seed, slip_m=slip_m, options={"table_height": height}
+    )
     assert recording.success, recording.trouble
     stages = recording.arrays["stage"].tolist()
     assert set(stages) >= {0, 1, 3}

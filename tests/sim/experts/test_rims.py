@@ -14,7 +14,9 @@ DOWN = rotation_about((0.0, 1.0, 0.0), np.pi / 2)  # The gripper points down.
 
 
 def test_rim_grasps_point_inwards_and_down_at_the_rim() -> None:
-    grasps = rim_grasps(0.05, 0.04, azimuths_deg=(-120.0, 0.0, 75.0), pitches_deg=(60.0, 90.0), depth=0.01)
+    grasps = rim_grasps(
+        0.05, 0.04, azimuths_deg=(-120.0, 0.0, 75.0), pitches_deg=(60.0, 90.0), depth=0.01
+    )
     assert len(grasps) == 3 * 2 * 2
     for grasp in grasps:
         forwards, across = grasp.T_prop_gripper[:3, 0], grasp.T_prop_gripper[:3, 1]
@@ -26,7 +28,9 @@ def test_rim_grasps_point_inwards_and_down_at_the_rim() -> None:
         assert forwards @ radial <= 1e-9
         # The pads close across the wall, not along the rim.
         np.testing.assert_allclose(across @ np.cross(radial, (0.0, 0.0, 1.0)), 0.0, atol=1e-12)
-        np.testing.assert_allclose(grasp.T_prop_gripper[:3, :3].T @ grasp.T_prop_gripper[:3, :3], np.eye(3), atol=1e-12)
+        np.testing.assert_allclose(
+            grasp.T_prop_gripper[:3, :3].T @ grasp.T_prop_gripper[:3, :3], np.eye(3), atol=1e-12
+        )
 
 
 @pytest.mark.parametrize(
@@ -36,16 +40,26 @@ def test_rim_grasps_point_inwards_and_down_at_the_rim() -> None:
         (0.0, 0.11, 0.06, DOWN, False),  # Its fingers are in the bay.
         (0.0, -0.11, 0.13, DOWN, False),  # Above the wall's height, but among the tines.
         (-0.3, 0.0, 0.02, DOWN, True),  # Beside the rack.
-        (-0.26, 0.1, 0.03, AWAY, False),  # Its fingers are beside the rack, but its hand is in the wall.
+        (
+            -0.26,
+            0.1,
+            0.03,
+            AWAY,
+            False,
+        ),  # Its fingers are beside the rack, but its hand is in the wall.
     ],
 )
-def test_a_gripper_is_clear_of_the_rack_or_not(x: float, y: float, z: float, turn: Matrix, clear: bool) -> None:
+def test_a_gripper_is_clear_of_the_rack_or_not(
+    x: float, y: float, z: float, turn: Matrix, clear: bool
+) -> None:
     assert clear_of_rack(BowlOnRack(), pose((x, y, z), turn), WHOLE) is clear
 
 
 @pytest.mark.parametrize("facing", [-1.0, 1.0])
 @pytest.mark.parametrize("elevation", [0.0, 0.5, 1.3])
-def test_a_plate_that_is_let_go_is_above_the_floor_of_its_slot(facing: float, elevation: float) -> None:
+def test_a_plate_that_is_let_go_is_above_the_floor_of_its_slot(
+    facing: float, elevation: float
+) -> None:
     task, radial = PlateOnRack(), np.array([np.cos(0.7), np.sin(0.7), 0.0])
     T_rack_plate = standing(task, Slot(float(task.rack.slots[2]), 0.01, facing, elevation), radial)
     lowest = float((task.edges @ T_rack_plate[2, :3] + T_rack_plate[2, 3]).min())

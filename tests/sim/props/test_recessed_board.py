@@ -20,12 +20,19 @@ def heights(board: RecessedBoard, points: Matrix) -> Matrix:
     physics = mjcf.Physics.from_mjcf_model(board.mjcf_model)
     model, data, hit = physics.model.ptr, physics.data.ptr, np.zeros(1, np.int32)
     down, groups = np.array([0.0, 0.0, -1.0]), np.ones(6, np.uint8)
-    return np.array([1.0 - mujoco.mj_ray(model, data, np.array([*p, 1.0]), down, groups, 1, -1, hit) for p in points])
+    return np.array(
+        [
+            1.0 - mujoco.mj_ray(model, data, np.array([*p, 1.0]), down, groups, 1, -1, hit)
+            for p in points
+        ]
+    )
 
 
 def fmb_1_height(x: float, y: float) -> float:
     """Returns the height of FMB's first board at a point, metres, as its figures say."""
-    if (abs(abs(x) - 0.068) < 0.017 and abs(y) < 0.052) or (abs(x) < 0.017 and abs(abs(y) - 0.0505) < 0.032):
+    if (abs(abs(x) - 0.068) < 0.017 and abs(y) < 0.052) or (
+        abs(x) < 0.017 and abs(abs(y) - 0.0505) < 0.032
+    ):
         return 0.005
     return 0.040 if abs(x) < 0.102 and abs(y) < 0.0205 else 0.050
 
@@ -34,12 +41,18 @@ def fmb_2_height(x: float, y: float) -> float:
     return 0.020 if max(abs(x), abs(y)) < 0.0205 else 0.050
 
 
-@pytest.mark.parametrize(("task", "height"), [(Fmb1(), fmb_1_height), (Fmb2(), fmb_2_height)], ids=["fmb_1", "fmb_2"])
-def test_the_board_is_as_high_as_its_figures_say(task: Fmb1 | Fmb2, height: Callable[[float, float], float]) -> None:
+@pytest.mark.parametrize(
+    ("task", "height"), [(Fmb1(), fmb_1_height), (Fmb2(), fmb_2_height)], ids=["fmb_1", "fmb_2"]
+)
+def test_the_board_is_as_high_as_its_figures_say(
+    task: Fmb1 | Fmb2, height: Callable[[float, float], float]
+) -> None:
     size = np.array(task.board.size[:2])
     points = np.random.default_rng(0).uniform(-size / 2, size / 2, (3000, 2))
     edges = np.array([0.017, 0.0185, 0.0205, 0.051, 0.052, 0.0825, 0.085, 0.102])
-    near = edges[:, None] + np.array([-5e-5, 5e-5])  # To either side of every edge: exact to a tenth of a millimetre.
+    near = edges[:, None] + np.array(
+        [-5e-5, 5e-5]
+    )  # To either side of every edge: exact to a tenth of a millimetre.
     grid = np.stack(np.meshgrid(near.ravel(), near.ravel()), axis=-1).reshape(-1, 2)
     points = np.concatenate([points, grid[(np.abs(grid) < size / 2).all(axis=1)]])
     wanted = np.array([height(*point) for point in points])
@@ -53,14 +66,23 @@ def test_a_board_is_heavy_and_of_few_shapes() -> None:
     assert len(board.shapes) <= 25
 
 
-@pytest.mark.parametrize("pockets", [[], [Pocket((0.1, 0.1), 0.05)], [Pocket((0.1, 0.1), 0.01), Pocket((0.1, 0.1), 0.06)]])
+@pytest.mark.parametrize(
+    "pockets",
+    [[], [Pocket((0.1, 0.1), 0.05)], [Pocket((0.1, 0.1), 0.01), Pocket((0.1, 0.1), 0.06)]],
+)
 def test_boards_without_a_pocket_or_with_a_hole_are_refused(pockets: list[Pocket]) -> None:
-    with pytest.raises(ValueError, match=r"The deepest pocket has 0\.\d+ m; allowed: above 0 and below the board"):
+    with pytest.raises(
+        ValueError, match=r"The deepest pocket has 0\.\d+ m; allowed: above 0 and below the board"
+    ):
         RecessedBoard(size=(0.2, 0.2, 0.05), pockets=pockets)
 
 
-@pytest.mark.parametrize(("size", "count"), [((0.2, 0.04, 0.04), 8), ((0.2, 0.1, 0.04), 4), ((0.1, 0.1, 0.1), 24)])
-def test_symmetries_are_a_group_that_leaves_the_box(size: tuple[float, float, float], count: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "count"), [((0.2, 0.04, 0.04), 8), ((0.2, 0.1, 0.04), 4), ((0.1, 0.1, 0.1), 24)]
+)
+def test_symmetries_are_a_group_that_leaves_the_box(
+    size: tuple[float, float, float], count: int
+) -> None:
     peg = Peg(size=size)
     turns = peg.symmetries()
     assert len(turns) == count
@@ -70,7 +92,9 @@ def test_symmetries_are_a_group_that_leaves_the_box(size: tuple[float, float, fl
         assert np.linalg.det(a) == pytest.approx(1.0)
         assert {tuple(np.rint(a @ b).astype(int).ravel()) for b in turns} == known
         corners = peg.corners @ a.T
-        assert {tuple(c) for c in np.round(corners, 6) + 0.0} == {tuple(c) for c in np.round(peg.corners, 6) + 0.0}
+        assert {tuple(c) for c in np.round(corners, 6) + 0.0} == {
+            tuple(c) for c in np.round(peg.corners, 6) + 0.0
+        }
 
 
 def test_the_gap_is_that_of_the_sides() -> None:
@@ -88,12 +112,17 @@ def test_the_gap_is_symmetric_invariant_and_never_above_the_distance() -> None:
     outline = np.concatenate([np.stack([edge, np.full(41, s)], 1) for s in (-1, 1)])
     outline = np.concatenate([outline, outline[:, ::-1]])
     for _ in range(40):
-        a, b, moved = (pose((*rng.uniform(-0.2, 0.2, 2), 0.0), rotation_about(Z, rng.uniform(-3, 3))) for _ in range(3))
+        a, b, moved = (
+            pose((*rng.uniform(-0.2, 0.2, 2), 0.0), rotation_about(Z, rng.uniform(-3, 3)))
+            for _ in range(3)
+        )
         sizes = rng.uniform(0.02, 0.1, (2, 2))
         found = gap(a, sizes[0], b, sizes[1])
         assert gap(b, sizes[1], a, sizes[0]) == pytest.approx(found)
         assert gap(moved @ a, sizes[0], moved @ b, sizes[1]) == pytest.approx(found)
-        ends = [outline * size @ T[:2, :2].T + T[:2, 3] for T, size in ((a, sizes[0]), (b, sizes[1]))]
+        ends = [
+            outline * size @ T[:2, :2].T + T[:2, 3] for T, size in ((a, sizes[0]), (b, sizes[1]))
+        ]
         assert found <= np.linalg.norm(ends[0][:, None] - ends[1], axis=-1).min() + 1e-9
 
 

@@ -22,10 +22,12 @@ def flat(depth_m: float) -> NDArray[np.uint16]:
 
 
 def leaning(angle_deg: float, depth_m: float) -> NDArray[np.uint16]:
-    """A wall that is seen at that angle in the middle of the picture, with more depth to the right: z = z0 + tan(a) x z / f."""
+    """A wall that is seen at that angle in the middle of the image, with more depth to the right: z = z0 + tan(a) x z / f."""
     x = np.arange(SIZE) + 0.5 - K[0, 2]
     row = depth_m / (1 - np.tan(np.radians(angle_deg)) * x / K[0, 0])
-    return np.tile(np.rint(1000 * np.where(row > 0, np.minimum(row, 60.0), 60.0)), (SIZE, 1)).astype(np.uint16)
+    return np.tile(
+        np.rint(1000 * np.where(row > 0, np.minimum(row, 60.0), 60.0)), (SIZE, 1)
+    ).astype(np.uint16)
 
 
 @pytest.mark.parametrize("depth_m", [0.4, 0.8, 1.2])
@@ -35,7 +37,9 @@ def test_the_error_grows_with_the_square_of_the_depth(depth_m: float) -> None:
     error = found.astype(np.float64) - 1000 * depth_m
     expected = 1000 * depth_m**2 * sensor.spread_px / (sensor.focal_px * sensor.baseline_m)
     assert found.all(), "nothing of a wall straight ahead is lost"
-    assert error.std() == pytest.approx(expected, rel=0.06)  # Steps and whole millimetres add a little.
+    assert error.std() == pytest.approx(
+        expected, rel=0.06
+    )  # Steps and whole millimetres add a little.
     assert abs(error.mean()) < 0.06 * expected
     neighbours = np.corrcoef(error[:, :-1].ravel(), error[:, 1:].ravel())[0, 1]
     assert abs(neighbours) < 0.05
@@ -44,14 +48,18 @@ def test_the_error_grows_with_the_square_of_the_depth(depth_m: float) -> None:
 def test_depth_comes_in_steps_that_grow_with_the_square_of_the_depth() -> None:
     steps = []
     for depth_m in (0.7, 1.4):
-        near = np.arange(SIZE**2).reshape(SIZE, SIZE) * 0.02 + 1000 * depth_m - 92.0  # From one step to many others.
+        near = (
+            np.arange(SIZE**2).reshape(SIZE, SIZE) * 0.02 + 1000 * depth_m - 92.0
+        )  # From one step to many others.
         values = np.unique(EXACT.measure(np.rint(near).astype(np.uint16), K, rng()))
         steps.append(np.median(np.diff(values[values > 0])))
     assert steps[0] == pytest.approx(1.26, abs=0.3)
     assert steps[1] == pytest.approx(5.05, abs=0.5)
 
 
-@pytest.mark.parametrize(("depth_m", "seen"), [(0.05, False), (0.08, True), (1.9, True), (2.2, False), (0.0, False)])
+@pytest.mark.parametrize(
+    ("depth_m", "seen"), [(0.05, False), (0.08, True), (1.9, True), (2.2, False), (0.0, False)]
+)
 def test_it_sees_within_its_range_only(depth_m: float, seen: bool) -> None:
     assert (EXACT.measure(flat(depth_m), K, rng()) > 0).all() == seen
     assert (EXACT.measure(flat(depth_m), K, rng()) > 0).any() == seen
@@ -91,7 +99,9 @@ def test_weaker_ones_err_less_and_the_weakest_is_ideal() -> None:
     def error(strength: float) -> tuple[float, int]:
         found = StereoSensor().measure(depth, K, rng(), strength)
         seen = in_range & (found > 0)
-        return float(np.abs(found.astype(float) - depth)[seen].mean()), int((in_range & (found == 0)).sum())
+        return float(np.abs(found.astype(float) - depth)[seen].mean()), int(
+            (in_range & (found == 0)).sum()
+        )
 
     errors, holes = zip(*(error(strength) for strength in (1e-4, 0.25, 0.5, 1.0)), strict=True)
     assert errors[0] < 0.01
@@ -102,7 +112,7 @@ def test_weaker_ones_err_less_and_the_weakest_is_ideal() -> None:
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 9), (9, 1), (2, 2)])
-def test_pictures_may_be_of_a_row_a_column_or_a_pixel(size: tuple[int, int]) -> None:
+def test_images_may_be_of_a_row_a_column_or_a_pixel(size: tuple[int, int]) -> None:
     """Along a single pixel nothing leans and nothing is hidden."""
     depth, near = np.full(size, 700, dtype=np.uint16), intrinsics(*size, 42.0)
     for strength in (0.5, 1.0):
@@ -114,7 +124,7 @@ def test_pictures_may_be_of_a_row_a_column_or_a_pixel(size: tuple[int, int]) -> 
 
 
 def test_no_camera_is_mistaken_for_another() -> None:
-    """The same picture leans less where it was taken through a wider lens, whichever was measured first."""
+    """The same image leans less where it was taken through a wider lens, whichever was measured first."""
     depth, wide = leaning(76.0, 0.8), intrinsics(SIZE, SIZE, 80.0)
     first = [EXACT.measure(depth, lens, rng()) for lens in (K, wide)]
     again = [EXACT.measure(depth, lens, rng()) for lens in (wide, K)]

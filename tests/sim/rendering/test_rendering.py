@@ -16,12 +16,14 @@ from stringline.sim.rendering.rendering import RENDERINGS, Renderer, intrinsics,
 def scene() -> mujoco.MjModel:
     """A camera one metre above a floor with a box of 20 cm, and a wall out of range beside it."""
     root = mjcf.RootElement()
-    set_flat_rendering(root, largest_picture=64)
+    set_flat_rendering(root, largest_image=64)
     root.worldbody.add("light", directional=True, dir=(1.2, 0, -1), castshadow=False)
     root.worldbody.add("camera", name="down", pos=(0, 0, 1), fovy=90)
     root.worldbody.add("camera", name="up", pos=(0, 0, 1), xyaxes=(1, 0, 0, 0, -1, 0), fovy=90)
     root.worldbody.add("geom", type="plane", size=(5, 5, 1), rgba=(1, 0, 0, 1))
-    root.worldbody.add("geom", type="box", pos=(0.25, 0.25, 0.1), size=(0.1, 0.1, 0.1), rgba=(0, 0, 1, 1))
+    root.worldbody.add(
+        "geom", type="box", pos=(0.25, 0.25, 0.1), size=(0.1, 0.1, 0.1), rgba=(0, 0, 1, 1)
+    )
     root.worldbody.add("geom", type="box", pos=(0, 0, 4.5), size=(5, 5, 0.1), rgba=(0, 1, 0, 1))
     return mujoco.MjModel.from_xml_string(root.to_xml_string())
 
@@ -32,12 +34,14 @@ def test_depth_is_along_the_optical_axis_and_zero_out_of_range() -> None:
     mujoco.mj_forward(model, data)
     renderer = Renderer(model, 64, 64)
     renderer.update(data)
-    rgb, depth = renderer.picture(model.camera("down").id)
+    rgb, depth = renderer.image(model.camera("down").id)
     assert (depth[40:, :24] == 1000).all()
-    assert depth[20, 44] == 800  # The box: right of the middle and above it, as x and y are positive.
+    assert (
+        depth[20, 44] == 800
+    )  # The box: right of the middle and above it, as x and y are positive.
     assert rgb[20, 44].argmax() == 2
     assert rgb[60, 5].argmax() == 0
-    assert (renderer.picture(model.camera("up").id)[1] == 0).all()
+    assert (renderer.image(model.camera("up").id)[1] == 0).all()
     renderer.close()
 
 
@@ -46,8 +50,8 @@ def test_intrinsics_put_the_principal_point_in_the_middle() -> None:
     np.testing.assert_allclose(matrix, [[24, 0, 32], [0, 24, 24], [0, 0, 1]], rtol=1e-6)
 
 
-def test_pictures_beyond_the_buffer_are_refused() -> None:
-    with pytest.raises(ValueError, match="A picture of 128x32 was asked for; allowed: 1x1 to 64x64"):
+def test_images_beyond_the_buffer_are_refused() -> None:
+    with pytest.raises(ValueError, match="An image of 128x32 was asked for; allowed: 1x1 to 64x64"):
         Renderer(scene(), 128, 32)
 
 
@@ -64,7 +68,7 @@ def seen_from_above(size: int = 64, **arguments: Any) -> Renderer:
 def test_segmentation_shows_the_numbers_of_the_shapes() -> None:
     renderer = seen_from_above(segments=np.array([7, 255, 1], dtype=np.uint8))
     shown = renderer.segmentation(0)
-    depth = renderer.picture(0)[1]
+    depth = renderer.image(0)[1]
     assert shown.dtype == np.uint8
     np.testing.assert_array_equal(shown == 255, depth < 900)  # The box,
     np.testing.assert_array_equal(shown == 7, depth > 900)  # and the floor.
@@ -72,19 +76,19 @@ def test_segmentation_shows_the_numbers_of_the_shapes() -> None:
     renderer.close()
 
 
-def test_only_what_is_asked_to_casts_shadows_and_only_in_pretty_pictures() -> None:
+def test_only_what_is_asked_to_casts_shadows_and_only_in_pretty_images() -> None:
     """The light comes from the left, so that the shadow is to the right of the box."""
-    pictures, floor = {}, np.zeros((64, 64), dtype=bool)
+    images, floor = {}, np.zeros((64, 64), dtype=bool)
     for name, arguments in {
         "fast": {},
         "none": {"rendering": "pretty", "casters": np.zeros(3, dtype=bool)},
         "box": {"rendering": "pretty", "casters": np.array([False, True, False])},
     }.items():
         renderer = seen_from_above(**arguments)
-        pictures[name], depth = renderer.picture(0)
+        images[name], depth = renderer.image(0)
         floor = depth == 1000
         renderer.close()
-    brightness = {name: picture.astype(int).sum(axis=2) for name, picture in pictures.items()}
+    brightness = {name: image.astype(int).sum(axis=2) for name, image in images.items()}
     assert np.abs(brightness["none"] - brightness["fast"])[floor].mean() < 3
     darker = floor & (brightness["box"] < brightness["none"] - 30)
     assert 20 < darker.sum() < 400
@@ -92,12 +96,12 @@ def test_only_what_is_asked_to_casts_shadows_and_only_in_pretty_pictures() -> No
     assert columns.min() > 40  # To the right of the box, whose left side is in column 37.
 
 
-def test_pretty_pictures_are_the_mean_of_four_samples() -> None:
-    """At the box's edges colours lie between those of box and floor; the fast pictures have none of these."""
+def test_pretty_images_are_the_mean_of_four_samples() -> None:
+    """At the box's edges colours lie between those of box and floor; the fast images have none of these."""
     mixed = {}
     for rendering in RENDERINGS:
         renderer = seen_from_above(60, rendering=rendering, casters=np.zeros(3, dtype=bool))
-        red, _, blue = np.moveaxis(renderer.picture(0)[0].astype(int), -1, 0)
+        red, _, blue = np.moveaxis(renderer.image(0)[0].astype(int), -1, 0)
         mixed[rendering] = int(((red > 20) & (blue > 20)).sum())
         renderer.close()
     assert mixed["fast"] == 0
@@ -110,7 +114,7 @@ import os
 from stringline.sim.rendering.opengl_context import open_graphics
 from tests_scene import seen_from_above
 renderer = seen_from_above()
-renderer.picture(0)
+renderer.image(0)
 if os.fork() == 0:
     for attempt in (lambda: renderer.update(None), lambda: open_graphics(8, 8)):
         try:
@@ -120,17 +124,28 @@ if os.fork() == 0:
     renderer.close()
     os._exit(0)
 os.wait()
-renderer.picture(0)
+renderer.image(0)
 renderer.close()
 """
     here = os.path.dirname(__file__)
-    code = code.replace("from tests_scene", f"import sys; sys.path.insert(0, {here!r}); from test_rendering")
+    code = code.replace(
+        "from tests_scene", f"import sys; sys.path.insert(0, {here!r}); from test_rendering"
+    )
     environment = os.environ | {"PYTHONPATH": ".src"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=True,
+        timeout=60,
+    )
     answers = done.stdout.splitlines()
     assert len(answers) == 2
     for answer in answers:
-        assert answer.startswith("Pictures are asked for in a process that was forked after pictures had been drawn")
+        assert answer.startswith(
+            "Images are asked for in a process that was forked after images had been drawn"
+        )
         assert "AsyncVectorEnv(..., context='spawn')" in answer
 
 
@@ -141,11 +156,17 @@ from stringline.sim.rendering.opengl_context import open_graphics
 os.environ["MUJOCO_EGL_DEVICE_ID"] = "99"
 open_graphics(8, 8)
 """
-    headless = {key: value for key, value in os.environ.items() if key not in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY")}
+    headless = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY")
+    }
     headless["PYTHONPATH"] = ".src"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=headless, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=headless, check=False
+    )
     assert done.returncode == 1
     answer = done.stderr.splitlines()[-1]
-    assert "No OpenGL for drawing pictures" in answer
+    assert "No OpenGL for drawing images" in answer
     assert "apt install libegl1" in answer
     assert "MUJOCO_GL=egl" in answer

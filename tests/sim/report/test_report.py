@@ -21,7 +21,7 @@ from stringline.sim.evaluation.trace import Trace, write_trace
 from stringline.sim.report.charts import rates_chart, training_chart
 from stringline.sim.report.report import Clip, Report, choose_clips, duration, write_report
 from stringline.sim.report.system_info import machine_kind, versions
-from stringline.sim.rollout.video import Film
+from stringline.sim.rollout.video import Video
 from stringline.sim.statistics.intervals import Rate
 
 TASK = {"name": "t", "time_limit_s": 3.0, "frame_hz": 12.5, "options": {}}
@@ -60,31 +60,56 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
-def films(tmp_path: Path) -> Path:
-    """Films of seeds 0 to 4."""
+def videos(tmp_path: Path) -> Path:
+    """Videos of seeds 0 to 4."""
     seen = {"rgb/overhead": np.zeros((2, 2, 3), np.uint8)}
-    (tmp_path / "films").mkdir()
+    (tmp_path / "videos").mkdir()
     for seed in range(5):
-        courses = {"left": np.linspace(0, 1, 9, dtype=np.float32), "<right>": np.zeros(9, np.float32)}
-        trace = Trace(("", "lifted_<b>"), {"lifted_<b>": 1.25}, np.arange(9, dtype=np.float32), courses, np.ones(9, np.float32))
+        courses = {
+            "left": np.linspace(0, 1, 9, dtype=np.float32),
+            "<right>": np.zeros(9, np.float32),
+        }
+        trace = Trace(
+            ("", "lifted_<b>"),
+            {"lifted_<b>": 1.25},
+            np.arange(9, dtype=np.float32),
+            courses,
+            np.ones(9, np.float32),
+        )
         if seed < 4:
-            write_trace(tmp_path / "films" / f"{seed}.npz", trace, seen)
-        film = Film()
+            write_trace(tmp_path / "videos" / f"{seed}.npz", trace, seen)
+        video = Video()
         for step in range(3):
-            film.add(step * 0.08, np.full((16, 16, 3), seed * 20, np.uint8), np.full((16, 16), 500 + step, np.uint16))
-        film.write(tmp_path / "films" / f"{seed}.mp4")
-    return tmp_path / "films"
+            video.add(
+                step * 0.08,
+                np.full((16, 16, 3), seed * 20, np.uint8),
+                np.full((16, 16), 500 + step, np.uint16),
+            )
+        video.write(tmp_path / "videos" / f"{seed}.mp4")
+    return tmp_path / "videos"
 
 
 def results() -> list[EpisodeResult]:
-    """Six episodes, every second a success; the last one has no film."""
+    """Six episodes, every second a success; the last one has no video."""
     return [
-        EpisodeResult(s, s % 2 == 0, 2 * (s % 2 == 0), "start" if s % 2 else "placed", 3.25 + s, 9, 41.5, 7.5, "", 48.25, 0.125)
+        EpisodeResult(
+            s,
+            s % 2 == 0,
+            2 * (s % 2 == 0),
+            "start" if s % 2 else "placed",
+            3.25 + s,
+            9,
+            41.5,
+            7.5,
+            "",
+            48.25,
+            0.125,
+        )
         for s in range(6)
     ]
 
 
-def full(films: Path) -> Report:
+def full(videos: Path) -> Report:
     """A report with everything in it."""
     return Report(
         title="Banana <script>alert(1)</script>",
@@ -94,11 +119,16 @@ def full(films: Path) -> Report:
         failures={"no_such_task": "There is <none> & will be none."},
         phases={"collect": 61.0, "train": 3.25},
         episodes={"policy": results()},
-        films={"policy": films},
+        videos={"policy": videos},
         replays={
-            "policy": Replay("a <b>", {"name": "t", "time_limit_s": 3.0, "frame_hz": 12.5, "options": {}}, 24, Path("out"))
+            "policy": Replay(
+                "a <b>",
+                {"name": "t", "time_limit_s": 3.0, "frame_hz": 12.5, "options": {}},
+                24,
+                Path("out"),
+            )
         },
-        clips=choose_clips(results(), films, run="policy"),
+        clips=choose_clips(results(), videos, run="policy"),
         losses=[(step, 1 / (step + 1)) for step in range(1500)],
         probes=[(0, {"localisation": -0.2}), (1000, {"localisation": 0.9})],
         validations=[(0, 1.5), (1000, 0.01)],
@@ -109,9 +139,9 @@ def full(films: Path) -> Report:
     )
 
 
-def test_says_what_it_was_given(tmp_path: Path, films: Path) -> None:
+def test_says_what_it_was_given(tmp_path: Path, videos: Path) -> None:
     """Every number and sentence is on the page, and what the user wrote is text, not markup."""
-    write_report(tmp_path / "new" / "report.html", full(films))
+    write_report(tmp_path / "new" / "report.html", full(videos))
     page = Page((tmp_path / "new" / "report.html").read_text())
     assert page.open == []
     text = " ".join(page.text.split())
@@ -125,7 +155,10 @@ def test_says_what_it_was_given(tmp_path: Path, films: Path) -> None:
         "no such task could not be evaluated: There is <none> & will be none.",
         "policy through the wire 0 0 - 0 to 100 %",
         "The expert sees poses.",
-        "policy 2 success placed 5.2 Stages reached: lifted <b> 1.2 s. 9 41.5 48.2 7.5 12.5 command stringline-eval",
+        (
+            "policy 2 success placed 5.2 Stages reached: lifted <b> 1.2 s. 9 41.5 48.2 7.5 12.5 "
+            "command stringline-eval"
+        ),
         "stringline-demo seed=0",
         "Success after 3.2 s; policy, seed 0 Reached: lifted <b> 1.2 s",
         "Failure at stage start; policy, seed 1",
@@ -138,18 +171,22 @@ def test_says_what_it_was_given(tmp_path: Path, films: Path) -> None:
         assert sentence in text, sentence
 
 
-def test_needs_nothing_else(tmp_path: Path, films: Path) -> None:
-    """No address, no host name, a policy that forbids to load any; films are inside, byte for byte; identifiers occur once."""
-    write_report(tmp_path / "report.html", full(films))
+def test_needs_nothing_else(tmp_path: Path, videos: Path) -> None:
+    """No address, no host name, a policy that forbids to load any; videos are inside, byte for byte; identifiers occur once."""
+    write_report(tmp_path / "report.html", full(videos))
     page = Page((tmp_path / "report.html").read_text())
-    links = [(tag, value) for tag, name, value in page.attributes if name in ("src", "href", "xlink:href", "action", "data")]
+    links = [
+        (tag, value)
+        for tag, name, value in page.attributes
+        if name in ("src", "href", "xlink:href", "action", "data")
+    ]
     assert all(value.startswith(("data:", "#")) for _, value in links)
     written = (tmp_path / "report.html").read_text()
     assert not re.findall(r"\w+://|@import|url\((?!#)|\bfetch\b|XMLHttpRequest|WebSocket", written)
     assert "default-src 'none'" in written
     assert not [name for tag, name, _ in page.attributes if tag == "script" and name == "src"]
     embedded = [base64.b64decode(value.split(",")[1]) for tag, value in links if tag == "video"]
-    assert embedded == [(films / f"{seed}.mp4").read_bytes() for seed in (0, 2, 4, 1, 3)]
+    assert embedded == [(videos / f"{seed}.mp4").read_bytes() for seed in (0, 2, 4, 1, 3)]
     identifiers = [value for _, name, value in page.attributes if name == "id"]
     assert len(set(identifiers)) == len(identifiers)
     assert {value[1:] for _, value in links if value.startswith("#")} <= set(identifiers)
@@ -160,12 +197,14 @@ def test_bare_report(tmp_path: Path) -> None:
     write_report(tmp_path / "report.html", Report("Only a title", "", {"a": "b"}, {}))
     page = Page((tmp_path / "report.html").read_text())
     assert page.open == []
-    assert [value for tag, name, value in page.attributes if (tag, name) == ("section", "id")] == ["run"]
+    assert [value for tag, name, value in page.attributes if (tag, name) == ("section", "id")] == [
+        "run"
+    ]
 
 
-def test_stays_small(tmp_path: Path, films: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Films that do not fit are left out, the first ones kept."""
-    path, report = tmp_path / "report.html", full(films)
+def test_stays_small(tmp_path: Path, videos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Videos that do not fit are left out, the first ones kept."""
+    path, report = tmp_path / "report.html", full(videos)
     write_report(path, report)
     everything = path.stat().st_size
     assert path.read_text().count("<video") == 5
@@ -175,17 +214,18 @@ def test_stays_small(tmp_path: Path, films: Path, monkeypatch: pytest.MonkeyPatc
         write_report(path, report)
         assert path.stat().st_size <= largest
         page = Page(path.read_text())
-        films_there = page.inside.get("video", 0)
-        assert films_there == count if count is not None else films_there < 4
-        assert (f"{5 - films_there} more film" in page.text) == (films_there < 5)
-        assert [f"policy, seed {seed} Reached" in " ".join(page.text.split()) for seed in (0, 2, 4, 1, 3)][:films_there].count(
-            True
-        ) == len({0, 2, 1, 3} & set((0, 2, 4, 1, 3)[:films_there]))
+        videos_there = page.inside.get("video", 0)
+        assert videos_there == count if count is not None else videos_there < 4
+        assert (f"{5 - videos_there} more video" in page.text) == (videos_there < 5)
+        assert [
+            f"policy, seed {seed} Reached" in " ".join(page.text.split())
+            for seed in (0, 2, 4, 1, 3)
+        ][:videos_there].count(True) == len({0, 2, 1, 3} & set((0, 2, 4, 1, 3)[:videos_there]))
 
 
-def test_too_much_text(tmp_path: Path, films: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_text(tmp_path: Path, videos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Timelines go before anything else does, then it is refused; what was there before stays."""
-    path, report = tmp_path / "report.html", full(films)
+    path, report = tmp_path / "report.html", full(videos)
     write_report(path, replace(report, clips=()))
     alone = path.stat().st_size
     monkeypatch.setattr(stringline.sim.report.report, "LARGEST_BYTES", alone - 100)
@@ -193,7 +233,7 @@ def test_too_much_text(tmp_path: Path, films: Path, monkeypatch: pytest.MonkeyPa
     page = Page(path.read_text())
     assert page.inside.get("video", 0) == 0
     assert page.inside["svg"] == 2
-    assert "5 more films were left out" in page.text
+    assert "5 more videos were left out" in page.text
     monkeypatch.setattr(stringline.sim.report.report, "LARGEST_BYTES", 5000)
     before = path.read_bytes()
     with pytest.raises(ValueError, match=r"The report would have 0 MB; allowed: 0 MB\."):
@@ -203,9 +243,13 @@ def test_too_much_text(tmp_path: Path, films: Path, monkeypatch: pytest.MonkeyPa
 
 def test_names_who_died(tmp_path: Path) -> None:
     """Episodes whose worker died, or whose physics became unstable, are listed with their seed."""
-    lost = EpisodeResult(5, False, 0, "start", 0.0, 0, 0.0, 0.0, "The process was killed (signal 9) & gone.")
+    lost = EpisodeResult(
+        5, False, 0, "start", 0.0, 0, 0.0, 0.0, "The process was killed (signal 9) & gone."
+    )
     unstable = EpisodeResult(6, False, 0, "start", 4.5, 3, 40.0, 1.0, unstable=True)
-    report = Report("t", "h", {}, {"a_b": Rate(0, 3)}, episodes={"a_b": [*results()[1:2], lost, unstable]})
+    report = Report(
+        "t", "h", {}, {"a_b": Rate(0, 3)}, episodes={"a_b": [*results()[1:2], lost, unstable]}
+    )
     write_report(tmp_path / "report.html", report)
     text = " ".join(Page((tmp_path / "report.html").read_text()).text.split())
     assert "a b, seed 5: The process was killed (signal 9) & gone." in text
@@ -215,10 +259,12 @@ def test_names_who_died(tmp_path: Path) -> None:
     assert "seed 1:" not in text
 
 
-def test_embeds_a_comparison_and_a_cloud(tmp_path: Path, films: Path) -> None:
+def test_embeds_a_comparison_and_a_cloud(tmp_path: Path, videos: Path) -> None:
     """A comparison as it is; a cloud as JSON, in which no text ends the script."""
-    clip = replace(choose_clips(results(), films)[0], cloud=cloud("</script><b>"))
-    report = Report("t", "h", {}, {}, clips=[clip], comparison='<section id="comparison">A & B</section>')
+    clip = replace(choose_clips(results(), videos)[0], cloud=cloud("</script><b>"))
+    report = Report(
+        "t", "h", {}, {}, clips=[clip], comparison='<section id="comparison">A & B</section>'
+    )
     write_report(tmp_path / "report.html", report)
     written = (tmp_path / "report.html").read_text()
     page = Page(written)
@@ -229,15 +275,22 @@ def test_embeds_a_comparison_and_a_cloud(tmp_path: Path, films: Path) -> None:
     assert "attention of the </script><b> arm" in page.text
 
 
-def test_choice_of_clips(films: Path) -> None:
-    """The first successes, then the first failures; episodes without a film are passed over."""
-    chosen = choose_clips(results(), films, successes=2, failures=5)
+def test_choice_of_clips(videos: Path) -> None:
+    """The first successes, then the first failures; episodes without a video are passed over."""
+    chosen = choose_clips(results(), videos, successes=2, failures=5)
     assert [clip.result.seed for clip in chosen] == [0, 2, 1, 3]
     assert all(isinstance(clip, Clip) and clip.path.exists() for clip in chosen)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.84, "0.8 s"), (42.4, "42 s"), (59.7, "1 min 00 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")]
+    ("seconds", "text"),
+    [
+        (0.84, "0.8 s"),
+        (42.4, "42 s"),
+        (59.7, "1 min 00 s"),
+        (185, "3 min 05 s"),
+        (7800, "2 h 10 min"),
+    ],
 )
 def test_durations(seconds: float, text: str) -> None:
     """As a reader says them."""

@@ -1,4 +1,4 @@
-"""A browser without a network shows a report: films play, filters and sorting work, the cloud turns."""
+"""A browser without a network shows a report: videos play, filters and sorting work, the cloud turns."""
 
 import os
 import shutil
@@ -18,26 +18,41 @@ from stringline.sim.collection.rerun_command import Replay
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.trace import Trace, write_trace
 from stringline.sim.report.report import Clip, Report, choose_clips, write_report
-from stringline.sim.rollout.video import Film
+from stringline.sim.rollout.video import Video
 from stringline.sim.statistics.intervals import Rate
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report of two tasks with three episodes each, of which three have films and the first a cloud."""
+    """A report of two tasks with three episodes each, of which three have videos and the first a cloud."""
     folder = tmp_path_factory.mktemp("report")
-    first = [EpisodeResult(s, s != 1, 2 - s % 2, ("", "lifted", "success")[2 - s % 2], 9.0 + s, 4, 40, 7.5) for s in range(3)]
+    first = [
+        EpisodeResult(
+            s, s != 1, 2 - s % 2, ("", "lifted", "success")[2 - s % 2], 9.0 + s, 4, 40, 7.5
+        )
+        for s in range(3)
+    ]
     second = [EpisodeResult(s, False, 0, "start", 20.0, 4, 40, 0.5 + s) for s in range(2)]
     second.append(EpisodeResult(2, False, 0, "start", 0.0, 0, 0.0, 0.0, "Its process was killed."))
     for seed in range(3):
-        film = Film()
+        video = Video()
         for step in range(25):
-            film.add(step * 0.08, np.full((32, 32, 3), step * 9, np.uint8), np.full((32, 32), 500 + step, np.uint16))
-        film.write(folder / "films" / f"{seed}.mp4")
+            video.add(
+                step * 0.08,
+                np.full((32, 32, 3), step * 9, np.uint8),
+                np.full((32, 32), 500 + step, np.uint16),
+            )
+        video.write(folder / "videos" / f"{seed}.mp4")
         courses = {"left": np.linspace(0, 1, 9, dtype=np.float32)}
-        trace = Trace(("start", "lifted"), {"lifted": 3.0}, np.arange(9, dtype=np.float32), courses, np.ones(9, np.float32))
-        write_trace(folder / "films" / f"{seed}.npz", trace, {})
-    clips = choose_clips(first, folder / "films", run="task_a")
+        trace = Trace(
+            ("start", "lifted"),
+            {"lifted": 3.0},
+            np.arange(9, dtype=np.float32),
+            courses,
+            np.ones(9, np.float32),
+        )
+        write_trace(folder / "videos" / f"{seed}.npz", trace, {})
+    clips = choose_clips(first, folder / "videos", run="task_a")
     clips[0] = Clip(clips[0].path, clips[0].result, clips[0].run, cloud())
     task = {"name": "task_a", "time_limit_s": 3.0, "frame_hz": 12.5, "options": {}}
     report = Report(
@@ -46,7 +61,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         facts={"machine": "m" * 200},
         rates={"task_a": Rate(2, 3), "task_b": Rate(0, 3)},
         episodes={"task_a": first, "task_b": second},
-        films={"task_a": folder / "films"},
+        videos={"task_a": folder / "videos"},
         replays={"task_a": Replay("checkpoint", task, 24, folder)},
         clips=clips,
         losses=[(0, 1.0), (1, 0.5)],
@@ -61,15 +76,25 @@ def browser(page: Path) -> Iterator[webdriver.Chrome]:
     """A Chromium without a screen and without a network, which has opened the report."""
     programs = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
     missing = [name for name, path in programs.items() if path is None]
-    assert not missing, f"{' and '.join(missing)} not found. Debian and Ubuntu: apt install chromium chromium-driver"
+    assert not missing, (
+        f"{' and '.join(missing)} not found. Debian and Ubuntu: apt install chromium "
+        f"chromium-driver"
+    )
     options = webdriver.ChromeOptions()
     options.binary_location = str(programs["chromium"])
-    arguments = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1100,900"]
+    arguments = [
+        "--headless=new",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1100,900",
+    ]
     # Chromium refuses to run as root with its sandbox; a container's root has no other choice.
     for argument in [*arguments, *(["--no-sandbox"] if os.geteuid() == 0 else [])]:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(options=options, service=webdriver.ChromeService(programs["chromedriver"])) as driver:
+    with webdriver.Chrome(
+        options=options, service=webdriver.ChromeService(programs["chromedriver"])
+    ) as driver:
         driver.set_script_timeout(20)
         driver.set_network_conditions(offline=True, latency=0, throughput=0)
         driver.get(page.as_uri())
@@ -78,16 +103,21 @@ def browser(page: Path) -> Iterator[webdriver.Chrome]:
 
 def rows(browser: webdriver.Chrome) -> list[list[str]]:
     """Task, seed and outcome of the episodes that are shown, from top to bottom."""
-    shown = [row for row in browser.find_elements(By.CSS_SELECTOR, "#episodes tbody tr") if row.is_displayed()]
+    shown = [
+        row
+        for row in browser.find_elements(By.CSS_SELECTOR, "#episodes tbody tr")
+        if row.is_displayed()
+    ]
     return [[cell.text for cell in row.find_elements(By.TAG_NAME, "td")[:3]] for row in shown]
 
 
-def test_films_play(browser: webdriver.Chrome) -> None:
+def test_videos_play(browser: webdriver.Chrome) -> None:
     """From the data in the page, in time with the clock."""
     found = browser.execute_async_script(
-        "const done = arguments[0], film = document.querySelector('video');"
-        "film.play().then(() => film.addEventListener('timeupdate', () => {"
-        "  if (film.currentTime > 0.3) { film.pause(); done([film.currentTime, film.videoWidth, film.duration]); } }))"
+        "const done = arguments[0], video = document.querySelector('video');"
+        "video.play().then(() => video.addEventListener('timeupdate', () => {"
+        "  if (video.currentTime > 0.3) { video.pause(); done([video.currentTime, "
+        "video.videoWidth, video.duration]); } }))"
         ".catch(error => done(String(error)))"
     )
     assert found[0] > 0.3
@@ -95,10 +125,12 @@ def test_films_play(browser: webdriver.Chrome) -> None:
 
 
 def test_filters(browser: webdriver.Chrome) -> None:
-    """Episodes and their films, by outcome, task and stage, and together."""
-    choices = {name: Select(browser.find_element(By.NAME, name)) for name in ("outcome", "run", "stage")}
+    """Episodes and their videos, by outcome, task and stage, and together."""
+    choices = {
+        name: Select(browser.find_element(By.NAME, name)) for name in ("outcome", "run", "stage")
+    }
     told = browser.find_element(By.CSS_SELECTOR, ".filter output")
-    for chosen, seeds, films in (
+    for chosen, seeds, videos in (
         ({}, 6, 3),
         ({"outcome": "success"}, 2, 2),
         ({"outcome": "failure"}, 4, 1),
@@ -111,7 +143,10 @@ def test_filters(browser: webdriver.Chrome) -> None:
             choice.select_by_value(chosen.get(name, ""))
         assert len(rows(browser)) == seeds
         assert told.text == f"{seeds} of 6 episodes"
-        assert sum(figure.is_displayed() for figure in browser.find_elements(By.TAG_NAME, "figure")) == films
+        assert (
+            sum(figure.is_displayed() for figure in browser.find_elements(By.TAG_NAME, "figure"))
+            == videos
+        )
     for choice in choices.values():
         choice.select_by_value("")
 
@@ -119,8 +154,13 @@ def test_filters(browser: webdriver.Chrome) -> None:
 def test_sorting(browser: webdriver.Chrome) -> None:
     """By number, both ways, what is missing last, from the keyboard too."""
     headers = browser.find_elements(By.CSS_SELECTOR, "#episodes th")
-    button = next(header for header in headers if "rad" in header.text).find_element(By.TAG_NAME, "button")
-    key = "return [...document.querySelectorAll('#episodes tbody tr')].map(row => row.cells[9].textContent)"
+    button = next(header for header in headers if "rad" in header.text).find_element(
+        By.TAG_NAME, "button"
+    )
+    key = (
+        "return [...document.querySelectorAll('#episodes tbody tr')].map(row => "
+        "row.cells[9].textContent)"
+    )
     button.click()
     assert browser.execute_script(key) == ["0.5", "1.5", "7.5", "7.5", "7.5", "-"]
     button.send_keys(Keys.ENTER)
@@ -134,7 +174,7 @@ def test_sorting(browser: webdriver.Chrome) -> None:
 def test_the_cloud_turns(browser: webdriver.Chrome) -> None:
     """By mouse and by keys; colours and attention look different, and say how much."""
     canvas = browser.find_element(By.TAG_NAME, "canvas")
-    picture = (
+    image = (
         "const canvas = document.querySelector('canvas'), data = canvas.getContext('2d')"
         ".getImageData(0, 0, canvas.width, canvas.height).data;"
         "let red = 0, blue = 0, hash = 0; for (let i = 0; i < data.length; i += 4) {"
@@ -143,19 +183,25 @@ def test_the_cloud_turns(browser: webdriver.Chrome) -> None:
         "return [red, blue, hash]"
     )
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
-    red, blue, at_first = browser.execute_script(picture)
+    red, blue, at_first = browser.execute_script(image)
     assert red > 1000
     assert blue > 50
-    webdriver.ActionChains(browser, duration=50).click_and_hold(canvas).move_by_offset(60, 10).release().perform()
-    turned = browser.execute_script(picture)[2]
+    webdriver.ActionChains(browser, duration=50).click_and_hold(canvas).move_by_offset(
+        60, 10
+    ).release().perform()
+    turned = browser.execute_script(image)[2]
     assert turned != at_first
     canvas.send_keys(Keys.ARROW_LEFT)
-    assert (again := browser.execute_script(picture)[2]) not in (turned, at_first)
-    webdriver.ActionChains(browser).scroll_from_origin(ScrollOrigin.from_element(canvas), 0, 200).perform()
-    assert browser.execute_script(picture)[2] != again
+    assert (again := browser.execute_script(image)[2]) not in (turned, at_first)
+    webdriver.ActionChains(browser).scroll_from_origin(
+        ScrollOrigin.from_element(canvas), 0, 200
+    ).perform()
+    assert browser.execute_script(image)[2] != again
     box = browser.find_element(By.CLASS_NAME, "cloud")
-    Select(box.find_element(By.TAG_NAME, "select")).select_by_visible_text("attention of the right arm")
-    assert browser.execute_script(picture)[1] == 0
+    Select(box.find_element(By.TAG_NAME, "select")).select_by_visible_text(
+        "attention of the right arm"
+    )
+    assert browser.execute_script(image)[1] == 0
     assert box.find_element(By.TAG_NAME, "output").text == "all patches: 32 %, the largest: 25.0 %"
 
 
@@ -163,11 +209,22 @@ def test_nothing_is_fetched_nothing_sticks_out_nothing_is_logged(browser: webdri
     """The command stands beside its episode, too."""
     assert browser.find_element(By.TAG_NAME, "h1").text == "A & <b>"
     commands = [command.text for command in browser.find_elements(By.CSS_SELECTOR, "figure pre")]
-    assert [f"first_seed={seed} " in command for seed, command in zip((0, 2, 1), commands, strict=True)] == [True] * 3
+    assert [
+        f"first_seed={seed} " in command for seed, command in zip((0, 2, 1), commands, strict=True)
+    ] == [True] * 3
     for width in (1100, 500):
         browser.set_window_size(width, 900)
-        assert browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth") <= 0
-    fetched = browser.execute_script("return performance.getEntriesByType('resource').map(entry => entry.name)")
+        assert (
+            browser.execute_script(
+                "return document.documentElement.scrollWidth - window.innerWidth"
+            )
+            <= 0
+        )
+    fetched = browser.execute_script(
+        "return performance.getEntriesByType('resource').map(entry => entry.name)"
+    )
     assert [address[:60] for address in fetched if not address.startswith("data:")] == []
     # Tests read the canvas back, which Chromium thinks could be quicker.
-    assert [entry for entry in browser.get_log("browser") if "getImageData" not in entry["message"]] == []
+    assert [
+        entry for entry in browser.get_log("browser") if "getImageData" not in entry["message"]
+    ] == []

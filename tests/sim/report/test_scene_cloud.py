@@ -18,7 +18,9 @@ from stringline.sim.report.scene_cloud import SceneCloud, scene_cloud
 def seen() -> SceneCloud:
     """What the policy that ships makes of the beginning of an episode."""
     policy = load_policy("hand_over_banana")
-    world = make_environment("hand_over_banana", cameras=[camera.name for camera in policy.contract.cameras])
+    world = make_environment(
+        "hand_over_banana", cameras=[camera.name for camera in policy.contract.cameras]
+    )
     try:
         world.begin(1_000_000)
         found = scene_cloud(policy, world.observe())
@@ -40,7 +42,11 @@ def test_it_stands_on_the_table(seen: SceneCloud) -> None:
         chosen = colours[:, 2].astype(int) > 100 + colours[:, 0]
         return np.asarray(points[chosen].mean(axis=0))
 
-    np.testing.assert_allclose(blue(seen.points, seen.colours), blue(seen.attention.points, seen.attention.colours), atol=0.03)
+    np.testing.assert_allclose(
+        blue(seen.points, seen.colours),
+        blue(seen.attention.points, seen.attention.colours),
+        atol=0.03,
+    )
 
 
 def test_text_round_trip(seen: SceneCloud) -> None:
@@ -50,8 +56,12 @@ def test_text_round_trip(seen: SceneCloud) -> None:
     found = json.loads(text)
     points = np.frombuffer(base64.b64decode(found["points"]), "<i2").reshape(-1, 3) / 1000
     np.testing.assert_allclose(points, seen.points, atol=0.00051)
-    np.testing.assert_array_equal(np.frombuffer(base64.b64decode(found["colours"]), np.uint8).reshape(-1, 3), seen.colours)
-    for arm, name, weights in zip(found["arms"], seen.attention.arms, seen.attention.weights, strict=True):
+    np.testing.assert_array_equal(
+        np.frombuffer(base64.b64decode(found["colours"]), np.uint8).reshape(-1, 3), seen.colours
+    )
+    for arm, name, weights in zip(
+        found["arms"], seen.attention.arms, seen.attention.weights, strict=True
+    ):
         assert arm["name"] == name
         got = np.frombuffer(base64.b64decode(arm["weights"]), np.uint8) / 255 * arm["most"]
         np.testing.assert_allclose(got, weights, atol=arm["most"] / 500)

@@ -16,7 +16,9 @@ OPEN = {"left": (TIME > 4.95).astype(np.float32), "<&right>": np.zeros(100, np.f
 
 def points(line: ET.Element) -> list[tuple[float, float]]:
     """The corners of a line."""
-    return [(float(x), float(y)) for x, y in re.findall(r"([\d.]+),([\d.]+)", line.get("points", ""))]
+    return [
+        (float(x), float(y)) for x, y in re.findall(r"([\d.]+),([\d.]+)", line.get("points", ""))
+    ]
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -25,10 +27,18 @@ def test_to_scale(large: bool) -> None:
     trace = Trace(NAMES, {"lifted_<b>": 2.5, "success": 7.5}, TIME, OPEN, np.abs(np.sin(TIME)))
     drawn = ET.fromstring(timeline(trace, 10.0, large=large))
     width = float(drawn.get("viewBox", "").split()[2])
-    bands = [(float(band.get("x", "")) / width, float(band.get("width", "")) / width) for band in drawn.iter("rect")]
-    assert bands == [pytest.approx(band, abs=1e-3) for band in [(0, 0.25), (0.25, 0.5), (0.75, 0.25)]]
+    bands = [
+        (float(band.get("x", "")) / width, float(band.get("width", "")) / width)
+        for band in drawn.iter("rect")
+    ]
+    assert bands == [
+        pytest.approx(band, abs=1e-3) for band in [(0, 0.25), (0.25, 0.5), (0.75, 0.25)]
+    ]
     strengths = [float(band.get("fill-opacity", "")) for band in drawn.iter("rect")]
-    assert np.diff(strengths).tolist() == [pytest.approx(0.83 / 3, abs=0.01), pytest.approx(2 * 0.83 / 3, abs=0.01)]
+    assert np.diff(strengths).tolist() == [
+        pytest.approx(0.83 / 3, abs=0.01),
+        pytest.approx(2 * 0.83 / 3, abs=0.01),
+    ]
     left, right, *speed = (points(line) for line in drawn.iter("polyline"))
     assert len(left) == 4
     assert left[0][1] > left[-1][1]
@@ -44,10 +54,19 @@ def test_to_scale(large: bool) -> None:
 
 def test_odd_episodes() -> None:
     """One that ended at once, one without grippers and stages, one that stood still."""
-    short = Trace(("start", "success"), {"success": 0.02}, np.zeros(1, np.float32), {}, np.zeros(1, np.float32))
+    short = Trace(
+        ("start", "success"),
+        {"success": 0.02},
+        np.zeros(1, np.float32),
+        {},
+        np.zeros(1, np.float32),
+    )
     for seconds in (0.02, 0.0):
         for large in (False, True):
-            assert len(list(ET.fromstring(timeline(short, seconds, large=large)).iter("polyline"))) == 1
+            assert (
+                len(list(ET.fromstring(timeline(short, seconds, large=large)).iter("polyline")))
+                == 1
+            )
     assert reached_text(Trace(NAMES, {}, TIME, {}, TIME)) == "none"
 
 

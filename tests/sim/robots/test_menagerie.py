@@ -57,7 +57,9 @@ def compiled(robot: Robot) -> mujoco.MjModel:
     return mujoco.MjModel.from_xml_string(root.to_xml_string(), root.get_assets())
 
 
-def drawn_meshes(model: mujoco.MjModel, data: mujoco.MjData) -> dict[tuple[str, str], NDArray[np.float64]]:
+def drawn_meshes(
+    model: mujoco.MjModel, data: mujoco.MjData
+) -> dict[tuple[str, str], NDArray[np.float64]]:
     """Returns where the vertices (V, 3) of all drawn meshes are in the world, by body and mesh."""
     found = {}
     for geom in range(model.ngeom):
@@ -65,27 +67,42 @@ def drawn_meshes(model: mujoco.MjModel, data: mujoco.MjData) -> dict[tuple[str, 
         if mesh < 0 or model.geom_contype[geom] or model.geom_conaffinity[geom]:
             continue
         first, count = model.mesh_vertadr[mesh], model.mesh_vertnum[mesh]
-        vertices = model.mesh_vert[first : first + count] @ data.geom_xmat[geom].reshape(3, 3).T + data.geom_xpos[geom]
+        vertices = (
+            model.mesh_vert[first : first + count] @ data.geom_xmat[geom].reshape(3, 3).T
+            + data.geom_xpos[geom]
+        )
         name = model.mesh(mesh).name.split("/")[-1].removeprefix("menagerie_")
         found[model.body(int(model.geom_bodyid[geom])).name, name] = vertices
     return found
 
 
-def same_place(ours: NDArray[np.float64], theirs: NDArray[np.float64], T_ours_theirs: Matrix) -> bool:
+def same_place(
+    ours: NDArray[np.float64], theirs: NDArray[np.float64], T_ours_theirs: Matrix
+) -> bool:
     moved = theirs @ T_ours_theirs[:3, :3].T + T_ours_theirs[:3, 3]
     return ours.shape == moved.shape and bool(np.abs(ours - moved).max() < NEAR_M)
 
 
 def test_aloha_wears_its_meshes_where_its_own_model_has_them(folder: Path) -> None:
     """One transform between the frames serves both arms; its left finger is our right one."""
-    ours, theirs = compiled(dressed(ALOHA_CELL)), mujoco.MjModel.from_xml_path(str(folder / "aloha" / "aloha.xml"))
-    ours_data, theirs_data, rng = mujoco.MjData(ours), mujoco.MjData(theirs), np.random.default_rng(1)
+    ours, theirs = (
+        compiled(dressed(ALOHA_CELL)),
+        mujoco.MjModel.from_xml_path(str(folder / "aloha" / "aloha.xml")),
+    )
+    ours_data, theirs_data, rng = (
+        mujoco.MjData(ours),
+        mujoco.MjData(theirs),
+        np.random.default_rng(1),
+    )
     other = {"left_finger": "right_finger", "right_finger": "left_finger"}
     for _ in range(POSES):
         for name in (theirs.joint(number).name for number in range(theirs.njnt)):
             arm, joint = name.split("/")
             q = rng.uniform(*theirs.joint(name).range)
-            theirs_data.joint(name).qpos, ours_data.joint(f"{arm}/{other.get(joint, joint)}").qpos = q, q
+            (
+                theirs_data.joint(name).qpos,
+                ours_data.joint(f"{arm}/{other.get(joint, joint)}").qpos,
+            ) = q, q
         mujoco.mj_kinematics(ours, ours_data)
         mujoco.mj_kinematics(theirs, theirs_data)
         here, there = drawn_meshes(ours, ours_data), drawn_meshes(theirs, theirs_data)
@@ -99,8 +116,15 @@ def test_aloha_wears_its_meshes_where_its_own_model_has_them(folder: Path) -> No
 
 def test_two_kuka_arms_wear_those_of_one(folder: Path) -> None:
     cell = KUKA_BIMANUAL_CELL
-    ours, theirs = compiled(dressed(cell)), mujoco.MjModel.from_xml_path(str(folder / "kuka_iiwa_14" / "iiwa14.xml"))
-    ours_data, theirs_data, rng = mujoco.MjData(ours), mujoco.MjData(theirs), np.random.default_rng(2)
+    ours, theirs = (
+        compiled(dressed(cell)),
+        mujoco.MjModel.from_xml_path(str(folder / "kuka_iiwa_14" / "iiwa14.xml")),
+    )
+    ours_data, theirs_data, rng = (
+        mujoco.MjData(ours),
+        mujoco.MjData(theirs),
+        np.random.default_rng(2),
+    )
     for _ in range(POSES):
         for number in range(1, 8):
             theirs_data.joint(f"joint{number}").qpos = q = rng.uniform(-1.5, 1.5)
@@ -113,29 +137,48 @@ def test_two_kuka_arms_wear_those_of_one(folder: Path) -> None:
         for chain in cell.embodiment.chains:
             for (body, mesh), vertices in there.items():
                 mine = "base_link" if body == "base" else body.replace("link", "link_")
-                assert same_place(here[f"{chain.arm}/{mine}", mesh], vertices, chain.T_base_root), (body, mesh)
+                assert same_place(here[f"{chain.arm}/{mine}", mesh], vertices, chain.T_base_root), (
+                    body,
+                    mesh,
+                )
 
 
 def test_what_it_has_no_meshes_of_stays_and_the_rest_is_hidden_but_there() -> None:
     plain, model = compiled(KUKA_BIMANUAL_CELL.robot()), compiled(dressed(KUKA_BIMANUAL_CELL))
-    drawn = {model.geom(geom).name for geom in range(model.ngeom) if model.geom_group[geom] == DRAWN}
+    drawn = {
+        model.geom(geom).name for geom in range(model.ngeom) if model.geom_group[geom] == DRAWN
+    }
     kept = ("stand", "left_finger", "left_pad", "right_finger", "right_pad")
-    assert {name for name in drawn if "unnamed" not in name} == {f"{arm}/{name}" for arm in ("left", "right") for name in kept}
-    boxes = [geom for geom in range(model.ngeom) if model.geom_group[geom] == DRAWN and model.geom_dataid[geom] < 0]
+    assert {name for name in drawn if "unnamed" not in name} == {
+        f"{arm}/{name}" for arm in ("left", "right") for name in kept
+    }
+    boxes = [
+        geom
+        for geom in range(model.ngeom)
+        if model.geom_group[geom] == DRAWN and model.geom_dataid[geom] < 0
+    ]
     assert len(boxes) == 2 * (len(kept) + 2)  # And the hand with the housing of its camera.
     assert model.ngeom - plain.ngeom == 22
     assert (model.geom_contype > 0).sum() == (plain.geom_contype > 0).sum()
-    colours = {tuple(round(float(value), 2) for value in model.geom_rgba[geom]) for geom in range(model.ngeom)}
+    colours = {
+        tuple(round(float(value), 2) for value in model.geom_rgba[geom])
+        for geom in range(model.ngeom)
+    }
     assert {(1.0, 0.42, 0.04, 1.0), (0.4, 0.4, 0.4, 1.0)} <= colours
     aloha = compiled(dressed(ALOHA_CELL))
-    drawn_kinds = {int(aloha.geom_type[geom]) for geom in range(aloha.ngeom) if aloha.geom_group[geom] == DRAWN}
+    drawn_kinds = {
+        int(aloha.geom_type[geom]) for geom in range(aloha.ngeom) if aloha.geom_group[geom] == DRAWN
+    }
     assert drawn_kinds == {int(mujoco.mjtGeom.mjGEOM_MESH)}
-    assert sum(np.allclose(aloha.geom_rgba[geom], (0.7, 0.7, 0.7, 1.0)) for geom in range(aloha.ngeom)) == 2
+    assert (
+        sum(np.allclose(aloha.geom_rgba[geom], (0.7, 0.7, 0.7, 1.0)) for geom in range(aloha.ngeom))
+        == 2
+    )
     bodies = list(drawn_bodies(aloha))  # For the page of teleoperation.
     assert len(bodies) == 2 * 9
-    assert all(len(surface.faces) % 12 == 0 for body in bodies for surface in body.surfaces.values()), (
-        "a box is twelve triangles"
-    )
+    assert all(
+        len(surface.faces) % 12 == 0 for body in bodies for surface in body.surfaces.values()
+    ), "a box is twelve triangles"
 
 
 def states(world: TaskEnvironment, actions: Array) -> list[Array]:
@@ -154,7 +197,9 @@ def test_episodes_with_contacts_go_the_same_way_to_the_bit(task: str) -> None:
         recording = record_episode(world, make_expert(task), SEED)
         assert recording.success
         plain = states(world, recording.arrays["action"])
-    with closing(TaskEnvironment(make_task(task), cameras=(), time_limit_s=20.0, robot_model="menagerie")) as world:
+    with closing(
+        TaskEnvironment(make_task(task), cameras=(), time_limit_s=20.0, robot_model="menagerie")
+    ) as world:
         np.testing.assert_array_equal(states(world, recording.arrays["action"]), plain)
 
 
@@ -166,7 +211,10 @@ def looks(folder: Path) -> dict[str, dict[str, Array]]:
         patch.setenv("MENAGERIE_ROOT", str(folder))
         for model in ("primitives", "menagerie"):
             world = TaskEnvironment(
-                make_task("kuka_pick"), image_size=48, segmentation=True, robot_model=cast("RobotModel", model)
+                make_task("kuka_pick"),
+                image_size=48,
+                segmentation=True,
+                robot_model=cast("RobotModel", model),
             )
             world.begin(0, {"depth_noise": 0.0})
             seen[model] = dict(world.observe())
@@ -174,7 +222,7 @@ def looks(folder: Path) -> dict[str, dict[str, Array]]:
     return seen
 
 
-def test_pictures_of_arms_change_and_nothing_else(looks: dict[str, dict[str, Array]]) -> None:
+def test_images_of_arms_change_and_nothing_else(looks: dict[str, dict[str, Array]]) -> None:
     plain, worn = looks["primitives"], looks["menagerie"]
     for key, value in plain.items():
         if not key.startswith(("rgb/", "depth/", "segmentation/")):
@@ -185,21 +233,33 @@ def test_pictures_of_arms_change_and_nothing_else(looks: dict[str, dict[str, Arr
         others = (shown[0] != arm) & (shown[1] != arm)
         assert others.mean() > 0.3
         for kind in ("rgb", "depth"):
-            np.testing.assert_array_equal(plain[f"{kind}/{camera}"][others], worn[f"{kind}/{camera}"][others])
+            np.testing.assert_array_equal(
+                plain[f"{kind}/{camera}"][others], worn[f"{kind}/{camera}"][others]
+            )
     both = (plain["segmentation/overhead"] == arm) & (worn["segmentation/overhead"] == arm)
     assert (plain["rgb/overhead"][both] != worn["rgb/overhead"][both]).any()
 
 
-def test_episodes_say_what_the_arms_were_drawn_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_episodes_say_what_the_arms_were_drawn_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Data of the two are not mixed by mistake; to do an episode again the meshes are not needed."""
-    recipe = Recipe(task="kuka_pick", image_size=16, time_limit_s=0.2, keep_failures=True, robot_model="menagerie")
+    recipe = Recipe(
+        task="kuka_pick",
+        image_size=16,
+        time_limit_s=0.2,
+        keep_failures=True,
+        robot_model="menagerie",
+    )
     store = EpisodeStore.create(tmp_path / "store")
     with closing(open_recipe_world(recipe)) as world:
         Attempt(recipe, store.path, 0).run(world)
     (episode,) = store.episodes()
     assert recorded_world(episode) == recipe
     assert {"rgb/overhead", "rgb/wrist"} < set(episode.arrays), "all cameras where none are named"
-    with pytest.raises(ValueError, match=r"was collected with robot_model='menagerie' \(now 'primitives'\)"):
+    with pytest.raises(
+        ValueError, match=r"was collected with robot_model='menagerie' \(now 'primitives'\)"
+    ):
         Collection(store, replace(recipe, robot_model="primitives"))
     assert Collection(store, recipe).tried == 1
     monkeypatch.delenv("MENAGERIE_ROOT")
@@ -231,7 +291,14 @@ def changed(old: str, new: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
-        (missing_folder, r"MENAGERIE_ROOT is '.*', but .*/aloha has no aloha.xml. Set MENAGERIE_ROOT to a copy of github.com/"),
+        (
+            missing_folder,
+            (
+                r"MENAGERIE_ROOT is '.*', but .*/aloha has no aloha.xml. Set MENAGERIE_ROOT to a "
+                r"copy "
+                r"of github.com/"
+            ),
+        ),
         (missing_mesh, r"aloha.xml is drawn with .*/aloha/assets/wrist.stl, which is not there."),
         (broken, r"aloha.xml cannot be read as a model of MuJoCo: .*"),
         (
@@ -244,12 +311,16 @@ def changed(old: str, new: str) -> Callable[[Path], None]:
         ),
         (
             changed('pos="0.2 0 0"', 'pos="0.203 0 0"'),
-            r"aloha.xml is of other arms than ours: its body 'left/lower_forearm_link' is 3.0 mm and 0.0 degrees "
+            r"aloha.xml is of other arms than ours: its body 'left/lower_forearm_link' is 3.0 mm "
+            r"and 0.0 degrees "
             r"away from our 'left/lower_forearm_link'; allowed: 1 mm and 0.1 degrees.",
         ),
         (
             changed('"left/forearm_roll" axis="1 0 0"', '"left/forearm_roll" axis="1 0 0.01"'),
-            r"is of other arms than ours: its body 'left/lower_forearm_link' is 0.0 mm and [01].\d degrees away",
+            (
+                r"is of other arms than ours: its body 'left/lower_forearm_link' is 0.0 mm and "
+                r"[01].\d degrees away"
+            ),
         ),
     ],
 )
@@ -263,31 +334,47 @@ def test_files_that_will_not_do_are_answered(
         dressed(ALOHA_CELL)
 
 
-def test_where_there_is_no_folder_the_package_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_is_no_folder_the_package_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It keeps what it has fetched, and cannot fetch it from nowhere."""
     monkeypatch.delenv("MENAGERIE_ROOT")
     monkeypatch.setenv("MENAGERIE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("MENAGERIE_BASE_URL", (tmp_path / "nowhere").as_uri())
-    with pytest.raises(ValueError, match=r"mujoco-menagerie cannot fetch aloha: .*nowhere.*not found. Set MENAGERIE_ROOT to"):
+    with pytest.raises(
+        ValueError,
+        match=r"mujoco-menagerie cannot fetch aloha: .*nowhere.*not found. Set MENAGERIE_ROOT to",
+    ):
         dressed(ALOHA_CELL)
     kept = mujoco_menagerie.Cache().model_path(mujoco_menagerie.get("aloha"))
     menagerie_files.write_aloha(kept)
     (kept / ".complete").touch()
     assert compiled(dressed(ALOHA_CELL)).nmesh == 2 * 10
     (kept / "aloha.xml").unlink()
-    with pytest.raises(ValueError, match=r"The package mujoco-menagerie is there, but .* has no aloha.xml. Set MENAGERIE_ROOT"):
+    with pytest.raises(
+        ValueError,
+        match=r"The package mujoco-menagerie is there, but .* has no aloha.xml. Set MENAGERIE_ROOT",
+    ):
         dressed(ALOHA_CELL)
     monkeypatch.setattr("stringline.sim.robots.menagerie.PACKAGE", "menagerie_of_nobody")
     with pytest.raises(
-        ValueError, match=r"The meshes of MuJoCo Menagerie are not there. Set MENAGERIE_ROOT to a copy of github"
+        ValueError,
+        match=(
+            r"The meshes of MuJoCo Menagerie are not there. Set MENAGERIE_ROOT to a copy of github"
+        ),
     ):
         dressed(ALOHA_CELL)
 
 
 def test_names_that_mean_nothing_are_answered() -> None:
     robot = ALOHA_CELL.robot()
-    with pytest.raises(ValueError, match=r"There is no robot.model 'menagery'. Did you mean 'menagerie'"):
+    with pytest.raises(
+        ValueError, match=r"There is no robot.model 'menagery'. Did you mean 'menagerie'"
+    ):
         dress(robot, cast("RobotModel", "menagery"))
     robot.embodiment = replace(robot.embodiment, name="bench_arm")
-    with pytest.raises(ValueError, match=r"has no robot 'bench_arm' that we know of, but aloha, iiwa14, iiwa14_bimanual"):
+    with pytest.raises(
+        ValueError,
+        match=r"has no robot 'bench_arm' that we know of, but aloha, iiwa14, iiwa14_bimanual",
+    ):
         dress(robot, "menagerie")

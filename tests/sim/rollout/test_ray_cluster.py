@@ -34,7 +34,11 @@ from stringline.sim.rollout.shared_folder import shared
 ROOT = Path(__file__).parents[3]
 SEEDS = list(range(40, 46))
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
-QUICK_TO_NOTICE = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
+QUICK_TO_NOTICE = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 500,
+    "health_check_failure_threshold": 4,
+}
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +48,19 @@ def nodes() -> Iterator[Any]:
         folder = tempfile.mkdtemp(prefix="ray-")  # Paths of sockets must be short.
         # Ray notes the address of such a cluster in a folder that it does not make.
         (Path(folder) / "ray").mkdir()
-        for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": folder}.items():
+        for name, value in {
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_MODE": "disabled",
+            "RAY_TMPDIR": folder,
+        }.items():
             patch.setenv(name, value)
         import_ray(loopback=True)
         from ray.cluster_utils import Cluster
 
-        cluster = Cluster(head_node_args=NODE | {"_system_config": QUICK_TO_NOTICE, "temp_dir": folder}, initialize_head=True)
+        cluster = Cluster(
+            head_node_args=NODE | {"_system_config": QUICK_TO_NOTICE, "temp_dir": folder},
+            initialize_head=True,
+        )
         cluster.add_node(**NODE)
         yield cluster
         cluster.shutdown()
@@ -59,7 +70,9 @@ def nodes() -> Iterator[Any]:
 class Remembering(Wander):
     """Keeps every chunk, of the last attempt at each seed."""
 
-    def __init__(self, contract: Contract, before: Callable[[int], None] = lambda seed: None) -> None:
+    def __init__(
+        self, contract: Contract, before: Callable[[int], None] = lambda seed: None
+    ) -> None:
         super().__init__(contract)
         self.before, self.chunks = before, dict[int, list[ActionChunk]]()
 
@@ -102,11 +115,13 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str], by
 
 def evaluate(policy: Remembering, make: MakeWorld, nodes: Any) -> list[EpisodeResult]:
     """An evaluation by two actors."""
-    return Evaluation(policy, make, execute_steps=10, workers=2, cluster=RayCluster(nodes.address)).run(SEEDS)
+    return Evaluation(
+        policy, make, execute_steps=10, workers=2, cluster=RayCluster(nodes.address)
+    ).run(SEEDS)
 
 
 def assert_equal(got: Remembering, expected: Remembering) -> None:
-    """All actions are the same; they depend on joints and pictures."""
+    """All actions are the same; they depend on joints and images."""
     assert got.chunks.keys() == expected.chunks.keys()
     for seed, chunks in expected.chunks.items():
         assert len(got.chunks[seed]) == len(chunks)
@@ -119,7 +134,9 @@ def test_actors_that_die_are_replaced_and_outcomes_are_those_of_one_process(
 ) -> None:
     expected, results = serial
     policy = Remembering(expected.contract)
-    got = evaluate(policy, partial(mortal_world, Deaths(tmp_path, by_kill={42: 1}, by_fault={})), nodes)
+    got = evaluate(
+        policy, partial(mortal_world, Deaths(tmp_path, by_kill={42: 1}, by_fault={})), nodes
+    )
     assert outcome(got) == outcome(results)
     assert_equal(policy, expected)
     assert len((tmp_path / "begun-42").read_text()) == 2
@@ -142,7 +159,13 @@ def test_a_store_that_another_machine_does_not_see_is_refused(nodes: Any, tmp_pa
         folder.require()
         with (
             RayCluster(nodes.address).open(partial(open_world_beside, folder, SHORT), 1, 1) as pool,
-            pytest.raises(ValueError, match=r"does not see the folder /proc/self/fd/\d+ of .* system that all machines share"),
+            pytest.raises(
+                ValueError,
+                match=(
+                    r"does not see the folder /proc/self/fd/\d+ of .* system that all machines "
+                    r"share"
+                ),
+            ),
         ):
             next(pool.messages())
     assert list(tmp_path.iterdir()) == []
@@ -153,7 +176,11 @@ def test_nobody_listens_outside_of_this_machine(nodes: Any) -> None:
     listening: list[tuple[str, str]] = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # Ray's idle workers come and go.
-            found = [connection for connection in process.net_connections("inet") if connection.status == psutil.CONN_LISTEN]
+            found = [
+                connection
+                for connection in process.net_connections("inet")
+                if connection.status == psutil.CONN_LISTEN
+            ]
             listening += [(process.name(), connection.laddr.ip) for connection in found]
     assert {name for name, _ in listening} >= {"gcs_server", "raylet"}
     assert {address for _, address in listening} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
@@ -175,24 +202,36 @@ def test_a_lost_driver_leaves_its_results_and_its_processors(
     serial: tuple[Remembering, list[EpisodeResult]], nodes: Any, tmp_path: Path
 ) -> None:
     file = tmp_path / "results.jsonl"
-    kill_when(EVALUATE, file, lambda: file.exists() and len(file.read_text().splitlines()) > 2, nodes.address)
+    kill_when(
+        EVALUATE,
+        file,
+        lambda: file.exists() and len(file.read_text().splitlines()) > 2,
+        nodes.address,
+    )
     before = file.read_text().splitlines()
     policy = Remembering(serial[0].contract)
     cluster = RayCluster(nodes.address)
-    continued = Evaluation(policy, WORLD, execute_steps=10, workers=2, cluster=cluster).run(SEEDS, file)
+    continued = Evaluation(policy, WORLD, execute_steps=10, workers=2, cluster=cluster).run(
+        SEEDS, file
+    )
     assert outcome(continued) == outcome(serial[1])
     assert file.read_text().splitlines()[: len(before)] == before
     assert set(policy.chunks).isdisjoint(json.loads(line)["seed"] for line in before[1:])
 
 
-def test_a_lost_node_is_made_up_for(serial: tuple[Remembering, list[EpisodeResult]], nodes: Any, tmp_path: Path) -> None:
+def test_a_lost_node_is_made_up_for(
+    serial: tuple[Remembering, list[EpisodeResult]], nodes: Any, tmp_path: Path
+) -> None:
     """The second machine goes while both are in the middle of an episode; the first does the rest."""
     expected, results = serial
     asking: list[int] = []
 
     def remove(seed: int) -> None:
         asking.append(seed)
-        if nodes.worker_nodes and len([seed for seed in SEEDS if 0 < asking.count(seed) < results[0].plans]) == 2:
+        if (
+            nodes.worker_nodes
+            and len([seed for seed in SEEDS if 0 < asking.count(seed) < results[0].plans]) == 2
+        ):
             nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)
         elif nodes.worker_nodes:
             time.sleep(0.2)  # The other one may not have begun yet.
@@ -210,8 +249,13 @@ def test_mistakes_are_answered(nodes: Any, serial: tuple[Remembering, list[Episo
         evaluate(Remembering(serial[0].contract), partial(WORLD.func, "hand_over_bannana"), nodes)
     with pytest.raises(ValueError, match=r"'127.0.0.1:1' cannot be joined: .*Connection refused"):
         evaluate(Remembering(serial[0].contract), WORLD, RayCluster("127.0.0.1:1"))
-    hungry = Evaluation(Wander(serial[0].contract), WORLD, execute_steps=10, cluster=RayCluster(nodes.address, 2.0))
-    with pytest.raises(RuntimeError, match=r"no machine with 2 processors for a world; the largest one has 1\. Add one"):
+    hungry = Evaluation(
+        Wander(serial[0].contract), WORLD, execute_steps=10, cluster=RayCluster(nodes.address, 2.0)
+    )
+    with pytest.raises(
+        RuntimeError,
+        match=r"no machine with 2 processors for a world; the largest one has 1\. Add one",
+    ):
         hungry.run([1])
     with pytest.raises(ValueError, match="cpus_per_world is 0"):
         RayCluster(cpus_per_world=0.0)
@@ -219,18 +263,25 @@ def test_mistakes_are_answered(nodes: Any, serial: tuple[Remembering, list[Episo
         RayCluster(object_store_mb=1)
 
 
-def in_a_fresh_process(code: str, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def in_a_fresh_process(
+    code: str, folder: Path, *arguments: str
+) -> "subprocess.CompletedProcess[str]":
     """Runs Python as somebody would who has never heard of Ray."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     environment |= {"PYTHONPATH": str(ROOT / ".src"), "HOME": str(folder)}
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize(
     ("before", "answer"),
     [
-        ("import sys; sys.modules['ray'] = None", 'needs ray, which is not installed. Run: pip install "stringline[ray]"'),
+        (
+            "import sys; sys.modules['ray'] = None",
+            'needs ray, which is not installed. Run: pip install "stringline[ray]"',
+        ),
         ("import ray", "Ray would listen on all networks, for it was imported too early."),
     ],
 )
@@ -244,8 +295,13 @@ def test_what_ray_needs_is_said(before: str, answer: str, tmp_path: Path) -> Non
 def test_from_the_command_line(stored: dict[tuple[int, str], bytes], tmp_path: Path) -> None:
     """`cluster=ray` alone starts a cluster of this machine, ends it, and leaves no token in the home folder."""
     arguments = ["output=store", "episodes=3", "cluster=ray", "workers=1", "keep_failures=true"]
-    arguments += [f"task.{key}" for key in ("time_limit_s=1.0", "cameras=[overhead]", "image_size=16", "frame_hz=5.0")]
-    done = in_a_fresh_process("from stringline.sim.collect import main; main()", tmp_path, *arguments)
+    arguments += [
+        f"task.{key}"
+        for key in ("time_limit_s=1.0", "cameras=[overhead]", "image_size=16", "frame_hz=5.0")
+    ]
+    done = in_a_fresh_process(
+        "from stringline.sim.collect import main; main()", tmp_path, *arguments
+    )
     assert done.returncode == 0, done.stderr
     assert files(tmp_path / "store") == stored
     assert [path.name for path in tmp_path.iterdir() if path.name == ".ray"] == []

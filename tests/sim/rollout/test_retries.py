@@ -32,7 +32,9 @@ from stringline.sim.evaluation.runner import Evaluation
 ROOT = Path(__file__).parents[3]
 SEEDS, STEPS = list(range(20, 26)), 20
 # Nobody succeeds in a second, so these are quick to record.
-SHORT = Recipe(cameras=("overhead",), image_size=16, frame_hz=5.0, time_limit_s=1.0, keep_failures=True)
+SHORT = Recipe(
+    cameras=("overhead",), image_size=16, frame_hz=5.0, time_limit_s=1.0, keep_failures=True
+)
 
 EVALUATE = """
 import sys
@@ -66,7 +68,9 @@ class Watched(Constant):
 @pytest.fixture(scope="module")
 def serial() -> list[EpisodeResult]:
     """The outcomes of an undisturbed evaluation in this process, in a world that needs no physics."""
-    return Evaluation(Watched(), partial(Track, STEPS), execute_steps=3, cluster=InProcess()).run(SEEDS)
+    return Evaluation(Watched(), partial(Track, STEPS), execute_steps=3, cluster=InProcess()).run(
+        SEEDS
+    )
 
 
 def files(path: Path) -> dict[tuple[int, str], bytes]:
@@ -102,18 +106,26 @@ def test_episodes_whose_process_dies_are_run_again_and_given_up_in_the_end(
     """One is killed once, one ends by a segmentation fault every time, the others do not notice."""
     world = partial(mortal_track, Deaths(tmp_path, by_kill={21: 1}, by_fault={23: 99}), STEPS)
     with caplog.at_level(logging.WARNING):
-        got = Evaluation(Watched(), world, execute_steps=3, workers=2).run(SEEDS, tmp_path / "results.jsonl")
+        got = Evaluation(Watched(), world, execute_steps=3, workers=2).run(
+            SEEDS, tmp_path / "results.jsonl"
+        )
     given_up = got.pop(3)
     assert outcome(got) == outcome(serial[:3] + serial[4:])
     assert (given_up.seed, given_up.success, given_up.stage, given_up.plans) == (23, False, 0, 0)
     assert given_up.trouble == "A simulation process was ended by SIGSEGV."
-    assert json.loads((tmp_path / "results.jsonl").read_text().splitlines()[-1]).keys() >= {"seed", "trouble"}
+    assert json.loads((tmp_path / "results.jsonl").read_text().splitlines()[-1]).keys() >= {
+        "seed",
+        "trouble",
+    }
     assert [len((tmp_path / f"begun-{seed}").read_text()) for seed in SEEDS] == [1, 2, 1, 3, 1, 1]
-    assert "Seed 21: A simulation process was ended by SIGKILL; memory may have run out: use fewer workers." in caplog.text
     assert (
-        "Seed 23: A simulation process was ended by SIGSEGV. That happened 3 times; the episode counts as failed."
-        in caplog.text
-    )
+        "Seed 21: A simulation process was ended by SIGKILL; memory may have run out: use fewer "
+        "workers."
+    ) in caplog.text
+    assert (
+        "Seed 23: A simulation process was ended by SIGSEGV. That happened 3 times; the episode "
+        "counts as failed."
+    ) in caplog.text
 
 
 def test_a_killed_evaluation_continues(serial: list[EpisodeResult], tmp_path: Path) -> None:
@@ -129,7 +141,9 @@ def test_a_killed_evaluation_continues(serial: list[EpisodeResult], tmp_path: Pa
         assert lines[: len(before)] == before
         before = lines
     last = Watched()
-    continued = Evaluation(last, partial(Track, STEPS), execute_steps=3, cluster=InProcess()).run(SEEDS, file)
+    continued = Evaluation(last, partial(Track, STEPS), execute_steps=3, cluster=InProcess()).run(
+        SEEDS, file
+    )
     assert outcome(continued) == outcome(serial)
     seeds = [json.loads(line)["seed"] for line in file.read_text().splitlines()[1:]]
     assert sorted(seeds) == SEEDS
@@ -161,9 +175,14 @@ def test_a_killed_collection_continues(tmp_path: Path) -> None:
     collection = collect(SHORT, path, 5, workers=1)
     killer.join()
     assert [outcome.seed for outcome in collection.outcomes] == [0, 1, 2, 3, 4]
-    assert collection.outcomes == Collection(EpisodeStore.open(tmp_path / "undisturbed"), SHORT).outcomes
+    assert (
+        collection.outcomes
+        == Collection(EpisodeStore.open(tmp_path / "undisturbed"), SHORT).outcomes
+    )
     assert files(path) == files(tmp_path / "undisturbed")
-    assert [entry.name for entry in path.iterdir() if entry.name.startswith((".open-", ".shared-"))] == []
+    assert [
+        entry.name for entry in path.iterdir() if entry.name.startswith((".open-", ".shared-"))
+    ] == []
 
 
 def test_an_episode_that_was_stored_twice_is_moved_to_the_trash(tmp_path: Path) -> None:
@@ -175,15 +194,22 @@ def test_an_episode_that_was_stored_twice_is_moved_to_the_trash(tmp_path: Path) 
     episode = store.episodes()[0]
     twin = episode_name(SHORT.task, 0)
     take_over(episode, path, twin, episode.attributes)
-    take_over(episode, path, changed := episode_name(SHORT.task, 0), replace(episode.attributes, extra={}))
+    take_over(
+        episode, path, changed := episode_name(SHORT.task, 0), replace(episode.attributes, extra={})
+    )
     assert len(store) == 4
     Collection(store, SHORT)
     assert len(store) == 3
     assert changed in store.names()
-    assert len([entry for entry in trash_of(path).iterdir() if entry.name in (twin, episode.name)]) == 1
+    assert (
+        len([entry for entry in trash_of(path).iterdir() if entry.name in (twin, episode.name)])
+        == 1
+    )
     assert len(before) > 10
 
 
 def test_workers_that_can_not_even_begin_end_the_evaluation() -> None:
-    with pytest.raises(RuntimeError, match=r"ended with exit code 9\. So did others; none could build its world"):
+    with pytest.raises(
+        RuntimeError, match=r"ended with exit code 9\. So did others; none could build its world"
+    ):
         Evaluation(Watched(), partial(os._exit, 9), execute_steps=3, workers=2).run([1, 2])

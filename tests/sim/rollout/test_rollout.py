@@ -11,9 +11,17 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.contract import ActionDimension, Array, Camera, Contract
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.sim.rollout.rollout import due_actions, roll_out
-from stringline.sim.rollout.video import Film
+from stringline.sim.rollout.video import Video
 
-CONTRACT = Contract("point", "line", 10.0, (Camera("overhead", 4, 4),), ("x",), (), (ActionDimension("x", "one", "joint"),))
+CONTRACT = Contract(
+    "point",
+    "line",
+    10.0,
+    (Camera("overhead", 4, 4),),
+    ("x",),
+    (),
+    (ActionDimension("x", "one", "joint"),),
+)
 
 
 @dataclass
@@ -50,7 +58,7 @@ class Line:
         return self.step % 3 == 0
 
     def observe(self, cameras: bool = True) -> dict[str, Array]:
-        """Pictures are as bright as the step at which they were taken."""
+        """Images are as bright as the step at which they were taken."""
         if self.frame_due:
             self.frame = np.full((4, 4, 3), self.step, np.uint8)
         time = np.asarray(self.step / 10)
@@ -96,7 +104,7 @@ def test_counts_to_the_goal(execute_steps: int) -> None:
     assert [time for time, _ in plan.seen] == [step / 10 for step in range(0, 13, execute_steps)]
 
 
-def test_pictures_are_the_latest_ones() -> None:
+def test_images_are_the_latest_ones() -> None:
     """Asked between two frames, the policy sees the last frame that the camera delivered, not the one of the last question."""
     plan = Counter(8)
     roll_out(Line(), plan, 13, execute_steps=5)
@@ -109,13 +117,13 @@ def test_time_limit() -> None:
     assert (done.success, done.stage, done.time_s, len(done.actions)) == (False, 0, 0.7, 7)
 
 
-def test_film_has_every_frame_once() -> None:
+def test_video_has_every_frame_once() -> None:
     """One frame per delivery of the camera."""
-    film = Film()
-    roll_out(Line(), Counter(8), 13, execute_steps=5, film=film)
-    assert len(film) == len(range(0, 13, 3))
-    with pytest.raises(ValueError, match="no camera to film 'rgb/overhaed'"):
-        roll_out(Line(), Counter(8), 13, execute_steps=5, film=Film(), film_camera="overhaed")
+    video = Video()
+    roll_out(Line(), Counter(8), 13, execute_steps=5, video=video)
+    assert len(video) == len(range(0, 13, 3))
+    with pytest.raises(ValueError, match="no camera to video 'rgb/overhaed'"):
+        roll_out(Line(), Counter(8), 13, execute_steps=5, video=Video(), video_camera="overhaed")
 
 
 def _chunk(times: list[float]) -> ActionChunk:
@@ -141,5 +149,7 @@ def test_actions_are_taken_when_they_are_due(times: list[float], expected: list[
 def test_too_short_a_chunk() -> None:
     """Executing more than was planned is refused with the figures."""
     plan: Any = Counter(4)
-    with pytest.raises(ValueError, match=r"A chunk of 0.40 s was planned; execute_steps asks for 0.50 s"):
+    with pytest.raises(
+        ValueError, match=r"A chunk of 0.40 s was planned; execute_steps asks for 0.50 s"
+    ):
         roll_out(Line(), plan, 13, execute_steps=5)

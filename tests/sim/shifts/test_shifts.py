@@ -25,7 +25,7 @@ from stringline.sim.tasks.task_catalogue import make_task
 CONFIGS = Path(__file__).parents[3] / "configs"
 TASK, SEED = "hand_over_banana", 3
 STILL = ("overhead", "table")
-PICTURES_ONLY = tuple(name for name in NAMES if name != "distractors")
+IMAGES_ONLY = tuple(name for name in NAMES if name != "distractors")
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +63,10 @@ def differing(a: Mapping[str, Array], b: Mapping[str, Array]) -> set[str]:
 
 
 def colours(observation: Mapping[str, Array]) -> NDArray[np.float64]:
-    """Mean colour of the pictures of the cameras that stand still (3,)."""
-    return np.asarray(np.mean([observation[f"rgb/{camera}"].mean(axis=(0, 1)) for camera in STILL], axis=0))
+    """Mean colour of the images of the cameras that stand still (3,)."""
+    return np.asarray(
+        np.mean([observation[f"rgb/{camera}"].mean(axis=(0, 1)) for camera in STILL], axis=0)
+    )
 
 
 def standing(world: TaskEnvironment) -> dict[str, NDArray[np.float64]]:
@@ -75,7 +77,10 @@ def standing(world: TaskEnvironment) -> dict[str, NDArray[np.float64]]:
 
 @pytest.mark.parametrize(
     ("name", "kinds"),
-    [(name, {"rgb"}) for name in ("dim_light", "bright_light", "side_light", "coloured_light", "object_colour")]
+    [
+        (name, {"rgb"})
+        for name in ("dim_light", "bright_light", "side_light", "coloured_light", "object_colour")
+    ]
     + [
         ("distractors", {"rgb", "depth", "segmentation"}),
         ("camera_pose", {"rgb", "depth", "segmentation", "T_base_camera"}),
@@ -83,14 +88,20 @@ def standing(world: TaskEnvironment) -> dict[str, NDArray[np.float64]]:
         ("depth_noise", {"depth"}),
     ],
 )
-def test_a_shift_changes_what_it_is_about_and_is_gone_afterwards(world: TaskEnvironment, name: str, kinds: set[str]) -> None:
+def test_a_shift_changes_what_it_is_about_and_is_gone_afterwards(
+    world: TaskEnvironment, name: str, kinds: set[str]
+) -> None:
     before = look(world)
     state = world.physics.get_state().copy()
     shifted = look(world, **{name: 1.0})
     np.testing.assert_array_equal(world.physics.get_state(), state)
     again = look(world, **{name: 1.0})
     after = look(world)
-    still = {key for key in differing(before, shifted) if not np.allclose(before[key], shifted[key], atol=1e-6)}
+    still = {
+        key
+        for key in differing(before, shifted)
+        if not np.allclose(before[key], shifted[key], atol=1e-6)
+    }
     assert {key.partition("/")[0] for key in still} == kinds
     assert not differing(shifted, again), "an episode is a function of its seed and options"
     assert not differing(before, after)
@@ -104,8 +115,10 @@ def test_every_shift_is_tested_and_has_a_choice() -> None:
     assert {str(key) for choice in chosen for key in choice} == {*NAMES, "table_height"}
 
 
-def test_pictures_may_change_but_physics_stays_the_same_to_the_bit(blind: TaskEnvironment, plain: Recording) -> None:
-    shifted = demonstration(blind, dict.fromkeys(PICTURES_ONLY, 1.0))
+def test_images_may_change_but_physics_stays_the_same_to_the_bit(
+    blind: TaskEnvironment, plain: Recording
+) -> None:
+    shifted = demonstration(blind, dict.fromkeys(IMAGES_ONLY, 1.0))
     assert plain.success
     for key, value in plain.arrays.items():
         np.testing.assert_array_equal(shifted.arrays[key], value, err_msg=key)
@@ -118,12 +131,17 @@ def test_distractors_are_not_in_the_way(blind: TaskEnvironment, plain: Recording
 
 
 def test_other_seeds_draw_other_shifts(world: TaskEnvironment) -> None:
-    gains = [colours(look(world, seed, coloured_light=1.0)) / colours(look(world, seed)) for seed in (3, 4, 5)]
+    gains = [
+        colours(look(world, seed, coloured_light=1.0)) / colours(look(world, seed))
+        for seed in (3, 4, 5)
+    ]
     assert np.ptp(gains, axis=0).min() > 0.05
     world.begin(3, {"distractors": 1.0})
     first = standing(world)
     world.begin(4, {"distractors": 1.0})
-    assert all((first[name] != spot).any() for name, spot in standing(world).items() if name in first)
+    assert all(
+        (first[name] != spot).any() for name, spot in standing(world).items() if name in first
+    )
 
 
 def test_light_follows_its_strength(world: TaskEnvironment) -> None:
@@ -143,15 +161,23 @@ def test_only_things_change_their_colour(world: TaskEnvironment) -> None:
     look(world, object_colour=0.5)
     half = model.geom_rgba.copy()
     look(world, object_colour=1.0)
-    things = {model.geom_bodyid[number] for number in np.nonzero((model.geom_rgba != own).any(axis=1))[0]}
-    assert {mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_BODY, body).split("/")[0] for body in things} == {"banana", "bowl"}
-    away, halfway = (np.linalg.norm(colour - own, axis=1).max() for colour in (model.geom_rgba, half))
+    things = {
+        model.geom_bodyid[number] for number in np.nonzero((model.geom_rgba != own).any(axis=1))[0]
+    }
+    assert {
+        mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_BODY, body).split("/")[0] for body in things
+    } == {"banana", "bowl"}
+    away, halfway = (
+        np.linalg.norm(colour - own, axis=1).max() for colour in (model.geom_rgba, half)
+    )
     assert away > 0.3
     assert 0 < halfway < away
     np.testing.assert_array_equal(model.geom_rgba[:, 3], own[:, 3])
 
 
-def test_moved_cameras_know_where_they_are_and_miscalibrated_ones_do_not(world: TaskEnvironment) -> None:
+def test_moved_cameras_know_where_they_are_and_miscalibrated_ones_do_not(
+    world: TaskEnvironment,
+) -> None:
     plain, moved, lost = look(world), look(world, camera_pose=1.0), look(world, miscalibration=1.0)
     for camera in STILL:
         key = f"T_base_camera/{camera}"
@@ -166,7 +192,9 @@ def test_moved_cameras_know_where_they_are_and_miscalibrated_ones_do_not(world: 
 
 def table_points(observation: Mapping[str, Array]) -> NDArray[np.float64]:
     """Returns where the overhead camera sees the table (N, 3) in the base frame, by its own account."""
-    rows, columns = np.nonzero((observation["segmentation/overhead"] == 1) & (observation["depth/overhead"] > 0))
+    rows, columns = np.nonzero(
+        (observation["segmentation/overhead"] == 1) & (observation["depth/overhead"] > 0)
+    )
     depth = observation["depth/overhead"][rows, columns] * 0.001
     pixels = np.stack([columns + 0.5, rows + 0.5, np.ones(len(rows))])
     in_camera = np.linalg.inv(observation["intrinsics/overhead"]) @ pixels * depth
@@ -195,7 +223,10 @@ def test_half_of_the_distractors_are_some_of_all(blind: TaskEnvironment) -> None
                 assert found[2][name][2] == pytest.approx(KINDS[name].middle + 0.03)
                 for prop in blind.task.props.values():
                     spot = blind.task.pose(blind.physics, prop)[:2, 3]
-                    assert np.hypot(*(found[2][name][:2] - spot)) > radii[name] + prop.reach + CLEARANCE_M
+                    assert (
+                        np.hypot(*(found[2][name][:2] - spot))
+                        > radii[name] + prop.reach + CLEARANCE_M
+                    )
     blind.begin(0)
     assert not standing(blind)
 
@@ -204,7 +235,10 @@ def test_depth_noise_is_drawn_anew_for_each_frame_and_camera(world: TaskEnvironm
     first = look(world, depth_noise=1.0)
     for _ in range(4):
         world.advance(world.task.embodiment.home)
-    error = {camera: world.observe()[f"depth/{camera}"].astype(float) - first[f"depth/{camera}"] for camera in STILL}
+    error = {
+        camera: world.observe()[f"depth/{camera}"].astype(float) - first[f"depth/{camera}"]
+        for camera in STILL
+    }
     assert all(np.abs(value).max() > 0 for value in error.values())
     alone = TaskEnvironment(world.task.__class__(50.0), cameras=("table",), image_size=48)
     np.testing.assert_array_equal(look(alone, depth_noise=1.0)["depth/table"], first["depth/table"])
@@ -227,7 +261,9 @@ def test_depth_noise_is_drawn_anew_for_each_frame_and_camera(world: TaskEnvironm
         ({"table_height": "high"}, r"table_height is 'high'; allowed: -0\.05 to 0\.08 m"),
     ],
 )
-def test_what_is_wrong_with_options(blind: TaskEnvironment, options: dict[str, float], message: str) -> None:
+def test_what_is_wrong_with_options(
+    blind: TaskEnvironment, options: dict[str, float], message: str
+) -> None:
     task = blind.task
     task.configure(table_height=0.01, dim_light=0.5)
     with pytest.raises(ValueError, match=message):
@@ -249,7 +285,10 @@ def test_shifts_are_chosen_on_the_command_line_and_named_in_replays() -> None:
 
 @pytest.mark.parametrize(
     ("name", "per_task", "left_out"),
-    [("aloha_shifts", 11, {"bright_light"}), ("kuka_shifts", 10, {"bright_light", "miscalibration"})],
+    [
+        ("aloha_shifts", 11, {"bright_light"}),
+        ("kuka_shifts", 10, {"bright_light", "miscalibration"}),
+    ],
 )
 def test_a_suite_goes_through_the_shifts(name: str, per_task: int, left_out: set[str]) -> None:
     suite = Suite.read(CONFIGS / "suite" / f"{name}.yaml")
@@ -258,7 +297,10 @@ def test_a_suite_goes_through_the_shifts(name: str, per_task: int, left_out: set
         cells = [cell for cell in suite.cells if cell.task == task]
         assert len(cells) == per_task
         assert not cells[0].options, "the first is in distribution"
-        assert {key for cell in cells for key in cell.options} == {*NAMES, "table_height"} - left_out
+        assert {key for cell in cells for key in cell.options} == {
+            *NAMES,
+            "table_height",
+        } - left_out
         for cell in cells:
             made.configure(**cell.settings()["options"])
 
@@ -266,7 +308,9 @@ def test_a_suite_goes_through_the_shifts(name: str, per_task: int, left_out: set
 def test_a_suite_takes_no_shift_beside_its_own() -> None:
     plain = {"cells": [{"task": TASK}]}
     with pytest.raises(ValueError, match=r"shift=dim_light is for a single task"):
-        chosen_suite({"suite": plain, "suite_file": None}, ["suite=aloha_shifts", "shift=dim_light"])
+        chosen_suite(
+            {"suite": plain, "suite_file": None}, ["suite=aloha_shifts", "shift=dim_light"]
+        )
 
 
 def test_depth_is_that_of_a_sensor_by_default_in_the_kuka_cell_and_true_in_that_of_aloha() -> None:

@@ -11,11 +11,16 @@ from statsmodels.stats.proportion import proportion_confint
 from stringline.sim.statistics.intervals import Rate, wilson
 
 
-@given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.floats(0.5, 0.999))
+@given(
+    st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))),
+    st.floats(0.5, 0.999),
+)
 def test_agrees_with_statsmodels(counts: tuple[int, int], confidence: float) -> None:
     """For any counts and confidence."""
     low, high = wilson(*counts, confidence)
-    np.testing.assert_allclose((low, high), proportion_confint(*counts, alpha=1 - confidence, method="wilson"), atol=1e-9)
+    np.testing.assert_allclose(
+        (low, high), proportion_confint(*counts, alpha=1 - confidence, method="wilson"), atol=1e-9
+    )
     assert 0 <= low <= counts[0] / counts[1] <= high <= 1
 
 
@@ -34,7 +39,12 @@ def test_ends_and_text() -> None:
     assert str(Rate(47, 50)) == "47/50 = 94 % [84, 98]"
     assert str(Rate(0, 0)) == "0/0"
     assert math.isnan(Rate(0, 0).value)
-    assert Rate(1, 2).to_dict() == {"successes": 1, "trials": 2, "low": Rate(1, 2).low, "high": Rate(1, 2).high}
+    assert Rate(1, 2).to_dict() == {
+        "successes": 1,
+        "trials": 2,
+        "low": Rate(1, 2).low,
+        "high": Rate(1, 2).high,
+    }
 
 
 @pytest.mark.parametrize("wrong", [(3, 2, 0.95), (-1, 2, 0.95), (1, 2, 1.0), (1, 2, 0.0)])

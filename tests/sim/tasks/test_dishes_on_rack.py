@@ -50,7 +50,9 @@ def in_bay(task: DishTask, above: float = 0.001) -> Matrix:
 
 
 @pytest.mark.parametrize("height", [0.0, 0.06])
-def test_standing_in_the_bay_is_success(world: TaskEnvironment, task: DishTask, height: float) -> None:
+def test_standing_in_the_bay_is_success(
+    world: TaskEnvironment, task: DishTask, height: float
+) -> None:
     world.begin(0, {"table_height": height})
     put(world, task, in_bay(task))
     result = stay(world)
@@ -63,21 +65,29 @@ def test_standing_in_the_bay_is_success(world: TaskEnvironment, task: DishTask, 
     ("x", "y", "turn"),
     [
         (0.0, 0.11, FLIPPED),
-        (0.0, 0.11, rotation_about(X, np.radians(110))),  # The glass lies, the bowl falls onto its rim.
+        (
+            0.0,
+            0.11,
+            rotation_about(X, np.radians(110)),
+        ),  # The glass lies, the bowl falls onto its rim.
         (-0.16, 0.11, rotation_about(Y, np.radians(-50))),  # Leaning on the wall.
         (0.0, 0.215, None),  # On the wall.
         (-0.26, 0.11, None),  # On the table in front of it.
         (0.03, -0.11, None),  # Among the tines.
     ],
 )
-def test_near_misses_are_refused(world: TaskEnvironment, task: DishTask, x: float, y: float, turn: Matrix | None) -> None:
+def test_near_misses_are_refused(
+    world: TaskEnvironment, task: DishTask, x: float, y: float, turn: Matrix | None
+) -> None:
     world.begin(1)
     put(world, task, pose((x, y, 0.13), turn))
     assert not stay(world, 1.8).success
     assert task.stage == 0
 
 
-def test_fallen_from_above_it_must_come_to_rest_first(world: TaskEnvironment, task: DishTask) -> None:
+def test_fallen_from_above_it_must_come_to_rest_first(
+    world: TaskEnvironment, task: DishTask
+) -> None:
     world.begin(2)
     put(world, task, in_bay(task, 0.05))
     assert not stay(world, 0.5).success
@@ -87,7 +97,9 @@ def test_fallen_from_above_it_must_come_to_rest_first(world: TaskEnvironment, ta
 def test_in_a_tipped_rack_is_refused(world: TaskEnvironment, task: DishTask) -> None:
     world.begin(2)
     for _ in range(40):
-        task.place(world.physics, task.rack, pose((0.0, 0.25, 0.05), rotation_about(X, np.radians(8))))
+        task.place(
+            world.physics, task.rack, pose((0.0, 0.25, 0.05), rotation_about(X, np.radians(8)))
+        )
         put(world, task, in_bay(task, 0.0))
         assert not world.advance(START_POSE).success
 
@@ -125,8 +137,12 @@ def test_where_things_start(world: TaskEnvironment, task: DishTask) -> None:
     assert min(gaps) > 0.008
 
 
-def test_no_free_place_is_said(task: DishTask, world: TaskEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_free_place_is_said(
+    task: DishTask, world: TaskEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(task, "dish_y", (0.2, 0.21))
     monkeypatch.setattr(task, "dish_x", (0.0, 0.01))
-    with pytest.raises(RuntimeError, match=rf"No place for {task.dish.name} beside the rack in 40 tries"):
+    with pytest.raises(
+        RuntimeError, match=rf"No place for {task.dish.name} beside the rack in 40 tries"
+    ):
         world.begin(0)

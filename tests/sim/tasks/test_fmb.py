@@ -48,7 +48,11 @@ def stay(world: TaskEnvironment, seconds: float = 1.2, target: Vector = START_PO
 
 
 def follow(
-    world: TaskEnvironment, task: RecessTask, seed: int, until: Callable[[StepResult], bool], **options: float
+    world: TaskEnvironment,
+    task: RecessTask,
+    seed: int,
+    until: Callable[[StepResult], bool],
+    **options: float,
 ) -> tuple[list[int], Matrix]:
     """Runs the expert until something holds or the time is over; returns the stages (T) and the targets (T, 14)."""
     expert = make_expert(task.name)
@@ -63,7 +67,9 @@ def follow(
             return stages, np.stack(targets)
 
 
-def test_the_expert_succeeds_smoothly_at_a_higher_table_and_passes_all_stages(world: TaskEnvironment, task: RecessTask) -> None:
+def test_the_expert_succeeds_smoothly_at_a_higher_table_and_passes_all_stages(
+    world: TaskEnvironment, task: RecessTask
+) -> None:
     stages, targets = follow(world, task, 3, lambda result: result.success, table_height=0.04)
     assert sorted(set(stages)) == [0, 1, 2, 3, 4]
     assert stages == sorted(stages)
@@ -73,8 +79,12 @@ def test_the_expert_succeeds_smoothly_at_a_higher_table_and_passes_all_stages(wo
     assert np.abs(np.diff(speed, axis=0) * 50).max() < 12.5
 
 
-def test_it_takes_a_block_anew_that_slipped_at_a_lower_table(world: TaskEnvironment, task: RecessTask) -> None:
-    assert record_episode(world, make_expert(task.name), 0, slip_m=0.02, options={"table_height": -0.03}).success
+def test_it_takes_a_block_anew_that_slipped_at_a_lower_table(
+    world: TaskEnvironment, task: RecessTask
+) -> None:
+    assert record_episode(
+        world, make_expert(task.name), 0, slip_m=0.02, options={"table_height": -0.03}
+    ).success
 
 
 def test_still_held_in_the_recess_is_no_success(world: TaskEnvironment, task: RecessTask) -> None:
@@ -86,7 +96,9 @@ def test_still_held_in_the_recess_is_no_success(world: TaskEnvironment, task: Re
     assert stay(world, 2.0, opened).success
 
 
-def test_every_way_of_sitting_in_the_recess_is_success(world: TaskEnvironment, task: RecessTask) -> None:
+def test_every_way_of_sitting_in_the_recess_is_success(
+    world: TaskEnvironment, task: RecessTask
+) -> None:
     for goal in task.goals:
         world.begin(7, {"table_height": 0.06})
         put(world, task, pose((0.0012, -0.0012, 0.001)) @ goal)
@@ -95,7 +107,9 @@ def test_every_way_of_sitting_in_the_recess_is_success(world: TaskEnvironment, t
         assert 0.5 <= result.time < 0.8
 
 
-def test_lifted_over_the_recess_is_a_stage_only_when_held(world: TaskEnvironment, task: RecessTask) -> None:
+def test_lifted_over_the_recess_is_a_stage_only_when_held(
+    world: TaskEnvironment, task: RecessTask
+) -> None:
     world.begin(7)
     put(world, task, pose((0.0, 0.0, 0.06)) @ task.goals[0])
     assert task.over(task.pose(world.physics, task.peg), task.pose(world.physics, task.board))
@@ -105,8 +119,12 @@ def test_lifted_over_the_recess_is_a_stage_only_when_held(world: TaskEnvironment
 LYING = [
     pose((0.0, 0.0, 0.0685), rotation_about(Z, np.pi / 2)),  # Across the recess.
     pose((0.0, 0.0, 0.0685), rotation_about(Z, np.radians(4.0))),  # Turned by a little, on the rim.
-    pose((0.012, 0.0, 0.0645), rotation_about(Y, np.radians(2.9))),  # One end in the recess, the other one on the rim.
-    pose((0.0, 0.006, 0.066), rotation_about(X, np.radians(12.0))),  # One edge in the recess, the other one on the rim.
+    pose(
+        (0.012, 0.0, 0.0645), rotation_about(Y, np.radians(2.9))
+    ),  # One end in the recess, the other one on the rim.
+    pose(
+        (0.0, 0.006, 0.066), rotation_about(X, np.radians(12.0))
+    ),  # One edge in the recess, the other one on the rim.
     pose((0.0, 0.07, 0.0685)),  # On the board, beside the recess.
     pose((0.0, 0.16, 0.0185)),  # On the table, beside the board.
     pose((0.0, 0.0, 0.1405), rotation_about(Y, np.pi / 2)),  # On its end, in the recess.
@@ -115,9 +133,13 @@ UPRIGHT = rotation_about(Y, -np.pi / 2)
 STANDING = [
     pose((0.0, 0.0, 0.0685)),  # Lying over the recess.
     pose((0.05, 0.0, 0.1), UPRIGHT),  # Upright on the board, beside the recess.
-    pose((0.0, 0.0, 0.1), rotation_about(Z, np.pi / 4) @ UPRIGHT),  # Upright over the recess, turned: on the rim.
+    pose(
+        (0.0, 0.0, 0.1), rotation_about(Z, np.pi / 4) @ UPRIGHT
+    ),  # Upright over the recess, turned: on the rim.
     pose((0.0, 0.13, 0.05), UPRIGHT),  # Upright on the table.
-    pose((0.0065, 0.0, 0.094), rotation_about(Y, np.radians(12.0)) @ UPRIGHT),  # One edge in the recess, leaning.
+    pose(
+        (0.0065, 0.0, 0.094), rotation_about(Y, np.radians(12.0)) @ UPRIGHT
+    ),  # One edge in the recess, leaning.
     pose((0.02, 0.0, 0.088), rotation_about(Y, np.radians(35.0)) @ UPRIGHT),  # More so.
 ]
 
@@ -130,11 +152,15 @@ def test_near_misses_are_refused(world: TaskEnvironment, task: RecessTask) -> No
         assert (result.success, result.stage) == (False, 0), place
 
 
-def test_a_block_moving_in_the_recess_is_no_success_until_it_rests(world: TaskEnvironment, task: RecessTask) -> None:
+def test_a_block_moving_in_the_recess_is_no_success_until_it_rests(
+    world: TaskEnvironment, task: RecessTask
+) -> None:
     world.begin(9)
     for _ in range(40):
         put(world, task, task.goals[0])
-        task.peg.set_velocity(world.physics, np.array([0.0, 0.0, 0.11]), np.zeros(3))  # Back from a hop after 20 ms.
+        task.peg.set_velocity(
+            world.physics, np.array([0.0, 0.0, 0.11]), np.zeros(3)
+        )  # Back from a hop after 20 ms.
         assert world.advance(START_POSE).stage == 3
     assert stay(world).success
 
@@ -157,7 +183,9 @@ def test_the_recess_is_exact(larger: float, fits: bool) -> None:
     class Tight(Fmb1):
         def __init__(self) -> None:
             board = RecessedBoard(size=(0.23, 0.23, 0.05), pockets=(RECESS,))
-            RecessTask.__init__(self, 50.0, Peg(size=(0.204 + larger, 0.041 + larger, 0.037)), board)
+            RecessTask.__init__(
+                self, 50.0, Peg(size=(0.204 + larger, 0.041 + larger, 0.037)), board
+            )
 
     task = Tight()
     world = TaskEnvironment(task, cameras=())
@@ -175,7 +203,14 @@ def test_where_things_start(world: TaskEnvironment, task: RecessTask) -> None:
         yaws = [np.degrees(np.arctan2(T[1, 0], T[0, 0])) for T in poses]
         places.append([*poses[0][:2, 3], yaws[0], *poses[1][:2, 3], yaws[1]])
         gaps.append(gap(poses[0], task.peg.half[:2], poses[1], np.array(task.board.size[:2]) / 2))
-    limits = [task.peg_x, task.peg_y, task.peg_yaw_deg, task.board_x, task.board_y, task.board_yaw_deg]
+    limits = [
+        task.peg_x,
+        task.peg_y,
+        task.peg_yaw_deg,
+        task.board_x,
+        task.board_y,
+        task.board_yaw_deg,
+    ]
     low, high = np.min(places, axis=0), np.max(places, axis=0)
     lowest, highest = np.transpose(limits)
     assert (low >= lowest - 1e-6).all()
@@ -186,5 +221,7 @@ def test_where_things_start(world: TaskEnvironment, task: RecessTask) -> None:
 
 def test_an_expert_wants_its_own_task(world: TaskEnvironment, task: RecessTask) -> None:
     other = "fmb_2" if task.name == "fmb_1" else "fmb_1"
-    with pytest.raises(ValueError, match=f"This expert does {other!r}; the environment runs {task.name!r}"):
+    with pytest.raises(
+        ValueError, match=f"This expert does {other!r}; the environment runs {task.name!r}"
+    ):
         make_expert(other).reset(world, np.random.default_rng(0))

@@ -26,18 +26,25 @@ def world(task: FruitBowl) -> Iterator[TaskEnvironment]:
     world.close()
 
 
-def test_a_banana_that_leans_over_the_rim_is_refused(world: TaskEnvironment, task: FruitBowl) -> None:
+def test_a_banana_that_leans_over_the_rim_is_refused(
+    world: TaskEnvironment, task: FruitBowl
+) -> None:
     world.begin(0)
     stow(world, task, but="banana")
     put(world, task, task.banana, pose((0.02, 0.1, 0.075), rotation_about(X, np.radians(25))))
     result = stay(world, seconds=2.0)
-    points = task.pose(world.physics, task.banana)[2, 3] + task.banana.points @ task.pose(world.physics, task.banana)[2, :3]
+    points = (
+        task.pose(world.physics, task.banana)[2, 3]
+        + task.banana.points @ task.pose(world.physics, task.banana)[2, :3]
+    )
     assert points.max() > task.bowl.height  # One end is out, the other in.
     assert points.min() < task.bowl.height - 0.02
     assert (result.success, task.stages[result.stage]) == (False, "two_in")
 
 
-def test_a_banana_that_is_still_held_is_refused_until_it_is_let_go(world: TaskEnvironment, task: FruitBowl) -> None:
+def test_a_banana_that_is_still_held_is_refused_until_it_is_let_go(
+    world: TaskEnvironment, task: FruitBowl
+) -> None:
     world.begin(0)
     stow(world, task)
     T_base_banana = task.pose(world.physics, task.banana)
@@ -65,15 +72,23 @@ def test_a_banana_that_is_still_held_is_refused_until_it_is_let_go(world: TaskEn
         ((0.15, 0.0, 0.03), False),
     ],
 )
-def test_inside_is_between_floor_wall_and_rim(point: tuple[float, float, float], inside: bool) -> None:
+def test_inside_is_between_floor_wall_and_rim(
+    point: tuple[float, float, float], inside: bool
+) -> None:
     bowl = Bowl(diameter=0.28, height=0.08, floor_diameter=0.18)
     assert bowl.contains(np.array([point])) is inside
     assert not bowl.contains(np.array([point, (0.0, 0.0, 0.2)]))
 
 
 @pytest.mark.parametrize("turn", [np.eye(3), rotation_about(X, 2.0), rotation_about(Y, 0.7)])
-def test_fruits_that_fall_into_the_bowl_come_to_rest_in_it(world: TaskEnvironment, task: FruitBowl, turn: Matrix) -> None:
+def test_fruits_that_fall_into_the_bowl_come_to_rest_in_it(
+    world: TaskEnvironment, task: FruitBowl, turn: Matrix
+) -> None:
     world.begin(1)
-    for prop, spot in ((task.pear, (-0.04, -0.03, 0.06)), (task.apple, (-0.03, 0.04, 0.06)), (task.banana, (0.04, 0, 0.05))):
+    for prop, spot in (
+        (task.pear, (-0.04, -0.03, 0.06)),
+        (task.apple, (-0.03, 0.04, 0.06)),
+        (task.banana, (0.04, 0, 0.05)),
+    ):
         put(world, task, prop, pose(spot, turn if prop is not task.banana else None))
     assert stay(world, seconds=4.0).success

@@ -14,7 +14,13 @@ from stringline.sim.experts.bar_grasps import FORWARDS, Part, end_grasps, neares
 from stringline.sim.experts.correction import NEAR, Correction, rotation_vector, twist
 from stringline.sim.experts.expert import make_expert
 from stringline.sim.props.insertion_parts import Socket
-from stringline.sim.tasks.insertion_tasks import APART, DoubleInsertion, InsertionTask, SingleInsertion, fit
+from stringline.sim.tasks.insertion_tasks import (
+    APART,
+    DoubleInsertion,
+    InsertionTask,
+    SingleInsertion,
+    fit,
+)
 
 X, Y, Z = np.eye(3)
 IN_AIR = pose((-0.02, 0.02, 0.16), rotation_about(Z, 0.1))
@@ -40,7 +46,9 @@ def insertion(world: TaskEnvironment) -> InsertionTask:
     return world.task
 
 
-def grasping(T_base_prop: Matrix, arms: dict[str, float], q: Vector = START_POSE, pitch_deg: float = 60.0) -> Vector:
+def grasping(
+    T_base_prop: Matrix, arms: dict[str, float], q: Vector = START_POSE, pitch_deg: float = 60.0
+) -> Vector:
     """Returns joints (14,) with which arms hold a bar or tube, that far from its middle, before they close."""
     kinematics, q = InverseKinematics(ALOHA), q.copy()
     for arm, along in arms.items():
@@ -50,7 +58,11 @@ def grasping(T_base_prop: Matrix, arms: dict[str, float], q: Vector = START_POSE
 
 
 def hold_up(
-    world: TaskEnvironment, *arms: str, at: Matrix = IN_AIR, pitch_deg: float = 60.0, table_height: float = 0.0
+    world: TaskEnvironment,
+    *arms: str,
+    at: Matrix = IN_AIR,
+    pitch_deg: float = 60.0,
+    table_height: float = 0.0,
 ) -> Vector:
     """Begins an episode in which arms hold the socket in the air, and returns the joint targets that go on holding it."""
     task = insertion(world)
@@ -69,7 +81,9 @@ def hold_up(
     return q
 
 
-def put(world: TaskEnvironment, depths: list[float], side: tuple[float, float] = (0.0, 0.0)) -> None:
+def put(
+    world: TaskEnvironment, depths: list[float], side: tuple[float, float] = (0.0, 0.0)
+) -> None:
     """Puts blocks that deep into the socket, one from each end, or beside its axis by metres."""
     task = insertion(world)
     for block, depth, sign in zip(task.blocks, depths, (1.0, -1.0), strict=False):
@@ -94,16 +108,25 @@ def stay(world: TaskEnvironment, target: Vector, seconds: float) -> StepResult:
         (pose((0.05, 0.0, 0.0)), 0.07, 0.0, 0.0),
         (pose((-0.05, 0.003, 0.0)), 0.07, 0.003, 0.0),
         (pose((0.0, 0.0, -0.002), FLIPPED), 0.12, 0.002, 0.0),
-        (pose((0.05, 0.0, 0.0), rotation_about(Z, 0.04)), 0.07, 0.06 * np.sin(0.04), np.degrees(0.04)),
+        (
+            pose((0.05, 0.0, 0.0), rotation_about(Z, 0.04)),
+            0.07,
+            0.06 * np.sin(0.04),
+            np.degrees(0.04),
+        ),
         (pose((0.121, 0.0, 0.0)), 0.0, np.inf, 0.0),
         (pose((0.0, 0.0, 0.0), rotation_about(Y, np.pi / 2)), 0.0, np.inf, 90.0),
         (pose((0.0, 0.0, 0.037)), 0.12, 0.037, 0.0),
     ],
 )
-def test_a_fit_is_measured(T_socket_block: Matrix, depth: float, distance: float, angle: float) -> None:
+def test_a_fit_is_measured(
+    T_socket_block: Matrix, depth: float, distance: float, angle: float
+) -> None:
     for T_base_socket in (np.eye(4), pose((0.3, -0.2, 0.4), rotation_about((0.6, 0.0, 0.8), 2.0))):
         for turn in (np.eye(3), rotation_about(X, np.pi / 2), FLIPPED):
-            found = fit(T_base_socket, T_base_socket @ T_socket_block @ pose(rotation=turn), 0.12, 0.12)
+            found = fit(
+                T_base_socket, T_base_socket @ T_socket_block @ pose(rotation=turn), 0.12, 0.12
+            )
             np.testing.assert_allclose(found.depth, depth, atol=2e-4)
             np.testing.assert_allclose(found.axis_distance, distance, atol=2e-4)
             np.testing.assert_allclose(found.angle_deg, angle, atol=1e-5)
@@ -111,7 +134,9 @@ def test_a_fit_is_measured(T_socket_block: Matrix, depth: float, distance: float
 
 
 @pytest.mark.parametrize("table_height", [0.0, 0.05])
-def test_a_block_in_a_held_socket_is_success_after_half_a_second(single: TaskEnvironment, table_height: float) -> None:
+def test_a_block_in_a_held_socket_is_success_after_half_a_second(
+    single: TaskEnvironment, table_height: float
+) -> None:
     target = hold_up(single, "left", table_height=table_height)
     put(single, [0.08])
     assert not stay(single, target, 0.4).success
@@ -128,7 +153,9 @@ def test_a_block_in_a_held_socket_is_success_after_half_a_second(single: TaskEnv
         ([0.12], (-0.05, 0.0)),  # Beside it.
     ],
 )
-def test_what_is_not_inside_is_no_success(single: TaskEnvironment, depths: list[float], side: tuple[float, float]) -> None:
+def test_what_is_not_inside_is_no_success(
+    single: TaskEnvironment, depths: list[float], side: tuple[float, float]
+) -> None:
     target = hold_up(single, "left")
     put(single, depths, side)
     result = stay(single, target, 1.2)
@@ -164,7 +191,9 @@ def test_the_wrong_arm_or_both_is_no_success(single: TaskEnvironment) -> None:
         assert not stay(single, target, 1.2).success
 
 
-def test_a_block_that_is_still_held_is_no_success_until_it_is_let_go(single: TaskEnvironment) -> None:
+def test_a_block_that_is_still_held_is_no_success_until_it_is_let_go(
+    single: TaskEnvironment,
+) -> None:
     target, task = hold_up(single, "left"), insertion(single)
     put(single, [0.08])
     held = grasping(task.pose(single.physics, task.blocks[0]), {"right": 0.047}, target)
@@ -208,7 +237,9 @@ def test_both_arms_on_the_socket_is_no_success(double: TaskEnvironment) -> None:
     assert (result.success, result.stage) == (False, 4)
 
 
-def watch_the_expert(world: TaskEnvironment, seed: int, **options: float) -> tuple[list[int], Vector]:
+def watch_the_expert(
+    world: TaskEnvironment, seed: int, **options: float
+) -> tuple[list[int], Vector]:
     """Runs the expert until it succeeds; returns the stages in their order and the joint targets (T, 14)."""
     expert = make_expert(world.task.name)
     world.begin(seed, options)
@@ -224,7 +255,9 @@ def watch_the_expert(world: TaskEnvironment, seed: int, **options: float) -> tup
 
 
 @pytest.mark.parametrize(("seed", "table_height"), [(3, 0.0), (8, 0.04)])
-def test_the_expert_inserts_a_block_smoothly(single: TaskEnvironment, seed: int, table_height: float) -> None:
+def test_the_expert_inserts_a_block_smoothly(
+    single: TaskEnvironment, seed: int, table_height: float
+) -> None:
     stages, targets = watch_the_expert(single, seed, table_height=table_height)
     assert stages == [0, 1, 2, 3, 4]
     hinges = targets[:, [joint.kind == "hinge" for joint in ALOHA.joints]]
@@ -238,14 +271,25 @@ def test_the_expert_inserts_both_blocks(double: TaskEnvironment) -> None:
 
 
 def test_where_things_start(single: TaskEnvironment, double: TaskEnvironment) -> None:
-    for world, ranges in ((single, [0.16, 0.2, 50.0] * 2), (double, [0.16, 0.16, 40.0, 0.16, 0.2, 40.0, 0.16, 0.16, 40.0])):
+    for world, ranges in (
+        (single, [0.16, 0.2, 50.0] * 2),
+        (double, [0.16, 0.16, 40.0, 0.16, 0.2, 40.0, 0.16, 0.16, 40.0]),
+    ):
         task, places = insertion(world), []
         for seed in range(60):
             world.begin(seed)
             poses = [task.pose(world.physics, prop) for prop in (task.socket, *task.blocks)]
-            places.append(np.concatenate([(*T[:2, 3], np.degrees(np.arctan2(T[1, 0], T[0, 0]))) for T in poses]))
+            places.append(
+                np.concatenate(
+                    [(*T[:2, 3], np.degrees(np.arctan2(T[1, 0], T[0, 0]))) for T in poses]
+                )
+            )
             axes = [T[:2, 3] + np.linspace(-1, 1, 9)[:, None] * 0.06 * T[:2, 0] for T in poses]
-            gaps = [np.linalg.norm(a[:, None] - b, axis=-1).min() for i, a in enumerate(axes) for b in axes[:i]]
+            gaps = [
+                np.linalg.norm(a[:, None] - b, axis=-1).min()
+                for i, a in enumerate(axes)
+                for b in axes[:i]
+            ]
             assert min(gaps) > min(APART, 0.04) - 0.01
             result = stay(world, START_POSE, 0.04)
             assert task.at_rest(world.physics)
@@ -257,7 +301,12 @@ def test_where_things_start(single: TaskEnvironment, double: TaskEnvironment) ->
 
 @pytest.mark.parametrize("arm", ARMS)
 def test_ends_are_taken_from_the_arms_own_side_whichever_way_the_bar_lies(arm: str) -> None:
-    for turn in (np.eye(3), FLIPPED, rotation_about(X, np.pi / 2), FLIPPED @ rotation_about(X, -np.pi / 2)):
+    for turn in (
+        np.eye(3),
+        FLIPPED,
+        rotation_about(X, np.pi / 2),
+        FLIPPED @ rotation_about(X, -np.pi / 2),
+    ):
         T_base_bar = pose((0.05, 0.1, 0.02), rotation_about(Z, 0.3) @ turn)
         for grasp in end_grasps(T_base_bar, Part(arm, 0.04, 0.3)):
             T_base_gripper = T_base_bar @ grasp.T_prop_gripper
@@ -271,7 +320,9 @@ def test_the_nearest_turn_of_a_square_bar_leaves_less_than_an_eighth() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
         tilt = rotation_about(rng.permutation(np.eye(3))[0], rng.uniform(-0.7, 0.7))
-        square = rotation_about(X, rng.integers(4) * np.pi / 2) @ (FLIPPED if rng.uniform() < 0.5 else np.eye(3))
+        square = rotation_about(X, rng.integers(4) * np.pi / 2) @ (
+            FLIPPED if rng.uniform() < 0.5 else np.eye(3)
+        )
         np.testing.assert_allclose(nearest_turn(tilt @ square), square, atol=1e-12)
 
 
@@ -288,9 +339,13 @@ def test_a_constant_error_is_corrected_and_a_large_one_is_left_alone() -> None:
 
 def test_rotation_vectors_are_undone_by_rotations() -> None:
     for angle in (0.0, 1e-12, 0.3, 3.0):
-        np.testing.assert_allclose(rotation_vector(rotation_about((0.0, 0.6, 0.8), angle)), angle * np.array([0, 0.6, 0.8]))
+        np.testing.assert_allclose(
+            rotation_vector(rotation_about((0.0, 0.6, 0.8), angle)), angle * np.array([0, 0.6, 0.8])
+        )
 
 
 def test_a_socket_needs_walls() -> None:
-    with pytest.raises(ValueError, match=r"bore is 0.05 m; allowed: above 0 and below the width of 0.044 m"):
+    with pytest.raises(
+        ValueError, match=r"bore is 0.05 m; allowed: above 0 and below the width of 0.044 m"
+    ):
         Socket(bore=0.05)

@@ -38,7 +38,9 @@ def bars() -> Iterator[HandOvers]:
         (pose((0.05, 0.0, 0.08), rotation_about(Y, 0.6)), False),  # Leaning over a wall.
     ],
 )
-def test_inside_means_all_corners_in_the_bin(bars: HandOvers, T_bin_bar: Matrix, inside: bool) -> None:
+def test_inside_means_all_corners_in_the_bin(
+    bars: HandOvers, T_bin_bar: Matrix, inside: bool
+) -> None:
     bars.assert_inside(pose((-0.2, 0.05, 0.1), rotation_about(Z, 0.3)), T_bin_bar, inside)
 
 
@@ -56,7 +58,9 @@ def test_in_the_bin_without_a_hand_over_is_no_success(bars: HandOvers) -> None:
 
 
 def test_after_the_hand_over_only_the_bin_counts(bars: HandOvers) -> None:
-    bars.assert_only_the_container_counts(pose((0.01, 0.0, ON_FLOOR + 0.001)), beside=pose((0.0, 0.2, 0.015)))
+    bars.assert_only_the_container_counts(
+        pose((0.01, 0.0, ON_FLOOR + 0.001)), beside=pose((0.0, 0.2, 0.015))
+    )
 
 
 def test_where_things_start(bars: HandOvers) -> None:

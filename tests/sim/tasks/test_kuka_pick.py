@@ -66,10 +66,17 @@ def test_observations_fit_the_contract_of_one_arm(world: TaskEnvironment) -> Non
     assert observation["depth/wrist"].max() > 0
 
 
-def test_there_are_many_forms_and_pads_meet_them_where_they_can_be_held(world: TaskEnvironment, task: KukaPick) -> None:
+def test_there_are_many_forms_and_pads_meet_them_where_they_can_be_held(
+    world: TaskEnvironment, task: KukaPick
+) -> None:
     """Rays from both sides meet each form half its width from the middle of the hold, and the table where it rests."""
     assert len(FORMS) >= 20
-    assert {part.kind for form, _ in FORMS.values() for part in form.parts} == {"box", "cylinder", "capsule", "sphere"}
+    assert {part.kind for form, _ in FORMS.values() for part in form.parts} == {
+        "box",
+        "cylinder",
+        "capsule",
+        "sphere",
+    }
     world.begin(0)
     model, data = world.physics.model.ptr, world.physics.data.ptr
     hit = np.zeros(1, np.int32)
@@ -89,7 +96,10 @@ def test_there_are_many_forms_and_pads_meet_them_where_they_can_be_held(world: T
         for found in thing.form.holds:
             assert found.width <= forms.WIDEST
             middle = T_base_thing[:3, :3] @ found.point + T_base_thing[:3, 3]
-            for across in (T_base_thing[:3, :3] @ found.across, -T_base_thing[:3, :3] @ found.across):
+            for across in (
+                T_base_thing[:3, :3] @ found.across,
+                -T_base_thing[:3, :3] @ found.across,
+            ):
                 if abs(across[2]) > 0.5:
                     continue
                 start = middle + (found.width / 2 + 0.01) * across
@@ -104,7 +114,9 @@ def test_a_point_that_no_bar_covers_is_refused() -> None:
         forms.plan(0.03, [(0, 0, 0.1, 0.03)], [(0.5, 0, "y")])
 
 
-def test_where_things_start_and_that_the_others_stay_away(world: TaskEnvironment, task: KukaPick) -> None:
+def test_where_things_start_and_that_the_others_stay_away(
+    world: TaskEnvironment, task: KukaPick
+) -> None:
     places = []
     for seed in range(60):
         world.begin(seed)
@@ -119,9 +131,15 @@ def test_where_things_start_and_that_the_others_stay_away(world: TaskEnvironment
         world.begin(seed)
         T = task.pose(world.physics, task.thing)
         hold(world, IIWA14.home, 0.3)
-        assert np.abs(task.pose(world.physics, task.thing)[:3, 3] - T[:3, 3]).max() < 0.002, task.thing.name
+        assert np.abs(task.pose(world.physics, task.thing)[:3, 3] - T[:3, 3]).max() < 0.002, (
+            task.thing.name
+        )
         assert task.at_rest(world.physics), task.thing.name
-        away = [task.pose(world.physics, other)[2, 3] for other in task.things if other is not task.thing]
+        away = [
+            task.pose(world.physics, other)[2, 3]
+            for other in task.things
+            if other is not task.thing
+        ]
         np.testing.assert_allclose(away, AWAY_M, atol=1e-6, err_msg=task.thing.name)
         assert list(task.props) == [task.thing.name]
 

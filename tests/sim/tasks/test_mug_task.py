@@ -52,7 +52,9 @@ def put(world: TaskEnvironment, task: MugOnPlate, T_plate_mug: Matrix) -> StepRe
     return stay(world)
 
 
-@pytest.mark.parametrize(("offset", "yaw"), [((0.0, 0.0), 0.0), ((0.015, 0.0), 2.0), ((-0.008, 0.012), -1.0)])
+@pytest.mark.parametrize(
+    ("offset", "yaw"), [((0.0, 0.0), 0.0), ((0.015, 0.0), 2.0), ((-0.008, 0.012), -1.0)]
+)
 def test_standing_on_the_plate_is_success(
     world: TaskEnvironment, task: MugOnPlate, offset: tuple[float, float], yaw: float
 ) -> None:
@@ -70,7 +72,9 @@ def test_standing_on_the_plate_is_success(
     ],
     ids=["on the rim", "lying", "upside down", "beside"],
 )
-def test_anything_else_is_none(world: TaskEnvironment, task: MugOnPlate, T_plate_mug: Matrix) -> None:
+def test_anything_else_is_none(
+    world: TaskEnvironment, task: MugOnPlate, T_plate_mug: Matrix
+) -> None:
     result = put(world, task, T_plate_mug)
     assert (result.success, result.stage) == (False, 0)
 
@@ -103,7 +107,9 @@ def test_standing_needs_the_whole_base_on_the_floor_of_an_upright_plate(task: Mu
     assert not task.stands(tipped @ pose((0.0, 0.0, FLOOR)), tipped)
 
 
-def test_starts_fill_their_cells_keep_apart_and_are_at_rest(world: TaskEnvironment, task: MugOnPlate) -> None:
+def test_starts_fill_their_cells_keep_apart_and_are_at_rest(
+    world: TaskEnvironment, task: MugOnPlate
+) -> None:
     cells: dict[str, set[int]] = {name: set() for name in task.props}
     turns = []
     for seed in range(60):
@@ -124,7 +130,9 @@ def test_starts_fill_their_cells_keep_apart_and_are_at_rest(world: TaskEnvironme
     assert task.at_rest(world.physics)
 
 
-@pytest.mark.parametrize(("seed", "slip_m", "options"), [(0, 0.0, {"table_height": 0.04}), (33, 0.0, {}), (9, 0.02, {})])
+@pytest.mark.parametrize(
+    ("seed", "slip_m", "options"), [(0, 0.0, {"table_height": 0.04}), (33, 0.0, {}), (9, 0.02, {})]
+)
 def test_the_expert_succeeds_with_one_arm_or_both_and_after_a_slip(
     world: TaskEnvironment, task: MugOnPlate, seed: int, slip_m: float, options: dict[str, float]
 ) -> None:
@@ -138,7 +146,11 @@ def test_the_expert_succeeds_with_one_arm_or_both_and_after_a_slip(
 
 @pytest.mark.parametrize(
     ("prop", "size", "floor"),
-    [(Mug(), (0.118, 0.094, 0.083), 0.005), (Holder(), (0.09, 0.09, 0.107), 0.005), (Pen(), (0.0179, 0.185, 0.0155), None)],
+    [
+        (Mug(), (0.118, 0.094, 0.083), 0.005),
+        (Holder(), (0.09, 0.09, 0.107), 0.005),
+        (Pen(), (0.0179, 0.185, 0.0155), None),
+    ],
     ids=["mug", "holder", "pen"],
 )
 def test_things_are_as_large_as_they_should_be_and_vessels_hollow(
@@ -149,10 +161,14 @@ def test_things_are_as_large_as_they_should_be_and_vessels_hollow(
     corners = np.array(list(product((-1, 1), repeat=3)))
     boxes = zip(data.geom_xpos, data.geom_xmat.reshape(-1, 3, 3), model.geom_aabb, strict=True)
     shapes = [at + (aabb[:3] + corners * aabb[3:]) @ turn.T for at, turn, aabb in boxes]
-    points = np.concatenate([shape for shape, kind in zip(shapes, model.geom_contype, strict=True) if kind])
+    points = np.concatenate(
+        [shape for shape, kind in zip(shapes, model.geom_contype, strict=True) if kind]
+    )
     np.testing.assert_allclose(np.ptp(points, axis=0), size, atol=0.0015)
     if floor is not None:
-        down = mujoco.mj_ray(model, data, np.array([0.01, 0.0, 0.2]), -Z, None, 1, -1, np.zeros(1, np.int32))
+        down = mujoco.mj_ray(
+            model, data, np.array([0.01, 0.0, 0.2]), -Z, None, 1, -1, np.zeros(1, np.int32)
+        )
         assert down == pytest.approx(0.2 - floor, abs=1e-6)
         walls = sum(model.geom_aabb[:, 3] > 0.03)
         assert walls >= 16

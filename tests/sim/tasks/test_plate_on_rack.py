@@ -29,7 +29,9 @@ def world(task: PlateOnRack) -> Iterator[TaskEnvironment]:
 
 def in_slot(task: PlateOnRack, slot: int) -> Matrix:
     """Returns the plate on edge in the middle of a slot, 1 mm above the floor."""
-    return pose((0.0, task.rack.slots[slot] - task.plate.height / 2, task.rack.floor + 0.106), ON_EDGE)
+    return pose(
+        (0.0, task.rack.slots[slot] - task.plate.height / 2, task.rack.floor + 0.106), ON_EDGE
+    )
 
 
 def put(world: TaskEnvironment, task: PlateOnRack, T_rack_plate: Matrix) -> None:
@@ -49,7 +51,9 @@ def stay(world: TaskEnvironment, seconds: float, target: Matrix = START_POSE) ->
 
 
 @pytest.mark.parametrize(("slot", "height"), [(0, 0.0), (1, -0.03), (2, 0.06), (3, 0.0)])
-def test_on_edge_in_a_slot_is_success(world: TaskEnvironment, task: PlateOnRack, slot: int, height: float) -> None:
+def test_on_edge_in_a_slot_is_success(
+    world: TaskEnvironment, task: PlateOnRack, slot: int, height: float
+) -> None:
     world.begin(0, {"table_height": height})
     put(world, task, in_slot(task, slot))
     assert not stay(world, 0.4).success
@@ -64,12 +68,20 @@ def test_on_edge_in_a_slot_is_success(world: TaskEnvironment, task: PlateOnRack,
         pose((0.0, 0.11, 0.03)),  # Flat in the bay.
         pose((0.0, -0.11, 0.13)),  # Flat on the tines.
         pose((-0.3, 0.0, 0.12), ON_EDGE),  # On edge on the table.
-        pose((-0.21, 0.0, 0.06), rotation_about(Y, np.radians(-55))),  # Leaning on the wall from outside.
-        pose((0.0, 0.025, 0.125), ON_EDGE),  # On edge in the bay; it falls or leans on the last tines.
-        pose((0.0, -0.112, 0.19), rotation_about((0.0, 0.0, 1.0), np.pi / 2) @ ON_EDGE),  # Across the rows.
+        pose(
+            (-0.21, 0.0, 0.06), rotation_about(Y, np.radians(-55))
+        ),  # Leaning on the wall from outside.
+        pose(
+            (0.0, 0.025, 0.125), ON_EDGE
+        ),  # On edge in the bay; it falls or leans on the last tines.
+        pose(
+            (0.0, -0.112, 0.19), rotation_about((0.0, 0.0, 1.0), np.pi / 2) @ ON_EDGE
+        ),  # Across the rows.
     ],
 )
-def test_near_misses_are_refused(world: TaskEnvironment, task: PlateOnRack, T_rack_plate: Matrix) -> None:
+def test_near_misses_are_refused(
+    world: TaskEnvironment, task: PlateOnRack, T_rack_plate: Matrix
+) -> None:
     world.begin(1)
     put(world, task, T_rack_plate)
     assert not stay(world, 1.8).success
@@ -86,24 +98,34 @@ def test_near_misses_are_refused(world: TaskEnvironment, task: PlateOnRack, T_ra
         (0.0, 0.0, 0.01, False),  # Above the floor.
     ],
 )
-def test_a_slot_has_bounds(task: PlateOnRack, lean_deg: float, shift: float, raised: float, on_rack: bool) -> None:
+def test_a_slot_has_bounds(
+    task: PlateOnRack, lean_deg: float, shift: float, raised: float, on_rack: bool
+) -> None:
     lean = rotation_about(X, np.radians(lean_deg))
     T_rack_plate = in_slot(task, 1)
     foot = np.array([0.0, T_rack_plate[1, 3], task.rack.floor])
-    T_rack_plate = pose(foot) @ pose((0.0, shift, raised)) @ pose(rotation=lean) @ pose(-foot) @ T_rack_plate
-    T_rack_plate[2, 3] += task.rack.floor - (task.edges @ T_rack_plate[2, :3] + T_rack_plate[2, 3]).min() + raised
+    T_rack_plate = (
+        pose(foot) @ pose((0.0, shift, raised)) @ pose(rotation=lean) @ pose(-foot) @ T_rack_plate
+    )
+    T_rack_plate[2, 3] += (
+        task.rack.floor - (task.edges @ T_rack_plate[2, :3] + T_rack_plate[2, 3]).min() + raised
+    )
     assert task.on_rack(T_rack_plate) is on_rack
 
 
 def test_in_a_tipped_rack_is_refused(world: TaskEnvironment, task: PlateOnRack) -> None:
     world.begin(2)
     for _ in range(40):
-        task.place(world.physics, task.rack, pose((0.0, 0.25, 0.05), rotation_about(X, np.radians(8))))
+        task.place(
+            world.physics, task.rack, pose((0.0, 0.25, 0.05), rotation_about(X, np.radians(8)))
+        )
         put(world, task, in_slot(task, 1))
         assert not world.advance(START_POSE).success
 
 
-def test_the_expert_passes_all_stages_and_must_let_go(world: TaskEnvironment, task: PlateOnRack) -> None:
+def test_the_expert_passes_all_stages_and_must_let_go(
+    world: TaskEnvironment, task: PlateOnRack
+) -> None:
     expert = make_expert(task.name)
     world.begin(3)
     expert.reset(world, np.random.default_rng(3))
@@ -113,7 +135,9 @@ def test_the_expert_passes_all_stages_and_must_let_go(world: TaskEnvironment, ta
         target = expert.act(world)
         result = world.advance(target)
         stages.append(result.stage)
-        T_rack_plate = inverse(task.pose(world.physics, task.rack)) @ task.pose(world.physics, task.plate)
+        T_rack_plate = inverse(task.pose(world.physics, task.rack)) @ task.pose(
+            world.physics, task.plate
+        )
         if not held_in_slot and task.on_rack(T_rack_plate):
             held_in_slot = True
             assert not stay(world, 1.0, target).success

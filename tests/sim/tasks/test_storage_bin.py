@@ -28,7 +28,9 @@ def world(task: StorageBin) -> Iterator[TaskEnvironment]:
 @pytest.mark.parametrize(
     "at",
     [
-        pose((0.0, -0.09, 0.066), rotation_about(Y, np.pi / 2)),  # On its end: 120 mm between walls of 100 mm.
+        pose(
+            (0.0, -0.09, 0.066), rotation_about(Y, np.pi / 2)
+        ),  # On its end: 120 mm between walls of 100 mm.
         pose((0.055, -0.09, 0.10), rotation_about(Y, np.radians(50))),  # Leaning on the rim.
         pose((0.0, 0.0, 0.13)),  # On top of the box in the middle, its upper corners above the rim.
         pose((0.08, 0.0, 0.126)),  # On the wall.
@@ -44,7 +46,9 @@ def test_what_stands_out_is_refused(world: TaskEnvironment, task: StorageBin, at
     assert not task.inside(world.physics, task.things[0])
 
 
-def test_a_box_that_is_still_held_is_refused_until_it_is_let_go(world: TaskEnvironment, task: StorageBin) -> None:
+def test_a_box_that_is_still_held_is_refused_until_it_is_let_go(
+    world: TaskEnvironment, task: StorageBin
+) -> None:
     world.begin(0)
     stow(world, task)
     T_base_box = task.pose(world.physics, task.boxes[2])
@@ -62,7 +66,11 @@ def test_a_box_that_is_still_held_is_refused_until_it_is_let_go(world: TaskEnvir
 
 @pytest.mark.parametrize(
     ("turn", "inside"),
-    [(np.eye(3), True), (rotation_about(Y, np.pi / 2), False), (rotation_about(X, np.pi / 2), True)],
+    [
+        (np.eye(3), True),
+        (rotation_about(Y, np.pi / 2), False),
+        (rotation_about(X, np.pi / 2), True),
+    ],
 )
 def test_inside_means_all_corners(task: StorageBin, turn: Matrix, inside: bool) -> None:
     red = task.things[0].points @ turn.T

@@ -1,6 +1,7 @@
 """What sticks and buttons ask for, and a device of the kernel's format that is plugged in, unplugged and plugged in again.
 
-No gamepad is at hand where tests run: the device is a pipe, into which the test writes the kernel's events.
+No gamepad is at hand where tests run: the device is a pipe, into which the test writes the kernel's
+events.
 """
 
 import os
@@ -53,7 +54,9 @@ def test_each_stick_moves_one_thing_as_far_as_it_is_moved() -> None:
 
 def test_nothing_is_asked_for_by_a_pad_at_rest_or_of_which_nothing_is_known() -> None:
     assert still(wish_of(NOTHING, NOTHING, LAYOUT))
-    rest = Sticks({axis: (-1.0 if axis in (LAYOUT.open, LAYOUT.close) else 0.02) for axis in range(8)})
+    rest = Sticks(
+        {axis: (-1.0 if axis in (LAYOUT.open, LAYOUT.close) else 0.02) for axis in range(8)}
+    )
     assert still(wish_of(rest, NOTHING, LAYOUT))
 
 
@@ -87,14 +90,18 @@ def test_a_device_is_read_without_waiting_and_may_come_and_go(tmp_path: Path) ->
     gamepad = Gamepad(path, LAYOUT, lambda: now)
     assert still(gamepad.wish())
     with path.open("wb", buffering=0) as device:
-        device.write(EVENT.pack(1, FULL, AXIS, LAYOUT.right) + EVENT.pack(1, 1, BUTTON, LAYOUT.take))
+        device.write(
+            EVENT.pack(1, FULL, AXIS, LAYOUT.right) + EVENT.pack(1, 1, BUTTON, LAYOUT.take)
+        )
         wish = gamepad.wish()
         assert (wish.linear.tolist(), wish.pressed) == ([1.0, 0.0, 0.0], {"take"})
         again = gamepad.wish()
         assert (again.linear.tolist(), again.pressed) == ([1.0, 0.0, 0.0], frozenset())
     assert gamepad._device is not None
     folder = os.open(tmp_path, os.O_RDONLY)
-    os.dup2(folder, gamepad._device)  # From now on reading fails, as with a device that was pulled out.
+    os.dup2(
+        folder, gamepad._device
+    )  # From now on reading fails, as with a device that was pulled out.
     os.close(folder)
     path.unlink()
     assert still(gamepad.wish())
@@ -108,11 +115,16 @@ def test_a_device_is_read_without_waiting_and_may_come_and_go(tmp_path: Path) ->
 
 def test_a_gamepad_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "js3").touch()
-    with pytest.raises(ValueError, match=rf"No gamepad at {tmp_path}/js0 \(No such file.*Found: {tmp_path}/js3. .*device=null"):
+    with pytest.raises(
+        ValueError,
+        match=rf"No gamepad at {tmp_path}/js0 \(No such file.*Found: {tmp_path}/js3. .*device=null",
+    ):
         Gamepad(tmp_path / "js0")
     with pytest.raises(ValueError, match="dead_zone is 1.0; allowed: 0 to below 1"):
         Layout(dead_zone=1.0)
-    with pytest.raises(ValueError, match="gamepad.layout.take is -1; allowed: whole numbers 0 and above"):
+    with pytest.raises(
+        ValueError, match="gamepad.layout.take is -1; allowed: whole numbers 0 and above"
+    ):
         Layout(take=-1)
 
 

@@ -12,7 +12,10 @@ def test_a_port_in_use_is_refused_and_a_free_one_taken(caplog: pytest.LogCapture
     server = open_server("127.0.0.1", 0)
     port = server.get_port()
     try:
-        with pytest.raises(ValueError, match=rf"Port {port} of 127.0.0.1 cannot be had, .*take another: port={port + 1}"):
+        with pytest.raises(
+            ValueError,
+            match=rf"Port {port} of 127.0.0.1 cannot be had, .*take another: port={port + 1}",
+        ):
             open_server("127.0.0.1", port)
         with socket.create_connection(("127.0.0.1", port), timeout=5):
             pass

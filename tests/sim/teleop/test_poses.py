@@ -38,7 +38,11 @@ def test_straight_down_and_up_have_angles_too(tilt: float) -> None:
 def test_quaternions_of_any_length_are_poses() -> None:
     for rotation in ROTATIONS:
         wxyz = 3.0 * rotation.as_quat(scalar_first=True)
-        np.testing.assert_allclose(pose_of_quaternion([1.0, 2.0, 3.0], wxyz), pose([1, 2, 3], rotation.as_matrix()), atol=1e-12)
+        np.testing.assert_allclose(
+            pose_of_quaternion([1.0, 2.0, 3.0], wxyz),
+            pose([1, 2, 3], rotation.as_matrix()),
+            atol=1e-12,
+        )
     with pytest.raises(ValueError, match=r"The quaternion \[0.0, 0.0, 0.0, 0.0\] is no rotation"):
         pose_of_quaternion([0, 0, 0], [0, 0, 0, 0])
 
@@ -47,7 +51,9 @@ def test_three_numbers_as_people_write_them() -> None:
     for text in ("-0.2, 0, 1e-1", " -.2  0.0 0.1 ", "-0.2,0,0.1"):
         assert three_numbers(text).tolist() == [-0.2, 0.0, 0.1]
     for text in ("", "1, 2", "1 2 3 4", "1, 2, x", "1, nan, 3", "1, 2, inf"):
-        with pytest.raises(ValueError, match=rf"Three numbers are wanted, such as -0.2, 0, 0.25; got '{text}'"):
+        with pytest.raises(
+            ValueError, match=rf"Three numbers are wanted, such as -0.2, 0, 0.25; got '{text}'"
+        ):
             three_numbers(text)
 
 
@@ -66,5 +72,9 @@ def test_ways_are_even_in_place_and_turn() -> None:
         assert (metres, radians) == (pytest.approx(0.5), pytest.approx(np.linalg.norm(turn)))
         for share in (0.0, 0.25, 0.7, 1.0):
             here = between(start, goal, share)
-            np.testing.assert_allclose(apart(start, here), (share * metres, share * radians), atol=1e-7)
-            np.testing.assert_allclose(apart(here, goal), ((1 - share) * metres, (1 - share) * radians), atol=1e-7)
+            np.testing.assert_allclose(
+                apart(start, here), (share * metres, share * radians), atol=1e-7
+            )
+            np.testing.assert_allclose(
+                apart(here, goal), ((1 - share) * metres, (1 - share) * radians), atol=1e-7
+            )

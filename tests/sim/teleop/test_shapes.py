@@ -47,7 +47,12 @@ def volume(surface: Triangles) -> float:
 def test_volumes(kind: mujoco.mjtGeom, size: tuple[float, float, float], expected: float) -> None:
     surface = triangles(int(kind), np.array(size))
     assert expected * 0.96 < volume(surface) <= expected * (1 + 1e-12)
-    edges = np.sort(np.concatenate([surface.faces[:, [0, 1]], surface.faces[:, [1, 2]], surface.faces[:, [2, 0]]]), axis=1)
+    edges = np.sort(
+        np.concatenate(
+            [surface.faces[:, [0, 1]], surface.faces[:, [1, 2]], surface.faces[:, [2, 0]]]
+        ),
+        axis=1,
+    )
     places = np.unique(surface.vertices.round(9), axis=0, return_inverse=True)[1].reshape(-1)
     edges = np.sort(places[edges], axis=1)
     counts = np.unique(edges[edges[:, 0] != edges[:, 1]], axis=0, return_counts=True)[1]
@@ -55,7 +60,9 @@ def test_volumes(kind: mujoco.mjtGeom, size: tuple[float, float, float], expecte
 
 
 def test_planes_without_an_end_have_one() -> None:
-    assert np.ptp(triangles(int(GEOM.mjGEOM_PLANE), np.array([0.0, 0.5, 0.1])).vertices, axis=0).tolist() == [4.0, 1.0, 0.0]
+    assert np.ptp(
+        triangles(int(GEOM.mjGEOM_PLANE), np.array([0.0, 0.5, 0.1])).vertices, axis=0
+    ).tolist() == [4.0, 1.0, 0.0]
     with pytest.raises(ValueError, match="Shapes of MuJoCo's kind mjGEOM_HFIELD cannot be drawn"):
         triangles(int(GEOM.mjGEOM_HFIELD), np.ones(3))
 
@@ -66,13 +73,20 @@ def test_bodies_with_what_is_seen_of_them() -> None:
     assert (thing.number, wedge.number) == (1, 2)
     assert set(thing.surfaces) == {(1.0, 0.0, 0.0, 1.0), (0.0, 1.0, 0.0, 0.5)}
     red = thing.surfaces[1.0, 0.0, 0.0, 1.0].vertices
-    np.testing.assert_allclose(red.max(axis=0), [0.2, 0.1, 1.3], atol=1e-6)  # The box lies across, and below it the sphere.
+    np.testing.assert_allclose(
+        red.max(axis=0), [0.2, 0.1, 1.3], atol=1e-6
+    )  # The box lies across, and below it the sphere.
     assert red[:, 2].min() == pytest.approx(-0.1)
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
     (corners,) = wedge.surfaces.values()
     world = corners.vertices @ data.xmat[2].reshape(3, 3).T + data.xpos[2]
-    assert {tuple(row) for row in world.round(6).tolist()} == {(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)}
+    assert {tuple(row) for row in world.round(6).tolist()} == {
+        (0, 0, 0),
+        (1, 0, 0),
+        (0, 1, 0),
+        (0, 0, 1),
+    }
     assert volume(corners) == pytest.approx(1 / 6)
 
 

@@ -18,11 +18,15 @@ def steering() -> Steering:
     return Steering(ALOHA, HZ, SPEEDS)
 
 
-def moved(T: Matrix, way: tuple[float, float, float], turn: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> Matrix:
+def moved(
+    T: Matrix, way: tuple[float, float, float], turn: tuple[float, float, float] = (0.0, 0.0, 0.0)
+) -> Matrix:
     return pose(T[:3, 3] + way, T[:3, :3] @ turned(np.array(turn)))
 
 
-def test_an_arm_gets_there_no_faster_than_it_may_and_the_other_one_stays(steering: Steering) -> None:
+def test_an_arm_gets_there_no_faster_than_it_may_and_the_other_one_stays(
+    steering: Steering,
+) -> None:
     goal = moved(steering.targets["left"], (0.1, 0.05, -0.1), (0.3, 0.6, 0.2))
     steering.aim("left", goal)
     q = before = steering.q
@@ -33,7 +37,9 @@ def test_an_arm_gets_there_no_faster_than_it_may_and_the_other_one_stays(steerin
         assert (q >= ALOHA.lower).all()
         assert (q <= ALOHA.upper).all()
         metres, radians = apart(here["left"], steering.poses["left"])
-        assert metres <= 1.1 * SPEEDS.linear / HZ  # A step of the kinematics is linear; the way is not quite.
+        assert (
+            metres <= 1.1 * SPEEDS.linear / HZ
+        )  # A step of the kinematics is linear; the way is not quite.
         assert radians <= 1.1 * SPEEDS.angular / HZ
         before, here = q, dict(steering.poses)
     np.testing.assert_allclose(ALOHA.forward_kinematics(q)["left"], goal, atol=2e-4)
@@ -42,7 +48,9 @@ def test_an_arm_gets_there_no_faster_than_it_may_and_the_other_one_stays(steerin
     assert not steering.reach("left").held
 
 
-def test_an_arm_stands_at_the_nearest_reachable_pose_says_so_and_comes_back(steering: Steering) -> None:
+def test_an_arm_stands_at_the_nearest_reachable_pose_says_so_and_comes_back(
+    steering: Steering,
+) -> None:
     """Nearest as weighed by the inverse kinematics, which is asked for the same from where it starts."""
     home, far = steering.targets["left"].copy(), pose((0.9, 0.3, 0.3))
     steering.aim("left", far)
@@ -53,7 +61,10 @@ def test_an_arm_stands_at_the_nearest_reachable_pose_says_so_and_comes_back(stee
     assert reach.held
     q, _ = InverseKinematics(ALOHA).nearest({"left": far}, ALOHA.home)
     metres, radians = apart(ALOHA.forward_kinematics(q)["left"], far)
-    cost, least = (m**2 + (METRES_PER_RADIAN * r) ** 2 for m, r in ((reach.metres, reach.radians), (metres, radians)))
+    cost, least = (
+        m**2 + (METRES_PER_RADIAN * r) ** 2
+        for m, r in ((reach.metres, reach.radians), (metres, radians))
+    )
     assert cost < 1.01 * least
     before = steering.poses["left"]
     for _ in range(10):
@@ -66,10 +77,16 @@ def test_an_arm_stands_at_the_nearest_reachable_pose_says_so_and_comes_back(stee
     assert not steering.reach("left").held
 
 
-def test_a_stick_pushes_along_the_base_and_turns_about_the_gripper_but_never_runs_away(steering: Steering) -> None:
+def test_a_stick_pushes_along_the_base_and_turns_about_the_gripper_but_never_runs_away(
+    steering: Steering,
+) -> None:
     start = steering.targets["right"].copy()
-    steering.push("right", np.array([0.0, 5.0, -0.5]), np.array([1.0, 0.0, 0.0]))  # More than all counts as all.
-    ahead = moved(start, (0.0, SPEEDS.linear / HZ, -0.5 * SPEEDS.linear / HZ), (SPEEDS.angular / HZ, 0.0, 0.0))
+    steering.push(
+        "right", np.array([0.0, 5.0, -0.5]), np.array([1.0, 0.0, 0.0])
+    )  # More than all counts as all.
+    ahead = moved(
+        start, (0.0, SPEEDS.linear / HZ, -0.5 * SPEEDS.linear / HZ), (SPEEDS.angular / HZ, 0.0, 0.0)
+    )
     np.testing.assert_allclose(steering.targets["right"], ahead, atol=1e-12)
     for _ in range(300):  # To where the arm cannot follow.
         steering.push("right", np.array([0.0, 1.0, 0.0]), np.zeros(3))

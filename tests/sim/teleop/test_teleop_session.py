@@ -37,7 +37,9 @@ def world() -> Iterator[TaskEnvironment]:
 
 @pytest.fixture
 def operation(world: TaskEnvironment, tmp_path: Path) -> Operation:
-    takes = Takes(tmp_path / "store", RECIPE, world.contract, world.task.instruction, world.task.stages)
+    takes = Takes(
+        tmp_path / "store", RECIPE, world.contract, world.task.instruction, world.task.stages
+    )
     return Operation(world, takes, RECIPE.options, seed=3)
 
 
@@ -64,10 +66,13 @@ def test_a_kept_take_is_an_episode_that_goes_the_same_way_again(operation: Opera
     assert operation.takes.store.verify(name) == []
     attributes, arrays = episode.attributes, episode.arrays
     assert (attributes.task, attributes.seed, attributes.success) == ("hand_over_banana", 3, False)
-    assert (attributes.source, attributes.instruction) == ("teleoperation", operation.world.task.instruction)
+    assert (attributes.source, attributes.instruction) == (
+        "teleoperation",
+        operation.world.task.instruction,
+    )
     assert recorded_world(episode) == RECIPE
     np.testing.assert_allclose(arrays["time"], np.arange(30) / 50)
-    assert len(arrays["rgb/overhead"]) == 8  # 30 steps with a picture at every fourth.
+    assert len(arrays["rgb/overhead"]) == 8  # 30 steps with an image at every fourth.
     assert arrays["joints/position"][-1, 6] > arrays["joints/position"][0, 6] + 0.3
     replay = replay_episode(episode)
     assert (replay.steps, replay.difference, replay.final_difference) == (30, 0.0, 0.0)
@@ -81,10 +86,13 @@ def test_the_command_that_replays(
     work(operation, 5)
     name = operation.keep()
     store = operation.takes.store
-    monkeypatch.setattr(sys, "argv", ["stringline-replay", f"store={store.path}", "episode=hand_over"])
+    monkeypatch.setattr(
+        sys, "argv", ["stringline-replay", f"store={store.path}", "episode=hand_over"]
+    )
     episode_replay.main()
     assert capsys.readouterr().out == (
-        f"{name}: 5 steps again. The states differ by at most 0, by 0 at the end. Now no success (stage 0), then no success.\n"
+        f"{name}: 5 steps again. The states differ by at most 0, by 0 at the end. Now no success "
+        f"(stage 0), then no success.\n"
     )
     episode = store.episode(name)
     recipe = episode.attributes.extra["recipe"]
@@ -95,25 +103,37 @@ def test_the_command_that_replays(
         other = store.write(episode.arrays, replace(episode.attributes, extra=extra))
         with pytest.raises(ValueError, match=complaint):
             recorded_world(store.episode(other))
-    without = {"recipe": {key: value for key, value in recipe.items() if key not in ("cameras", "robot_model")}}
+    without = {
+        "recipe": {
+            key: value for key, value in recipe.items() if key not in ("cameras", "robot_model")
+        }
+    }
     old = store.write(episode.arrays, replace(episode.attributes, extra=without))
     assert recorded_world(store.episode(old)) == replace(RECIPE, cameras=None)
 
 
-def test_success_ends_a_take_and_is_written_down(operation: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_success_ends_a_take_and_is_written_down(
+    operation: Operation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The world goes on meanwhile, and what becomes of it then does not count any more."""
     operation.record()
     work(operation, 4)
-    monkeypatch.setattr(type(operation.world.task), "after_step", lambda task, *_: setattr(task, "success", True))
+    monkeypatch.setattr(
+        type(operation.world.task), "after_step", lambda task, *_: setattr(task, "success", True)
+    )
     operation.tick()
     assert (operation.phase, operation.notice) == (Phase.OVER, "Done!")
-    monkeypatch.setattr(type(operation.world.task), "after_step", lambda task, *_: setattr(task, "success", False))
+    monkeypatch.setattr(
+        type(operation.world.task), "after_step", lambda task, *_: setattr(task, "success", False)
+    )
     work(operation, 3)
     episode = operation.takes.store.episode(operation.keep())
     assert (episode.attributes.success, episode.steps) == (True, 5)
     operation.rules = Rules(end_on_success=False)
     operation.record()
-    monkeypatch.setattr(type(operation.world.task), "after_step", lambda task, *_: setattr(task, "success", True))
+    monkeypatch.setattr(
+        type(operation.world.task), "after_step", lambda task, *_: setattr(task, "success", True)
+    )
     work(operation, 3)
     assert operation.phase is Phase.RECORDING
 
@@ -128,9 +148,14 @@ def test_a_take_that_is_too_long_ends_and_can_be_kept(operation: Operation) -> N
         Rules(longest_s=0)
 
 
-def test_what_is_pressed_at_the_wrong_time_is_refused_and_changes_nothing(operation: Operation) -> None:
+def test_what_is_pressed_at_the_wrong_time_is_refused_and_changes_nothing(
+    operation: Operation,
+) -> None:
     for press in (operation.keep, operation.discard):
-        with pytest.raises(ValueError, match=r"There is nothing to (keep|discard): nothing (has been|is being) recorded"):
+        with pytest.raises(
+            ValueError,
+            match=r"There is nothing to (keep|discard): nothing (has been|is being) recorded",
+        ):
             press()
     with pytest.raises(ValueError, match="The seed is -1; allowed: whole numbers 0 and above"):
         operation.reset(-1)
@@ -148,7 +173,9 @@ def test_what_is_pressed_at_the_wrong_time_is_refused_and_changes_nothing(operat
     assert [entry.name for entry in operation.takes.store.path.iterdir()] == ["zarr.json"]
 
 
-def test_seeds_go_on_from_those_that_the_store_has(operation: Operation, world: TaskEnvironment) -> None:
+def test_seeds_go_on_from_those_that_the_store_has(
+    operation: Operation, world: TaskEnvironment
+) -> None:
     for seed in (4, 5):
         operation.record(seed)
         work(operation, 2)
@@ -163,7 +190,9 @@ def test_seeds_go_on_from_those_that_the_store_has(operation: Operation, world: 
     assert Collection(operation.takes.store, Recipe()).tried == 0
 
 
-def test_a_full_disk_costs_the_take_and_not_the_work(operation: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_costs_the_take_and_not_the_work(
+    operation: Operation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     operation.record()
     work(operation, 3)
 
@@ -174,7 +203,10 @@ def test_a_full_disk_costs_the_take_and_not_the_work(operation: Operation, monke
         patch.setattr(EpisodeWriter, "step", full)
         operation.tick()
         assert operation.phase is Phase.FREE
-        assert operation.notice == "No space left (frame 3); make room or choose another folder. The take is discarded."
+        assert (
+            operation.notice
+            == "No space left (frame 3); make room or choose another folder. The take is discarded."
+        )
         operation.tick()
     operation.record()
     work(operation, 3)
@@ -182,16 +214,25 @@ def test_a_full_disk_costs_the_take_and_not_the_work(operation: Operation, monke
         patch.setattr(EpisodeWriter, "commit", full)
         with pytest.raises(OSError, match="No space left"):
             operation.keep()
-    assert (operation.phase, operation.takes.open, len(operation.takes.store)) == (Phase.FREE, False, 0)
+    assert (operation.phase, operation.takes.open, len(operation.takes.store)) == (
+        Phase.FREE,
+        False,
+        0,
+    )
     assert operation.takes.store.leftovers() == []
 
 
-def test_physics_that_blows_up_begins_again(operation: Operation, caplog: pytest.LogCaptureFixture) -> None:
+def test_physics_that_blows_up_begins_again(
+    operation: Operation, caplog: pytest.LogCaptureFixture
+) -> None:
     operation.record()
     work(operation, 3)
     operation.world.physics.data.qvel[:] = 1e12
     operation.tick()
-    assert operation.notice == "The physics became unstable; the episode begins again. The take is discarded."
+    assert (
+        operation.notice
+        == "The physics became unstable; the episode begins again. The take is discarded."
+    )
     assert (operation.phase, operation.takes.open) == (Phase.FREE, False)
     assert "became unstable" in caplog.text
     operation.tick()
@@ -213,7 +254,9 @@ def test_a_gamepad_steers_one_arm_and_presses_the_same_buttons(operation: Operat
         follow(up=-1.0, opening=1.0)
     targets = operation.steering.targets
     np.testing.assert_array_equal(targets["left"], before["left"])
-    assert before["right"][2, 3] - targets["right"][2, 3] == pytest.approx(20 * operation.speeds.linear / 50)
+    assert before["right"][2, 3] - targets["right"][2, 3] == pytest.approx(
+        20 * operation.speeds.linear / 50
+    )
     assert operation.steering.openings == {"left": 0.0, "right": pytest.approx(20 * 2.0 / 50)}
     follow("take", "left")
     assert (hands.arm, len(operation.takes.kept), operation.seed) == ("left", 1, 4)
@@ -228,12 +271,12 @@ def test_a_gamepad_steers_one_arm_and_presses_the_same_buttons(operation: Operat
     assert (operation.phase, len(operation.takes.store)) == (Phase.FREE, 1)
 
 
-def test_pictures_are_drawn_when_somebody_looks(operation: Operation) -> None:
+def test_images_are_drawn_when_somebody_looks(operation: Operation) -> None:
     work(operation)
-    assert operation.pictures == {}
+    assert operation.images == {}
     for _ in range(4):
         operation.tick(watched=True)
-    assert operation.pictures["overhead"].shape == (16, 16, 3)
+    assert operation.images["overhead"].shape == (16, 16, 3)
 
 
 def test_a_store_that_cannot_be_written_is_refused_at_once(
@@ -243,7 +286,10 @@ def test_a_store_that_cannot_be_written_is_refused_at_once(
         return Takes(path, RECIPE, world.contract, "", ("start", "success"))
 
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match=r"file/store cannot be written \(Not a directory\). Choose another folder: store="):
+    with pytest.raises(
+        ValueError,
+        match=r"file/store cannot be written \(Not a directory\). Choose another folder: store=",
+    ):
         takes(tmp_path / "file" / "store")
     with pytest.raises(ValueError, match="exists and is no episode store"):
         takes(tmp_path)

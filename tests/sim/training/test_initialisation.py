@@ -29,7 +29,9 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("first")
     store = EpisodeStore.create(folder / "store")
     fill(store, range(5))
-    train_policy(MODEL, store, Trainer(steps=3, batch_size=4, warmup_steps=1, precision="no"), folder / "run")
+    train_policy(
+        MODEL, store, Trainer(steps=3, batch_size=4, warmup_steps=1, precision="no"), folder / "run"
+    )
     return folder / "run" / "checkpoint"
 
 
@@ -40,7 +42,11 @@ def two_hinges(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
     one, store = EpisodeStore.create(folder / "one"), EpisodeStore.create(folder / "two")
     fill(one, range(5))
     hinges = ("post/hinge", "post/second")
-    contract = replace(CONTRACT, joints=hinges, action=tuple(ActionDimension(name, "post", "joint") for name in hinges))
+    contract = replace(
+        CONTRACT,
+        joints=hinges,
+        action=tuple(ActionDimension(name, "post", "joint") for name in hinges),
+    )
     for name in one.names():
         arrays = dict(one.episode(name).arrays)
         arrays |= {key: arrays[key].repeat(2, axis=1) for key in ("joints/position", "action")}
@@ -54,25 +60,35 @@ def begin(first: Path, tmp_path: Path) -> Callable[..., Weights]:
 
     def begun(store: EpisodeStore, **chosen: Any) -> Weights:
         trainer = Trainer(steps=1, batch_size=2, learning_rate=0.0, precision="no", seed=9)
-        train_policy(MODEL, store, trainer, tmp_path / "run", TrainingSettings(start=Start(first, **chosen)))
+        train_policy(
+            MODEL, store, trainer, tmp_path / "run", TrainingSettings(start=Start(first, **chosen))
+        )
         return load_file(tmp_path / "run" / "checkpoint" / "weights.safetensors")
 
     return begun
 
 
 def same(one: Weights, other: Weights) -> set[str]:
-    return {name for name, value in one.items() if name in other and torch.equal(value, other[name])}
+    return {
+        name for name, value in one.items() if name in other and torch.equal(value, other[name])
+    }
 
 
-def test_everything_of_a_checkpoint_on_data_of_the_same_contract(first: Path, begin: Callable[..., Weights]) -> None:
+def test_everything_of_a_checkpoint_on_data_of_the_same_contract(
+    first: Path, begin: Callable[..., Weights]
+) -> None:
     weights = begin(EpisodeStore.open(first.parents[1] / "store"))
     assert same(weights, load_file(first / "weights.safetensors")) == set(weights)
 
 
-def test_the_encoder_of_a_checkpoint(first: Path, begin: Callable[..., Weights], caplog: pytest.LogCaptureFixture) -> None:
+def test_the_encoder_of_a_checkpoint(
+    first: Path, begin: Callable[..., Weights], caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO", "stringline")
     weights = begin(EpisodeStore.open(first.parents[1] / "store"), take=["memory"])
-    moved = {name for name, value in load_file(first / "weights.safetensors").items() if value.any()}
+    moved = {
+        name for name, value in load_file(first / "weights.safetensors").items() if value.any()
+    }
     assert same(weights, load_file(first / "weights.safetensors")) & moved == {
         name for name in moved if name.startswith("memory.")
     }
@@ -80,18 +96,32 @@ def test_the_encoder_of_a_checkpoint(first: Path, begin: Callable[..., Weights],
 
 
 def test_another_body_takes_all_but_what_reads_and_writes_its_joints(
-    first: Path, two_hinges: EpisodeStore, begin: Callable[..., Weights], caplog: pytest.LogCaptureFixture
+    first: Path,
+    two_hinges: EpisodeStore,
+    begin: Callable[..., Weights],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "stringline")
-    with pytest.raises(ValueError, match=r"trained for another contract. joints: 1 \(post/hinge\) is asked .*leave=misfits"):
+    with pytest.raises(
+        ValueError,
+        match=r"trained for another contract. joints: 1 \(post/hinge\) is asked .*leave=misfits",
+    ):
         begin(two_hinges)
     leave = ["memory.embed_joints", "denoiser.embed_action", "denoiser.read_action"]
-    with pytest.raises(ValueError, match=r"leave=\[memory.embed_joints,denoiser.embed_action,denoiser.read_action\]"):
+    with pytest.raises(
+        ValueError,
+        match=r"leave=\[memory.embed_joints,denoiser.embed_action,denoiser.read_action\]",
+    ):
         begin(two_hinges, leave=["memory.embed_joints"])
     weights = begin(two_hinges, leave=leave)
     trained = load_file(first / "weights.safetensors")
-    assert set(trained) - same(weights, trained) <= {name for name in trained if name.startswith(tuple(leave))}
-    assert "starting anew: memory.embed_joints, denoiser.embed_action, denoiser.read_action" in caplog.text
+    assert set(trained) - same(weights, trained) <= {
+        name for name in trained if name.startswith(tuple(leave))
+    }
+    assert (
+        "starting anew: memory.embed_joints, denoiser.embed_action, denoiser.read_action"
+        in caplog.text
+    )
     with pytest.raises(ValueError, match=r"holds a run with other settings \(start\)"):
         begin(two_hinges, leave="misfits")
 
@@ -104,15 +134,28 @@ def test_ranges_are_those_of_the_data_or_are_kept(
     old = load_policy(first).action_range.high
     begin(other, keep_ranges=True)
     assert torch.equal(load_policy(tmp_path / "run" / "checkpoint").action_range.high, old)
-    record = yaml.safe_load((tmp_path / "run" / "checkpoint" / "checkpoint.yaml").read_text())["training"]["start"]
-    assert record == {"checkpoint": record["checkpoint"], "take": [], "leave": [], "keep_ranges": True}
-    with pytest.raises(ValueError, match=r"keep_ranges=true, but joints and action of .* are others"):
+    record = yaml.safe_load((tmp_path / "run" / "checkpoint" / "checkpoint.yaml").read_text())[
+        "training"
+    ]["start"]
+    assert record == {
+        "checkpoint": record["checkpoint"],
+        "take": [],
+        "leave": [],
+        "keep_ranges": True,
+    }
+    with pytest.raises(
+        ValueError, match=r"keep_ranges=true, but joints and action of .* are others"
+    ):
         begin(two_hinges, keep_ranges=True, leave="misfits")
 
 
-def test_a_mistake_leaves_no_folder_behind(first: Path, tmp_path: Path, begin: Callable[..., Weights]) -> None:
+def test_a_mistake_leaves_no_folder_behind(
+    first: Path, tmp_path: Path, begin: Callable[..., Weights]
+) -> None:
     store = EpisodeStore.open(first.parents[1] / "store")
-    with pytest.raises(ValueError, match=r"no part of the model to take 'memry'. Did you mean 'memory'"):
+    with pytest.raises(
+        ValueError, match=r"no part of the model to take 'memry'. Did you mean 'memory'"
+    ):
         begin(store, take=["memry"])
     assert not (tmp_path / "run").exists()
 
@@ -120,6 +163,11 @@ def test_a_mistake_leaves_no_folder_behind(first: Path, tmp_path: Path, begin: C
 def test_settings_of_the_command() -> None:
     plain = {"initialise": None, "take": [], "leave": [], "keep_ranges": False}
     assert start_of(plain) is None
-    assert start_of(plain | {"initialise": "c", "take": "memory"}) == Start("c", take=["memory"], leave=[])
-    with pytest.raises(ValueError, match=r"leave says what to take from a checkpoint; name it: initialise=CHECKPOINT"):
+    assert start_of(plain | {"initialise": "c", "take": "memory"}) == Start(
+        "c", take=["memory"], leave=[]
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"leave says what to take from a checkpoint; name it: initialise=CHECKPOINT",
+    ):
         start_of(plain | {"leave": "misfits"})

@@ -44,11 +44,11 @@ LOOKING_BACK = ("+history=state", "policy.memory.history.ages_s=[0.16,0.08]")
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-@pytest.mark.parametrize("pictures", ["true", "false"])
-def test_windows_have_what_the_policy_reads(store: EpisodeStore, mixed: bool, pictures: str) -> None:
+@pytest.mark.parametrize("images", ["true", "false"])
+def test_windows_have_what_the_policy_reads(store: EpisodeStore, mixed: bool, images: str) -> None:
     """Of a store and of a mixture: training and probing run on them, in another action space, with a past and instructions."""
     data = TrainingData([Source(store.path), Source(store.path, 2.0)] if mixed else store, 1)
-    past = (*LOOKING_BACK, f"policy.memory.history.pictures={pictures}")
+    past = (*LOOKING_BACK, f"policy.memory.history.images={images}")
     policy = trained_on(data, "+action=relative_joints", "+instruction=task", *past)
     for names in (data.training, data.probing):
         windows = data.windows_for(policy, names)
@@ -56,31 +56,44 @@ def test_windows_have_what_the_policy_reads(store: EpisodeStore, mixed: bool, pi
         assert windows.chunk == policy.chunk
         batch = tensors(windows.batch(np.arange(len(windows))))
         assert set(batch) >= {f"past/{key}" for key in policy.memory.past_keys}
-        assert ("past/rgb/overhead" in batch) == (pictures == "true")
+        assert ("past/rgb/overhead" in batch) == (images == "true")
         assert policy.loss(batch).isfinite()
     assert policy.memory.instruction is not None
-    assert set(policy.memory.instruction.names) == {*TEXTS, "wave"}, "probes ask for what is held out, too"
+    assert set(policy.memory.instruction.names) == {*TEXTS, "wave"}, (
+        "probes ask for what is held out, too"
+    )
 
 
 def test_a_camera_that_the_data_lack_is_named(store: EpisodeStore, tmp_path: Path) -> None:
     """When the policy is built, and when one that exists is given other data; with what there is."""
     data = TrainingData(store, 0)
     policy = trained_on(data)
-    with pytest.raises(ValueError, match=r"no camera 'ceiling'. .*Allowed: overhead, table, wrist_left, wrist_right"):
+    with pytest.raises(
+        ValueError,
+        match=r"no camera 'ceiling'. .*Allowed: overhead, table, wrist_left, wrist_right",
+    ):
         trained_on(data, "policy.memory.cameras=[ceiling]")
     fewer = EpisodeStore.create(tmp_path / "fewer")
     arrays = {key: value for key, value in episode(0).items() if not key.endswith("/wrist_left")}
-    contract = CONTRACT.with_cameras(*(camera for camera in CONTRACT.cameras if camera.name != "wrist_left"))
+    contract = CONTRACT.with_cameras(
+        *(camera for camera in CONTRACT.cameras if camera.name != "wrist_left")
+    )
     fewer.write(arrays, EpisodeAttributes(contract, "move", 0, True))
     other = TrainingData(fewer, 0)
     with pytest.raises(
         ValueError,
-        match=r"fewer do not fit the policy. There is no camera 'wrist_left'. .*Allowed: overhead, table, wrist_",
+        match=(
+            r"fewer do not fit the policy. There is no camera 'wrist_left'. .*Allowed: overhead, "
+            r"table, wrist_"
+        ),
     ):
         other.windows_for(policy, other.training)
     flat = EpisodeStore.create(tmp_path / "flat")
     arrays = {key: value for key, value in episode(0).items() if key != "depth/overhead"}
-    cameras = (replace(camera, depth=None if camera.name == "overhead" else camera.depth) for camera in CONTRACT.cameras)
+    cameras = (
+        replace(camera, depth=None if camera.name == "overhead" else camera.depth)
+        for camera in CONTRACT.cameras
+    )
     flat.write(arrays, EpisodeAttributes(CONTRACT.with_cameras(*cameras), "move", 0, True))
     other = TrainingData(flat, 0)
     with pytest.raises(ValueError, match=r"camera 'overhead': depth is asked for, none is offered"):
@@ -91,7 +104,10 @@ def test_a_camera_that_the_data_lack_is_named(store: EpisodeStore, tmp_path: Pat
 def test_a_past_that_no_episode_reaches_is_refused(store: EpisodeStore, mixed: bool) -> None:
     data = TrainingData([Source(store.path)] if mixed else store, 0)
     policy = trained_on(data, "+history=state", "policy.memory.history.ages_s=[0.48,0.1]")
-    with pytest.raises(ValueError, match=r"The past reaches 24 steps back, but the longest episode of .*store has 24"):
+    with pytest.raises(
+        ValueError,
+        match=r"The past reaches 24 steps back, but the longest episode of .*store has 24",
+    ):
         data.windows_for(policy, data.training)
 
 
@@ -105,7 +121,9 @@ def test_data_in_which_nothing_moves_are_refused(tmp_path: Path) -> None:
     data = TrainingData(still, 0)
     build: Callable[..., ChunkPolicy] = trained_on
     for action in ("absolute", "relative_joints"):
-        with pytest.raises(ValueError, match=r"have zero range in each of the 14 dimensions .*nothing to learn"):
+        with pytest.raises(
+            ValueError, match=r"have zero range in each of the 14 dimensions .*nothing to learn"
+        ):
             build(data, f"+action={action}")
 
 
@@ -113,7 +131,14 @@ def test_all_of_it_is_trained_and_told(store: EpisodeStore, tmp_path: Path) -> N
     """A run with a history, instructions and another action space; its checkpoint plans, and differs by what it is told."""
     model = model_configuration("+action=relative_joints", "+instruction=task", *LOOKING_BACK)
     trainer = Trainer(
-        steps=8, batch_size=4, learning_rate=1e-2, warmup_steps=1, ema_decay=0.1, probe_every=8, save_every=8, precision="no"
+        steps=8,
+        batch_size=4,
+        learning_rate=1e-2,
+        warmup_steps=1,
+        ema_decay=0.1,
+        probe_every=8,
+        save_every=8,
+        precision="no",
     )
     train_policy(model, store, trainer, tmp_path, TrainingSettings(held_out=1))
     policy = load_policy(tmp_path / "checkpoint")
@@ -128,11 +153,16 @@ def test_all_of_it_is_trained_and_told(store: EpisodeStore, tmp_path: Path) -> N
 
 
 def test_it_knows_what_arms_were_drawn_with(store: EpisodeStore, tmp_path: Path) -> None:
-    """Where simulation says it; recordings from when there was no choice are of primitives. The checkpoint keeps it."""
+    """Where simulation says it; recordings from when there was no choice are of primitives.
+
+    The checkpoint keeps it.
+    """
     assert TrainingData(store, 1).robot_models() == []
     drawn = EpisodeStore.create(tmp_path / "drawn")
     for seed, recipe in enumerate(({"task": "move"}, {"task": "move", "robot_model": "menagerie"})):
-        drawn.write(episode(seed), EpisodeAttributes(CONTRACT, "move", seed, True, extra={"recipe": recipe}))
+        drawn.write(
+            episode(seed), EpisodeAttributes(CONTRACT, "move", seed, True, extra={"recipe": recipe})
+        )
     assert TrainingData(drawn, 0).robot_models() == ["menagerie", "primitives"]
     trainer = Trainer(steps=1, batch_size=2, probe_every=100, precision="no", warmup_steps=1)
     train_policy(model_configuration(), drawn, trainer, tmp_path / "run")
@@ -143,14 +173,33 @@ def test_it_knows_what_arms_were_drawn_with(store: EpisodeStore, tmp_path: Path)
 @pytest.mark.parametrize(
     ("stores", "message"),
     [
-        ([{"pfad": "x"}], r"dataset.stores has an entry with \['pfad'\]; allowed: path, which must be, weight, cameras"),
-        ([{"path": "x", "wieght": 2}], r"dataset.stores has an entry with \['path', 'wieght'\]; allowed: path, "),
-        (["x"], r"dataset.stores has the entry 'x'; allowed: a list of mappings, such as \[{path: runs/a, weight: 2}"),
+        (
+            [{"pfad": "x"}],
+            (
+                r"dataset.stores has an entry with \['pfad'\]; allowed: path, which must be, "
+                r"weight, "
+                r"cameras"
+            ),
+        ),
+        (
+            [{"path": "x", "wieght": 2}],
+            r"dataset.stores has an entry with \['path', 'wieght'\]; allowed: path, ",
+        ),
+        (
+            ["x"],
+            (
+                r"dataset.stores has the entry 'x'; allowed: a list of mappings, such as \[{path: "
+                r"runs/a, weight: 2}"
+            ),
+        ),
         ("x", r"dataset.stores is 'x'; allowed: a list of mappings"),
         (3, r"dataset.stores is 3; allowed: a list of mappings"),
         ([{"path": "x", "weight": "much"}], r"The weight of x is 'much'; allowed: above 0"),
         ([{"path": "x", "weight": 0}], r"The weight of x is 0; allowed: above 0"),
-        ([{"path": "x", "cameras": "top"}], r"The cameras of x are 'top'; allowed: the camera of each slot, such as {overhead"),
+        (
+            [{"path": "x", "cameras": "top"}],
+            r"The cameras of x are 'top'; allowed: the camera of each slot, such as {overhead",
+        ),
     ],
 )
 def test_what_is_no_mixture_is_answered(stores: object, message: str) -> None:
@@ -162,7 +211,10 @@ def test_what_is_no_mixture_is_answered(stores: object, message: str) -> None:
     ("changes", "message"),
     [
         ({"held_out": -1}, "held_out is -1; allowed: whole numbers 0 and above"),
-        ({"validation_windows": -1}, "validation_windows is -1; allowed: whole numbers 0 and above"),
+        (
+            {"validation_windows": -1},
+            "validation_windows is -1; allowed: whole numbers 0 and above",
+        ),
         ({"early_s": float("nan")}, "early_s is nan; allowed: 0 and above"),
         ({"early_factor": 0.0}, "early_factor is 0.0; allowed: above 0"),
     ],

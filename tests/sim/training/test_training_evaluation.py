@@ -14,11 +14,24 @@ from stringline.encoders.training.trainer import Trainer
 from stringline.policies.checkpoints.load import checkpoint_digest, load_policy
 from stringline.sim.rollout.cluster import LocalCluster
 from stringline.sim.train import train_policy
-from stringline.sim.training.training_evaluation import CHOOSING_SEED, TrainingEvaluation, training_evaluation
+from stringline.sim.training.training_evaluation import (
+    CHOOSING_SEED,
+    TrainingEvaluation,
+    training_evaluation,
+)
 from stringline.sim.training.training_settings import TrainingSettings
 
-TASK: dict[str, Any] = {"name": "hand_over_banana", "time_limit_s": 0.4, "frame_hz": 12.5, "options": {}}
-SMALL: dict[str, Any] = {**MODEL, "chunk": 8, "memory": {**MODEL["memory"], "cameras": ["overhead"]}}
+TASK: dict[str, Any] = {
+    "name": "hand_over_banana",
+    "time_limit_s": 0.4,
+    "frame_hz": 12.5,
+    "options": {},
+}
+SMALL: dict[str, Any] = {
+    **MODEL,
+    "chunk": 8,
+    "memory": {**MODEL["memory"], "cameras": ["overhead"]},
+}
 
 
 def test_success_is_in_the_history_and_its_model_is_kept(
@@ -28,26 +41,45 @@ def test_success_is_in_the_history_and_its_model_is_kept(
     worlds = InProcess()
     monkeypatch.setattr(LocalCluster, "open", worlds.open)
     caplog.set_level("INFO", "stringline")
-    store, run, threads = make_store(tmp_path / "store", 6), tmp_path / "run", torch.get_num_threads()
+    store, run, threads = (
+        make_store(tmp_path / "store", 6),
+        tmp_path / "run",
+        torch.get_num_threads(),
+    )
     file = run / "evaluations" / "step_00000002" / "results.jsonl"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({"about": {"checkpoint": "another"}}) + "\n")
-    evaluate = TrainingEvaluation(run / "latest", run / "evaluations", TASK, seeds=2, execute_steps=8, workers=1)
+    evaluate = TrainingEvaluation(
+        run / "latest", run / "evaluations", TASK, seeds=2, execute_steps=8, workers=1
+    )
     trainer = Trainer(steps=2, batch_size=4, warmup_steps=1, precision="no")
     history = train_policy(SMALL, store, trainer, run, TrainingSettings(evaluate=evaluate))
     assert torch.get_num_threads() == threads
     (step, found), *others = history.evaluations()
     assert (step, others) == (1, [])
-    assert found == {"success": 0.0, "successes": 0, "trials": 2, "low": 0.0, "high": pytest.approx(0.6576, abs=1e-3)}
+    assert found == {
+        "success": 0.0,
+        "successes": 0,
+        "trials": 2,
+        "low": 0.0,
+        "high": pytest.approx(0.6576, abs=1e-3),
+    }
     assert "After step 2: success 0/2 = 0 % [0, 66] on hand_over_banana" in caplog.text
     about, *results = map(json.loads, file.read_text().splitlines())
     assert about["about"]["checkpoint"] == checkpoint_digest(run / "latest")
     assert [result["seed"] for result in results] == [CHOOSING_SEED, CHOOSING_SEED + 1]
     before = file.stat().st_mtime_ns
-    assert train_policy(SMALL, store, trainer, run, TrainingSettings(evaluate=evaluate)).evaluations() == history.evaluations()
+    assert (
+        train_policy(SMALL, store, trainer, run, TrainingSettings(evaluate=evaluate)).evaluations()
+        == history.evaluations()
+    )
     assert file.stat().st_mtime_ns == before
     weights = [load_policy(run / name).state_dict() for name in ("latest", "best", "checkpoint")]
-    assert all(torch.equal(value, other[name]) for other in weights[1:] for name, value in weights[0].items())
+    assert all(
+        torch.equal(value, other[name])
+        for other in weights[1:]
+        for name, value in weights[0].items()
+    )
     worlds.close()
 
 
@@ -55,11 +87,36 @@ def test_success_is_in_the_history_and_its_model_is_kept(
     ("task", "settings", "model", "message"),
     [
         (TASK, {"seed": 3}, "primitives", r"no setting of evaluation 'seed'. Did you mean 'seeds'"),
-        (TASK, {"seeds": 0}, "primitives", r"evaluation.seeds is 0; allowed: whole numbers 1 and above"),
-        (TASK, {"execute_steps": 1.5}, "primitives", r"evaluation.execute_steps is 1.5; allowed: whole numbers 1 and above"),
-        (TASK, {"first_seed": -1}, "primitives", r"evaluation.first_seed is -1; allowed: whole numbers 0 and above"),
-        (TASK, {"workers": -1}, "primitives", r"evaluation.workers is -1; allowed: whole numbers 0 and above"),
-        (TASK | {"option": {}}, {}, "primitives", r"There is no setting of a task 'option'. Did you mean 'options'"),
+        (
+            TASK,
+            {"seeds": 0},
+            "primitives",
+            r"evaluation.seeds is 0; allowed: whole numbers 1 and above",
+        ),
+        (
+            TASK,
+            {"execute_steps": 1.5},
+            "primitives",
+            r"evaluation.execute_steps is 1.5; allowed: whole numbers 1 and above",
+        ),
+        (
+            TASK,
+            {"first_seed": -1},
+            "primitives",
+            r"evaluation.first_seed is -1; allowed: whole numbers 0 and above",
+        ),
+        (
+            TASK,
+            {"workers": -1},
+            "primitives",
+            r"evaluation.workers is -1; allowed: whole numbers 0 and above",
+        ),
+        (
+            TASK | {"option": {}},
+            {},
+            "primitives",
+            r"There is no setting of a task 'option'. Did you mean 'options'",
+        ),
         (TASK, {}, "menagery", r"There is no robot.model 'menagery'. Did you mean 'menagerie'"),
     ],
 )
@@ -67,6 +124,11 @@ def test_what_means_nothing_is_refused_before_anything_is_trained(
     task: dict[str, Any], settings: dict[str, Any], model: Any, message: str, tmp_path: Path
 ) -> None:
     assert training_evaluation(tmp_path, tmp_path / "latest", None, {"seeds": 3}) is None
-    assert training_evaluation(tmp_path, tmp_path / "latest", TASK, {"seeds": 3, "execute_steps": None}) is not None
+    assert (
+        training_evaluation(
+            tmp_path, tmp_path / "latest", TASK, {"seeds": 3, "execute_steps": None}
+        )
+        is not None
+    )
     with pytest.raises(ValueError, match=message):
         training_evaluation(tmp_path, tmp_path / "latest", task, settings, model)

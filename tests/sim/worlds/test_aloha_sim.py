@@ -13,7 +13,13 @@ from stringline.datasets.contract.validation import validate_observation
 from stringline.datasets.embodiments.aloha import ALOHA, opening_of_finger
 from stringline.datasets.embodiments.transforms import inverse, pose
 from stringline.sim.rollout.rollout import roll_out
-from stringline.sim.worlds.aloha_sim import GRIPPERS, PREFIX, T_BASE_WORLD, opening_of_servo, servo_of_opening
+from stringline.sim.worlds.aloha_sim import (
+    GRIPPERS,
+    PREFIX,
+    T_BASE_WORLD,
+    opening_of_servo,
+    servo_of_opening,
+)
 from stringline.sim.worlds.third_party_world import PeerWorld
 from stringline.sim.worlds.world_registry import instruction_of, is_peer, open_peer, open_world
 
@@ -64,7 +70,9 @@ def test_it_shows_our_contract_in_our_frame(world: PeerWorld) -> None:
     for arm in ALOHA.arms:
         site = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, f"{arm}\\gripper")
         T_world_gripper = pose(data.site_xpos[site], data.site_xmat[site].reshape(3, 3))
-        np.testing.assert_allclose(T_BASE_WORLD @ T_world_gripper, seen[f"T_base_gripper/{arm}"], atol=1e-5)
+        np.testing.assert_allclose(
+            T_BASE_WORLD @ T_world_gripper, seen[f"T_base_gripper/{arm}"], atol=1e-5
+        )
 
 
 def test_cameras_are_those_of_our_aloha(world: PeerWorld) -> None:
@@ -76,7 +84,7 @@ def test_cameras_are_those_of_our_aloha(world: PeerWorld) -> None:
 
 
 def test_depth_is_that_of_its_physics(world: PeerWorld) -> None:
-    """The middle of each picture is as far away as a ray through it says, though its sensor is wider than our picture."""
+    """The middle of each image is as far away as a ray through it says, though its sensor is wider than our image."""
     world.begin(0)
     seen = world.observe()
     model, data, hit = world.physics.model.ptr, world.physics.data.ptr, np.zeros(1, np.int32)
@@ -84,19 +92,27 @@ def test_depth_is_that_of_its_physics(world: PeerWorld) -> None:
     for camera in CAMERAS:
         for row, column in ((20, 24), (4, 40), (36, 3)):
             K = seen[f"intrinsics/{camera}"].astype(np.float64)
-            ray = np.array([(column + 0.5 - K[0, 2]) / K[0, 0], (row + 0.5 - K[1, 2]) / K[1, 1], 1.0])
-            T_world_camera = inverse(T_BASE_WORLD) @ seen[f"T_base_camera/{camera}"].astype(np.float64)
+            ray = np.array(
+                [(column + 0.5 - K[0, 2]) / K[0, 0], (row + 0.5 - K[1, 2]) / K[1, 1], 1.0]
+            )
+            T_world_camera = inverse(T_BASE_WORLD) @ seen[f"T_base_camera/{camera}"].astype(
+                np.float64
+            )
             groups, way = np.array([1, 1, 1, 0, 0, 0], np.uint8), T_world_camera[:3, :3] @ ray
             distance = mujoco.mj_ray(model, data, T_world_camera[:3, 3], way, groups, 1, -1, hit)
             depth = int(seen[f"depth/{camera}"][row, column])
             if 0 < distance < 2.4 and depth:
                 measured += 1
-                assert depth == pytest.approx(1000 * distance, rel=0.02, abs=6), (camera, row, column)
+                assert depth == pytest.approx(1000 * distance, rel=0.02, abs=6), (
+                    camera,
+                    row,
+                    column,
+                )
     assert measured >= 6
 
 
-def test_joints_and_pictures_are_as_late_as_its_own(world: PeerWorld) -> None:
-    """Its `joints_pos` is what we show; pictures and their geometry are those of 0.3 s ago."""
+def test_joints_and_images_are_as_late_as_its_own(world: PeerWorld) -> None:
+    """Its `joints_pos` is what we show; images and their geometry are those of 0.3 s ago."""
     world.begin(5)
     poses = []
     for step in range(24):
@@ -107,14 +123,20 @@ def test_joints_and_pictures_are_as_late_as_its_own(world: PeerWorld) -> None:
         poses.append(ALOHA.camera_poses(world.joints())["wrist_left"])
         captured = float(seen["time/wrist_left"])
         assert captured == pytest.approx(max(0, (step - 15) // 4 * 4) / 50)
-        np.testing.assert_allclose(seen["T_base_camera/wrist_left"], poses[round(captured * 50)], atol=3e-3)
+        np.testing.assert_allclose(
+            seen["T_base_camera/wrist_left"], poses[round(captured * 50)], atol=3e-3
+        )
         assert world.frame_due == (step in {0, 19, 23})
         world.advance(swing(step))
 
 
 def test_grippers_go_where_they_are_told(world: PeerWorld) -> None:
-    np.testing.assert_allclose(opening_of_servo(np.array([-0.06135, 1.5155])), (0.0, 1.0), atol=1e-12)
-    np.testing.assert_allclose(servo_of_opening(np.array([opening_of_finger(0.002), 1.0])), (-0.06135, 1.5155), atol=1e-9)
+    np.testing.assert_allclose(
+        opening_of_servo(np.array([-0.06135, 1.5155])), (0.0, 1.0), atol=1e-12
+    )
+    np.testing.assert_allclose(
+        servo_of_opening(np.array([opening_of_finger(0.002), 1.0])), (-0.06135, 1.5155), atol=1e-9
+    )
     world.begin(1)
     for opening in (1.0, 0.4, 0.0):
         action = ALOHA.home.copy()
@@ -126,7 +148,9 @@ def test_grippers_go_where_they_are_told(world: PeerWorld) -> None:
     speed = world.peer.measure().velocity
     np.testing.assert_allclose(speed[:6], now["undelayed_joints_vel"][:6])
     world.advance(swing(0))
-    np.testing.assert_allclose((world.joints() - before)[GRIPPERS] > 0, world.peer.measure().velocity[GRIPPERS] > 0)
+    np.testing.assert_allclose(
+        (world.joints() - before)[GRIPPERS] > 0, world.peer.measure().velocity[GRIPPERS] > 0
+    )
 
 
 def test_a_seed_is_the_episode_that_it_begins_with_that_seed(world: PeerWorld) -> None:
@@ -148,7 +172,10 @@ def test_its_reward_is_success_and_ends_the_episode(world: PeerWorld) -> None:
 
             target = ALOHA.home.copy()
             target[7] = 0.8
-            return ActionChunk(float(observation["time"]) + np.arange(10) / 50, np.tile(target.astype(np.float32), (10, 1)))
+            return ActionChunk(
+                float(observation["time"]) + np.arange(10) / 50,
+                np.tile(target.astype(np.float32), (10, 1)),
+            )
 
     done = roll_out(world, Turn().plan, 3, execute_steps=10)
     assert (done.success, done.stage, done.unstable) == (True, 1, False)
@@ -167,30 +194,50 @@ def test_a_blow_up_is_a_failure(world: PeerWorld, caplog: pytest.LogCaptureFixtu
     assert not world.advance(ALOHA.home).unstable
 
 
-def test_what_it_lacks_is_answered(world: PeerWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=f"no task of aloha_sim '{PREFIX}turn_awry'. Did you mean '{TASK}'"):
+def test_what_it_lacks_is_answered(
+    world: PeerWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        ValueError, match=f"no task of aloha_sim '{PREFIX}turn_awry'. Did you mean '{TASK}'"
+    ):
         open_world(f"{PREFIX}turn_awry")
     with pytest.raises(ValueError, match="control_hz is 25.0; .* has 50.0 actions per second"):
         open_world(TASK, control_hz=25.0)
-    with pytest.raises(ValueError, match=r"image_size is \[1, 2, 3\]; allowed: a whole number, or two for rows and columns"):
+    with pytest.raises(
+        ValueError,
+        match=r"image_size is \[1, 2, 3\]; allowed: a whole number, or two for rows and columns",
+    ):
         PeerWorld(world.peer, image_size=[1, 2, 3])
-    with pytest.raises(ValueError, match=f"robot.model is 'menagerie'; {TASK} draws its own arms, so leave robot.model away"):
+    with pytest.raises(
+        ValueError,
+        match=f"robot.model is 'menagerie'; {TASK} draws its own arms, so leave robot.model away",
+    ):
         PeerWorld(world.peer, robot_model="menagerie")
     assert instruction_of(TASK, {}) == "turn the right arm away"
     from aloha_sim import task_suite  # type: ignore[import-not-found]
 
     monkeypatch.delattr(task_suite, "create_task_env")
-    with pytest.raises(ValueError, match="aloha_sim.task_suite has no 'create_task_env'; this adapter was written for 1.0.0"):
+    with pytest.raises(
+        ValueError,
+        match="aloha_sim.task_suite has no 'create_task_env'; this adapter was written for 1.0.0",
+    ):
         open_world(TASK)
     info = tmp_path / "aloha_sim-2.0.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: aloha_sim\nVersion: 2.0.0\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ValueError, match="aloha_sim 2.0.0 is installed; this adapter was written for 1.0.0"):
+    with pytest.raises(
+        ValueError, match="aloha_sim 2.0.0 is installed; this adapter was written for 1.0.0"
+    ):
         open_world(TASK)
 
 
-def test_where_it_is_not_installed_it_says_where_it_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_it_is_not_installed_it_says_where_it_is_to_be_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(STAND_IN)])
-    with pytest.raises(ValueError, match="aloha_sim is not installed. It is not on PyPI; .*google-deepmind/aloha_sim"):
+    with pytest.raises(
+        ValueError,
+        match="aloha_sim is not installed. It is not on PyPI; .*google-deepmind/aloha_sim",
+    ):
         open_world(TASK)

@@ -32,7 +32,12 @@ from stringline.sim.worlds.adapter import PeerCamera
 from stringline.sim.worlds.gym_aloha import GRIPPERS, KINDS, VIEWS
 from stringline.sim.worlds.third_party_cameras import PeerCameras
 from stringline.sim.worlds.third_party_world import PeerWorld
-from stringline.sim.worlds.world_registry import instruction_of, make_peer_expert, open_peer, open_world
+from stringline.sim.worlds.world_registry import (
+    instruction_of,
+    make_peer_expert,
+    open_peer,
+    open_world,
+)
 
 CUBE, INSERTION = "gym_aloha_transfer_cube", "gym_aloha_insertion"
 
@@ -50,12 +55,17 @@ class Blind(AlohaEnv):  # type: ignore[misc]
 
     def _make_env_task(self, task_name: str) -> Any:
         env = super()._make_env_task(task_name)
-        env.task.get_observation = lambda physics: {"qpos": env.task.get_qpos(physics), "images": {"top": np.zeros(1)}}
+        env.task.get_observation = lambda physics: {
+            "qpos": env.task.get_qpos(physics),
+            "images": {"top": np.zeros(1)},
+        }
         return env
 
 
 @pytest.mark.parametrize(("name", "task"), [(CUBE, "transfer_cube"), (INSERTION, "insertion")])
-def test_states_and_rewards_are_those_of_its_own_environment_bit_by_bit(name: str, task: str) -> None:
+def test_states_and_rewards_are_those_of_its_own_environment_bit_by_bit(
+    name: str, task: str
+) -> None:
     ours, theirs = open_peer(name, cameras=()), Blind(task, obs_type="pixels_agent_pos")
     rng = np.random.default_rng(0)
     for seed in (4, 1_000_000):
@@ -74,7 +84,9 @@ def test_states_and_rewards_are_those_of_its_own_environment_bit_by_bit(name: st
         hinges = np.delete(np.arange(14), GRIPPERS)
         np.testing.assert_array_equal(position[hinges], observation["agent_pos"][hinges])
         left_fingers = ours.physics.data.qpos[[6, 14]]  # It shows those alone.
-        np.testing.assert_allclose(opening_of_normalised(observation["agent_pos"][GRIPPERS]), FINGERS.opening(left_fingers))
+        np.testing.assert_allclose(
+            opening_of_normalised(observation["agent_pos"][GRIPPERS]), FINGERS.opening(left_fingers)
+        )
     ours.close()
 
 
@@ -82,7 +94,11 @@ def test_it_is_a_world_whose_observations_fit_the_contract(world: PeerWorld) -> 
     assert isinstance(world, World)
     world.begin(3)
     validate_observation(world.observe(), world.contract)
-    assert (world.task.name, world.contract.embodiment, world.contract.control_hz) == (CUBE, "gym_aloha", 50.0)
+    assert (world.task.name, world.contract.embodiment, world.contract.control_hz) == (
+        CUBE,
+        "gym_aloha",
+        50.0,
+    )
     assert BODIES["gym_aloha"] is GYM_ALOHA
     assert instruction_of(CUBE, {}) == world.task.instruction
     assert [camera.name for camera in world.contract.cameras] == list(VIEWS)
@@ -103,10 +119,17 @@ def test_grippers_and_their_gaps_are_where_the_body_says(world: PeerWorld) -> No
             T_base_link = world.pose(f"vx300s_{arm}/gripper_link")
             T = GYM_ALOHA.forward_kinematics(world.joints())[arm]
             np.testing.assert_allclose(T, seen[f"T_base_gripper/{arm}"], atol=1e-6)
-            np.testing.assert_allclose((inverse(T_base_link) @ T)[:3, 3], (0.13, 0.0, 0.0), atol=2e-5)
-            a, b = (mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, f"vx300s_{arm}/{finger}") for finger in fingers)
+            np.testing.assert_allclose(
+                (inverse(T_base_link) @ T)[:3, 3], (0.13, 0.0, 0.0), atol=2e-5
+            )
+            a, b = (
+                mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, f"vx300s_{arm}/{finger}")
+                for finger in fingers
+            )
             gap = mujoco.mj_geomDistance(model, data, a, b, 0.2, ends)
-            assert FINGERS.opening(0.0224 + gap / 2) == pytest.approx(world.joints()[place], abs=1e-4)
+            assert FINGERS.opening(0.0224 + gap / 2) == pytest.approx(
+                world.joints()[place], abs=1e-4
+            )
 
 
 def test_every_camera_sees_the_cube_where_its_geometry_puts_it(world: PeerWorld) -> None:
@@ -127,7 +150,9 @@ def test_every_camera_sees_the_cube_where_its_geometry_puts_it(world: PeerWorld)
         assert seen[f"depth/{camera}"][int(v), int(u)] == pytest.approx(1000 * z, abs=8)
     assert {"overhead", "angle"} <= found
     for mount in GYM_ALOHA.cameras:
-        np.testing.assert_allclose(seen[f"T_base_camera/{mount.name}"], mount.T_parent_camera, atol=1e-6)
+        np.testing.assert_allclose(
+            seen[f"T_base_camera/{mount.name}"], mount.T_parent_camera, atol=1e-6
+        )
 
 
 def test_frames_come_at_their_own_rate_and_repeat_between(world: PeerWorld) -> None:
@@ -143,7 +168,9 @@ def test_frames_come_at_their_own_rate_and_repeat_between(world: PeerWorld) -> N
 
 def test_the_expert_hands_the_cube_over_and_its_episode_fits_the_contract() -> None:
     """The same twice, by its seed."""
-    world = open_peer(CUBE, cameras=("overhead", "front_close"), image_size=16, frame_hz=5.0, time_limit_s=8.0)
+    world = open_peer(
+        CUBE, cameras=("overhead", "front_close"), image_size=16, frame_hz=5.0, time_limit_s=8.0
+    )
     expert = make_peer_expert(CUBE)
     first, again = record_episode(world, expert, 0), record_episode(world, expert, 0)
     validate_episode(first.arrays, world.contract)
@@ -173,25 +200,48 @@ class Hold:
         return self
 
     def plan(self, observation: Observation) -> ActionChunk:
-        return ActionChunk(float(observation["time"]) + np.arange(5) / 50, np.tile(observation["joints/position"], (5, 1)))
+        return ActionChunk(
+            float(observation["time"]) + np.arange(5) / 50,
+            np.tile(observation["joints/position"], (5, 1)),
+        )
 
 
 def test_it_is_collected_and_evaluated_like_ours(tmp_path: Path) -> None:
-    """By the recipe and the world that the commands make of a configuration; films take a camera that is there."""
+    """By the recipe and the world that the commands make of a configuration; videos take a camera that is there."""
     recipe = Recipe(
-        task=CUBE, cameras=("angle",), image_size=16, frame_hz=5.0, time_limit_s=8.0, keep_failures=True, noise_rad=0.01
+        task=CUBE,
+        cameras=("angle",),
+        image_size=16,
+        frame_hz=5.0,
+        time_limit_s=8.0,
+        keep_failures=True,
+        noise_rad=0.01,
     )
     store, world = EpisodeStore.create(tmp_path / "store"), open_recipe_world(recipe)
-    assert Attempt(recipe, store.path, 0).run(world).success  # As a worker of stringline-collect does it.
+    assert (
+        Attempt(recipe, store.path, 0).run(world).success
+    )  # As a worker of stringline-collect does it.
     world.close()
     [episode] = store.episodes()
     about = episode.attributes
-    assert (about.task, about.seed, about.success, about.instruction) == (CUBE, 0, True, KINDS[CUBE].instruction)
+    assert (about.task, about.seed, about.success, about.instruction) == (
+        CUBE,
+        0,
+        True,
+        KINDS[CUBE].instruction,
+    )
     assert about.extra["stages"] == list(KINDS[CUBE].stages)
-    make = partial(open_world, CUBE, cameras=("angle",), image_size=16, frame_hz=5.0, time_limit_s=0.2)
-    evaluation = Evaluation(Hold(about.contract), make, execute_steps=5, workers=1, films=tmp_path)
+    make = partial(
+        open_world, CUBE, cameras=("angle",), image_size=16, frame_hz=5.0, time_limit_s=0.2
+    )
+    evaluation = Evaluation(Hold(about.contract), make, execute_steps=5, workers=1, videos=tmp_path)
     [result] = evaluation.run([1_000_000], tmp_path / "results.jsonl")
-    assert (result.success, result.stage_name, result.time_s, result.plans) == (False, "start", 0.2, 2)
+    assert (result.success, result.stage_name, result.time_s, result.plans) == (
+        False,
+        "start",
+        0.2,
+        2,
+    )
     assert (tmp_path / "1000000.mp4").stat().st_size > 0
 
 
@@ -203,12 +253,16 @@ def test_a_plain_expert_keeps_one_pace_and_others_are_refused() -> None:
         type(make_peer_expert(CUBE))(paces=(2.0, 1.0))
     world = open_peer(INSERTION, cameras=())
     world.begin(0)
-    with pytest.raises(ValueError, match=f"This expert does '{CUBE}'; the world runs '{INSERTION}'"):
+    with pytest.raises(
+        ValueError, match=f"This expert does '{CUBE}'; the world runs '{INSERTION}'"
+    ):
         make_peer_expert(CUBE).reset(world, np.random.default_rng(0))
     world.close()
 
 
-def test_a_blow_up_is_a_failure_and_the_next_episode_is_sound(world: PeerWorld, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_blow_up_is_a_failure_and_the_next_episode_is_sound(
+    world: PeerWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     world.begin(1)
     world.physics.data.qvel[0] = 1e12
     result = world.advance(GYM_ALOHA.home)
@@ -226,7 +280,7 @@ def test_a_blow_up_is_a_failure_and_the_next_episode_is_sound(world: PeerWorld, 
         ({"control_hz": 25.0}, f"control_hz is 25.0; {CUBE} has 50.0 actions per second"),
         ({"frame_hz": 12.0}, "frame_hz is 12.0; it must divide control_hz"),
         ({"time_limit_s": 0.0}, "time_limit_s is 0.0; allowed: above 0"),
-        ({"image_size": 2000}, "A picture of 2000x2000 was asked for; allowed: 1x1 to 1024x1024"),
+        ({"image_size": 2000}, "An image of 2000x2000 was asked for; allowed: 1x1 to 1024x1024"),
     ],
 )
 def test_settings_out_of_range_are_answered(settings: Mapping[str, Any], message: str) -> None:
@@ -235,24 +289,36 @@ def test_settings_out_of_range_are_answered(settings: Mapping[str, Any], message
 
 
 def test_options_and_seeds_that_it_does_not_have_are_answered(world: PeerWorld) -> None:
-    with pytest.raises(ValueError, match=f"no option of the task '{CUBE}' 'table_height'. Allowed: none"):
+    with pytest.raises(
+        ValueError, match=f"no option of the task '{CUBE}' 'table_height'. Allowed: none"
+    ):
         world.begin(0, {"table_height": 0.02})
     with pytest.raises(ValueError, match=f"no option of the task '{CUBE}' 'table_height'"):
         instruction_of(CUBE, {"table_height": 0.02})
     with pytest.raises(ValueError, match=r"The seed is 4294967296; .* takes 0 to 4294967295"):
         world.begin(2**32)
-    with pytest.raises(ValueError, match="no task 'gym_aloha_transfer_cup'. Did you mean 'gym_aloha_transfer_cube'"):
+    with pytest.raises(
+        ValueError, match="no task 'gym_aloha_transfer_cup'. Did you mean 'gym_aloha_transfer_cube'"
+    ):
         open_world("gym_aloha_transfer_cup")
 
 
-def test_without_it_or_in_another_version_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_it_or_in_another_version_it_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(metadata, "version", lambda package: "0.1.5")
-        with pytest.raises(ValueError, match=r'gym-aloha 0.1.5 is installed; .* written for 0.1.3. .*"stringline\[peers\]"'):
+        with pytest.raises(
+            ValueError,
+            match=r'gym-aloha 0.1.5 is installed; .* written for 0.1.3. .*"stringline\[peers\]"',
+        ):
             open_world(CUBE)
     find = util.find_spec
     monkeypatch.setattr(util, "find_spec", lambda name: None if name == "gym_aloha" else find(name))
-    with pytest.raises(ValueError, match=r'gym-aloha is not installed. Install it by pip install "stringline\[peers\]"'):
+    with pytest.raises(
+        ValueError,
+        match=r'gym-aloha is not installed. Install it by pip install "stringline\[peers\]"',
+    ):
         open_world(INSERTION)
 
 

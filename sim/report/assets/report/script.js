@@ -1,6 +1,6 @@
 "use strict";
 
-// The filter: what it does not match is hidden, films and rows alike.
+// The filter: what it does not match is hidden, videos and rows alike.
 const form = document.querySelector(".filter");
 function applyFilter() {
   const wanted = Object.fromEntries(new FormData(form));

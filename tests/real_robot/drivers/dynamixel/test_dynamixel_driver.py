@@ -47,12 +47,16 @@ class Served:
                 terminal.serve()
 
     def driver(self, bus_watchdog_s: float = 0.0, answer_timeout_s: float = 0.2) -> AlohaDriver:
-        return AlohaDriver(self.ports, bus_watchdog_s=bus_watchdog_s, answer_timeout_s=answer_timeout_s)
+        return AlohaDriver(
+            self.ports, bus_watchdog_s=bus_watchdog_s, answer_timeout_s=answer_timeout_s
+        )
 
     def values(self, register: table.Register) -> set[int]:
         """Returns what the register holds in those servos that are no shadows."""
         masters = [servo.ident for servo in VIPERX if servo.master is None]
-        return {line.servos[ident].get(register) for line in self.lines.values() for ident in masters}
+        return {
+            line.servos[ident].get(register) for line in self.lines.values() for ident in masters
+        }
 
     def close(self) -> None:
         self._done.set()
@@ -90,7 +94,9 @@ def test_it_reads_what_the_arms_do(served: Served) -> None:
     assert arms.servos[4] == "left/elbow shadow (id 5)"
 
 
-def test_goals_are_where_the_arms_stand_before_torque_comes_on(waiting_emulator: Emulator, tmp_path: Path) -> None:
+def test_goals_are_where_the_arms_stand_before_torque_comes_on(
+    waiting_emulator: Emulator, tmp_path: Path
+) -> None:
     arms = driver(waiting_emulator)
     arms.connect()
     arms.arm()
@@ -98,11 +104,16 @@ def test_goals_are_where_the_arms_stand_before_torque_comes_on(waiting_emulator:
     for index, arm in enumerate(ALOHA.arms):
         seen = packets(tmp_path, arm)
         goal = next(i for i, p in enumerate(seen) if p.instruction == Instruction.SYNC_WRITE)
-        torque = [i for i, p in enumerate(seen) if p.instruction == Instruction.WRITE and p.parameters[:2] == b"\x40\x00"]
+        torque = [
+            i
+            for i, p in enumerate(seen)
+            if p.instruction == Instruction.WRITE and p.parameters[:2] == b"\x40\x00"
+        ]
         assert goal < min(torque)
         written = seen[goal].parameters[4:]
         angles = [
-            table.angle_of_ticks(int.from_bytes(written[at + 1 : at + 5], "little", signed=True)) for at in range(0, 35, 5)
+            table.angle_of_ticks(int.from_bytes(written[at + 1 : at + 5], "little", signed=True))
+            for at in range(0, 35, 5)
         ]
         assert np.abs(np.array(angles[:6]) - ALOHA.home[7 * index :][:6]).max() < TICK
         assert [seen[i].ident for i in torque] == [1, 2, 4, 6, 7, 8, 9]
@@ -114,7 +125,9 @@ def test_shadows_are_never_written(waiting_emulator: Emulator, tmp_path: Path) -
     arms.arm()
     arms.close()
     for arm in ALOHA.arms:
-        writes = [packet for packet in packets(tmp_path, arm) if packet.instruction == Instruction.WRITE]
+        writes = [
+            packet for packet in packets(tmp_path, arm) if packet.instruction == Instruction.WRITE
+        ]
         assert writes
         assert not {packet.ident for packet in writes} & {3, 5}
 
@@ -138,7 +151,9 @@ def test_a_silent_servo_costs_its_own_answer_only(served: Served) -> None:
     state = arms.read(time.monotonic)
     arms.close()
     assert state.servo_misses.tolist() == [0, 0, 0, 2] + [0] * 14
-    assert np.abs(state.position - ALOHA.home).max() < TICK  # The last value is kept: neither zero nor -pi.
+    assert (
+        np.abs(state.position - ALOHA.home).max() < TICK
+    )  # The last value is kept: neither zero nor -pi.
 
 
 def test_a_broken_checksum_costs_one_answer_and_is_counted(served: Served) -> None:
@@ -159,7 +174,10 @@ def test_an_overload_is_seen_in_the_next_cycle_and_says_which_servo(served: Serv
     state = arms.read(time.monotonic)
     assert state.servo_error[9 + 6] & table.HardwareError.OVERLOAD
     assert np.count_nonzero(state.servo_error) == 1
-    with pytest.raises(RobotNotReadyError, match=r"right/wrist_angle \(id 7\) .* reports torque is off, overload|overload"):
+    with pytest.raises(
+        RobotNotReadyError,
+        match=r"right/wrist_angle \(id 7\) .* reports torque is off, overload|overload",
+    ):
         arms.arm()
     arms.close()
 
@@ -215,7 +233,9 @@ def test_a_claimed_terminal_is_nobody_elses() -> None:
         if claimed:
             claim(near)
         opening = ["/bin/sh", "-c", f": <> {name}"]
-        done = subprocess.run(opening, capture_output=True, text=True, check=False, user=somebody, group=somebody)
+        done = subprocess.run(
+            opening, capture_output=True, text=True, check=False, user=somebody, group=somebody
+        )
         assert (done.returncode != 0) == claimed
         assert ("busy" in done.stderr) == claimed
     os.close(near)
@@ -235,7 +255,9 @@ def test_the_shortest_watchdog_is_one(waiting_emulator: Emulator) -> None:
 
 def test_missing_ports_are_all_named() -> None:
     arms = AlohaDriver({"left": "/dev/no_such_left", "right": "/dev/no_such_right"})
-    with pytest.raises(RobotNotReadyError, match=r"no_such_left cannot be opened: No such file.*\n.*no_such_right"):
+    with pytest.raises(
+        RobotNotReadyError, match=r"no_such_left cannot be opened: No such file.*\n.*no_such_right"
+    ):
         arms.connect()
 
 
@@ -247,7 +269,12 @@ SET_OTHERWISE = [
     (2, table.PROFILE_VELOCITY, 100, "Profile Velocity is 100; expected is 0."),
     (2, table.PROFILE_ACCELERATION, 20, "Profile Acceleration is 20; expected is 0."),
     (2, table.SECONDARY_ID, 7, "Secondary (Shadow) ID is 7; expected is 255."),
-    (2, table.MAX_POSITION, 2500, "its position limits are -1.852 to 0.693 rad; the joint's are -1.850 to 1.257 rad."),
+    (
+        2,
+        table.MAX_POSITION,
+        2500,
+        "its position limits are -1.852 to 0.693 rad; the joint's are -1.850 to 1.257 rad.",
+    ),
     (4, table.MODEL_NUMBER, 1020, "it is a XM430-W350; expected is a XM540-W270."),
     (6, table.MODEL_NUMBER, 7, "it is a model 7; expected is a XM540-W270."),
     (7, table.STATUS_RETURN_LEVEL, 1, "Status Return Level is 1; expected is 2."),
@@ -275,7 +302,9 @@ def test_servos_that_are_set_otherwise_are_refused_with_all_that_is_wrong(served
     sound.close()
 
 
-def test_what_goes_wrong_between_connecting_and_arming_is_refused_before_torque(served: Served) -> None:
+def test_what_goes_wrong_between_connecting_and_arming_is_refused_before_torque(
+    served: Served,
+) -> None:
     arms, line = served.driver(answer_timeout_s=0.02), served.lines["left"]
     arms.connect()
     line.fault("mute", 4)
@@ -284,7 +313,10 @@ def test_what_goes_wrong_between_connecting_and_arming_is_refused_before_torque(
     line.fault("unmute", 4)
     upper = line.servos[2].get(table.MAX_POSITION)
     line.servos[2].set(table.MAX_POSITION, 900)
-    with pytest.raises(RobotNotReadyError, match=r"left/shoulder \(id 2\) at -0.96. rad does not take that as its goal"):
+    with pytest.raises(
+        RobotNotReadyError,
+        match=r"left/shoulder \(id 2\) at -0.96. rad does not take that as its goal",
+    ):
         arms.arm()
     line.servos[2].set(table.MAX_POSITION, upper)
     assert served.values(table.TORQUE_ENABLE) == {0}
@@ -293,7 +325,9 @@ def test_what_goes_wrong_between_connecting_and_arming_is_refused_before_torque(
     arms.close()
 
 
-def test_watchdogs_begin_with_torque_and_end_with_the_driver_which_leaves_torque_on(served: Served) -> None:
+def test_watchdogs_begin_with_torque_and_end_with_the_driver_which_leaves_torque_on(
+    served: Served,
+) -> None:
     arms = served.driver(bus_watchdog_s=0.1)
     arms.connect()
     assert served.values(table.BUS_WATCHDOG) == {0}
@@ -329,17 +363,25 @@ def test_only_new_answers_of_those_who_were_asked_count() -> None:
 def test_an_answer_without_the_registers_that_were_asked_for_is_none(served: Served) -> None:
     bus = Bus(served.ports["left"])
     bus.open()
-    assert sync_read({bus: [1]}, 250, 4, 5.0) == {bus: {}}  # There are no such registers, which the servo says at once.
+    assert sync_read({bus: [1]}, 250, 4, 5.0) == {
+        bus: {}
+    }  # There are no such registers, which the servo says at once.
     bus.close()
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"ports": {"lefft": "/dev/null", "right": "/dev/null"}}, "There is no arm 'lefft'. Did you mean 'left'"),
+        (
+            {"ports": {"lefft": "/dev/null", "right": "/dev/null"}},
+            "There is no arm 'lefft'. Did you mean 'left'",
+        ),
         ({"ports": {"left": "/dev/null"}}, "There is no port for the arm 'right'"),
         ({"bus_watchdog_s": 3.0}, r"bus_watchdog_s is 3.0; allowed: 0 to 2.54 s"),
-        ({"baud_rate": 9600}, "A baud rate of 9600 is not supported; allowed: 57600, 115200, 1000000"),
+        (
+            {"baud_rate": 9600},
+            "A baud rate of 9600 is not supported; allowed: 57600, 115200, 1000000",
+        ),
     ],
 )
 def test_settings_that_no_line_can_have_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -382,8 +424,22 @@ def test_a_watchdog_that_expired_is_seen(waiting_emulator: Emulator) -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("twin", r"left/elbow \(id 4\) on .*: 2 servos answer to this id. Plug in each alone and give it the id"),
-        ("collide", r"left/elbow \(id 4\) on .*: its answer is garbled. Either two servos have this id, or the line is noisy"),
+        (
+            "twin",
+            (
+                r"left/elbow \(id 4\) on .*: 2 servos answer to this id. Plug in each alone and "
+                r"give "
+                r"it the id"
+            ),
+        ),
+        (
+            "collide",
+            (
+                r"left/elbow \(id 4\) on .*: its answer is garbled. Either two servos have this "
+                r"id, "
+                r"or the line is noisy"
+            ),
+        ),
     ],
 )
 def test_two_servos_of_one_id_are_refused(served: Served, kind: str, message: str) -> None:

@@ -34,11 +34,15 @@ def vendor() -> dynamixel_sdk.PacketHandler:
     return dynamixel_sdk.PacketHandler(2.0)
 
 
-def test_the_vendor_finds_our_servos(port: dynamixel_sdk.PortHandler, vendor: dynamixel_sdk.PacketHandler) -> None:
+def test_the_vendor_finds_our_servos(
+    port: dynamixel_sdk.PortHandler, vendor: dynamixel_sdk.PacketHandler
+) -> None:
     assert [vendor.ping(port, ident) for ident in (1, 9)] == [(1120, 0, 0), (1020, 0, 0)]
 
 
-def test_the_vendor_reads_and_writes_registers(port: dynamixel_sdk.PortHandler, vendor: dynamixel_sdk.PacketHandler) -> None:
+def test_the_vendor_reads_and_writes_registers(
+    port: dynamixel_sdk.PortHandler, vendor: dynamixel_sdk.PacketHandler
+) -> None:
     assert vendor.write4ByteTxRx(port, 1, 116, 2500) == (0, 0)
     assert vendor.read4ByteTxRx(port, 1, 116) == (2500, 0, 0)
     assert vendor.write4ByteTxRx(port, 2, 116, 4000) == (0, protocol.StatusError.DATA_LIMIT)
@@ -59,10 +63,14 @@ def test_the_vendor_reads_many_at_once_and_sees_the_same_as_we(
     bus.open()
     answers = sync_read({bus: range(1, 10)}, table.PRESENT_POSITION.address, 4, 1.0)[bus]
     bus.close()
-    assert {ident: table.PRESENT_POSITION.unpack(packet.data) for ident, packet in answers.items()} == theirs
+    assert {
+        ident: table.PRESENT_POSITION.unpack(packet.data) for ident, packet in answers.items()
+    } == theirs
 
 
-def test_the_vendors_sync_write_moves_our_servos(port: dynamixel_sdk.PortHandler, vendor: dynamixel_sdk.PacketHandler) -> None:
+def test_the_vendors_sync_write_moves_our_servos(
+    port: dynamixel_sdk.PortHandler, vendor: dynamixel_sdk.PacketHandler
+) -> None:
     group = dynamixel_sdk.GroupSyncWrite(port, vendor, 116, 4)
     for ident, goal in ((1, 2222), (6, 1111)):
         assert group.addParam(ident, goal.to_bytes(4, "little"))
@@ -84,7 +92,8 @@ def test_the_vendor_makes_the_same_bytes(
 ) -> None:
     length = len(parameters) + 3
     head = [0xFF, 0xFF, 0xFD, 0, ident, length & 0xFF, length >> 8, int(instruction)]
-    # Its `txPacket` drops the result of its own stuffing (4.1.0), so the steps are taken one by one.
+    # Its `txPacket` drops the result of its own stuffing (4.1.0), so the steps are taken one by
+    # one.
     packet = vendor.addStuffing([*head, *parameters, 0, 0])[:-2]
     crc = vendor.updateCRC(0, packet, len(packet))
     theirs = bytes(packet) + crc.to_bytes(2, "little")

@@ -59,7 +59,9 @@ def test_leaders_say_where_the_hand_has_put_them(emulated: LeaderEmulator) -> No
             arm.bus.send(protocol.reboot(1))
     arms.close()
     assert np.abs(after.position[:-1] - way()[1][-1][:-1]).max() < TICK
-    assert after.position[-1] == pytest.approx(0.5, abs=0.005)  # An opening, through the leader's own linkage.
+    assert after.position[-1] == pytest.approx(
+        0.5, abs=0.005
+    )  # An opening, through the leader's own linkage.
     assert len(arms.servos) == len(after.servo_misses) == 18
     assert not after.servo_misses.any()
 
@@ -78,7 +80,9 @@ def test_a_leader_that_is_set_otherwise_or_stiff_is_refused(emulated: LeaderEmul
     with Line(emulated.ports["left"]) as bus:
         bus.write_register(2, table.DRIVE_MODE, 0)
         bus.write_register(5, table.SECONDARY_ID, 4)
-    with pytest.raises(RobotNotReadyError, match=r"left/wrist_angle \(id 7\) .* has torque, so no hand can lead it"):
+    with pytest.raises(
+        RobotNotReadyError, match=r"left/wrist_angle \(id 7\) .* has torque, so no hand can lead it"
+    ):
         leaders(emulated).connect()
 
 
@@ -115,7 +119,9 @@ class Line(Bus):
         b"\xff\xff\xfd",
     ],
 )
-def test_a_line_that_is_only_read_sends_nothing_else(emulated: LeaderEmulator, packet: bytes) -> None:
+def test_a_line_that_is_only_read_sends_nothing_else(
+    emulated: LeaderEmulator, packet: bytes
+) -> None:
     bus = ReadOnlyBus(emulated.ports["left"])
     bus.open()
     with pytest.raises(ReadOnlyError, match=r"is only read; refused: .*\. Nothing was sent\."):
@@ -157,7 +163,9 @@ def test_a_way_comes_back_from_its_file_and_a_wrong_one_is_refused(tmp_path: Pat
     file.write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"way\.npz holds no way of a hand"):
         load_hand(file, 14)
-    with pytest.raises(ValueError, match=r"A way of 3 times and positions \(2, 14\) is none for aloha"):
+    with pytest.raises(
+        ValueError, match=r"A way of 3 times and positions \(2, 14\) is none for aloha"
+    ):
         HandPlant(ALOHA, np.arange(3.0), way()[1])
 
 
@@ -166,7 +174,11 @@ def test_the_table_of_the_leader_is_the_published_one() -> None:
     assert [servo.drive_mode for servo in WIDOWX] == [0, 0, 1, 0, 1, 0, 1, 0, 0]
     assert {servo.ident: servo.master for servo in WIDOWX if servo.master} == {3: 2, 5: 4}
     radians = {
-        servo.joint: (table.angle_of_ticks(servo.lower_tick), table.angle_of_ticks(servo.upper_tick)) for servo in WIDOWX
+        servo.joint: (
+            table.angle_of_ticks(servo.lower_tick),
+            table.angle_of_ticks(servo.upper_tick),
+        )
+        for servo in WIDOWX
     }
     assert radians["shoulder"] == pytest.approx((-1.885, 1.990), abs=1e-3)
     assert radians["elbow"] == pytest.approx((-2.148, 1.605), abs=1e-3)

@@ -9,8 +9,14 @@ from stringline.real_robot.drivers.dynamixel.protocol import HEADER, Instruction
 
 IDENTS = st.one_of(st.integers(0, 252), st.just(protocol.BROADCAST))
 # Bytes of headers and stuffing come up often.
-PARAMETERS = st.lists(st.sampled_from([0xFF, 0xFD, 0x00, 0x55, 0x12]), max_size=40).map(bytes) | st.binary(max_size=40)
-PACKETS = st.tuples(IDENTS, st.sampled_from([Instruction.READ, Instruction.WRITE, Instruction.SYNC_WRITE]), PARAMETERS)
+PARAMETERS = st.lists(st.sampled_from([0xFF, 0xFD, 0x00, 0x55, 0x12]), max_size=40).map(
+    bytes
+) | st.binary(max_size=40)
+PACKETS = st.tuples(
+    IDENTS,
+    st.sampled_from([Instruction.READ, Instruction.WRITE, Instruction.SYNC_WRITE]),
+    PARAMETERS,
+)
 
 
 @pytest.mark.parametrize(
@@ -18,7 +24,12 @@ PACKETS = st.tuples(IDENTS, st.sampled_from([Instruction.READ, Instruction.WRITE
     [
         (protocol.ping(1), "194e"),
         (protocol.sync_read(132, 4, [1, 2]), "cefa"),
-        (protocol.sync_write(116, {1: (150).to_bytes(4, "little"), 2: (170).to_bytes(4, "little")}), "8287"),
+        (
+            protocol.sync_write(
+                116, {1: (150).to_bytes(4, "little"), 2: (170).to_bytes(4, "little")}
+            ),
+            "8287",
+        ),
         (protocol.read(1, 132, 4), "1d15"),
         (protocol.reboot(1), "2f4e"),
         (protocol.write(1, 116, (512).to_bytes(4, "little")), "ca89"),
@@ -56,7 +67,9 @@ def test_cuts_do_not_matter(packets: list[tuple[int, int, bytes]], data: st.Data
 
 
 @given(st.binary(max_size=60), PACKETS)
-def test_noise_before_a_packet_costs_no_packet_without_a_header_in_it(noise: bytes, packet: tuple[int, int, bytes]) -> None:
+def test_noise_before_a_packet_costs_no_packet_without_a_header_in_it(
+    noise: bytes, packet: tuple[int, int, bytes]
+) -> None:
     stream = noise.replace(b"\xff", b"\xfe") + protocol.encode(*packet)
     assert Parser().feed(stream) == [Packet(*packet)]
 
@@ -68,20 +81,28 @@ def test_a_packet_that_was_cut_short_does_not_take_the_next_with_it(
     whole = protocol.encode(*first)
     cut = whole[: data.draw(st.integers(7, len(whole) - 1))]
     follows = protocol.encode(*second)
-    assume(not (cut + follows).startswith(whole))  # Else what follows completes it, and nobody could tell.
+    assume(
+        not (cut + follows).startswith(whole)
+    )  # Else what follows completes it, and nobody could tell.
     # The stump may end in the beginning of a header; the next real header is found all the same.
     assert Parser().feed(cut + follows)[-1:] == [Packet(*second)]
 
 
 @given(PACKETS, st.data())
-def test_a_flipped_bit_is_never_taken_for_truth(packet: tuple[int, int, bytes], data: st.DataObject) -> None:
+def test_a_flipped_bit_is_never_taken_for_truth(
+    packet: tuple[int, int, bytes], data: st.DataObject
+) -> None:
     whole = bytearray(protocol.encode(*packet))
     place = data.draw(st.integers(0, 8 * len(whole) - 1))
     whole[place // 8] ^= 1 << place % 8
     assert Packet(*packet) not in Parser().feed(bytes(whole))
 
 
-@given(st.lists(st.binary(max_size=50) | st.sampled_from([HEADER, b"\xff", b"\xff\xff\xfd"]), max_size=12))
+@given(
+    st.lists(
+        st.binary(max_size=50) | st.sampled_from([HEADER, b"\xff", b"\xff\xff\xfd"]), max_size=12
+    )
+)
 def test_whatever_comes_in_the_parser_goes_on(pieces: list[bytes]) -> None:
     parser = Parser()
     for piece in pieces:

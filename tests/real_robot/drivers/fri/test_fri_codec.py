@@ -33,7 +33,8 @@ from stringline.real_robot.drivers.fri.wire import FriDecodeError, read_fields, 
 
 FUZZ = settings(max_examples=60, deadline=None, derandomize=True)
 
-# One field after the other: number, name, type. `!` is required, `*` repeated, `+` repeated under one tag.
+# One field after the other: number, name, type. `!` is required, `*` repeated, `+` repeated under
+# one tag.
 ENUMS = {
     "SessionState": "IDLE MONITORING_WAIT MONITORING_READY COMMANDING_WAIT COMMANDING_ACTIVE",
     "Quality": "POOR FAIR GOOD EXCELLENT",
@@ -54,38 +55,58 @@ COMMON = {
     "Transformation": "1 name string! 2 matrix double+ 3 timestamp TimeStamp",
     "QuaternionTransformation": "1 name string! 2 element double+ 3 timestamp TimeStamp",
     "RedundancyInformation": "1 strategy Redundancy! 2 value double!",
-    "FriIOValue": "1 name string! 2 type IoType! 3 direction IoDirection! 4 digitalValue uint64 5 analogValue double",
-    "MessageHeader": "1 messageIdentifier uint32! 2 sequenceCounter uint32! 3 reflectedSequenceCounter uint32!",
-    "ConnectionInfo": "1 sessionState SessionState! 2 quality Quality! 3 sendPeriod uint32 4 receiveMultiplier uint32",
-    "RobotInfo": "1 numberOfJoints int32 2 safetyState SafetyState 5 driveState DriveState* 6 operationMode OperationMode "
+    "FriIOValue": (
+        "1 name string! 2 type IoType! 3 direction IoDirection! 4 digitalValue uint64 5 "
+        "analogValue double"
+    ),
+    "MessageHeader": (
+        "1 messageIdentifier uint32! 2 sequenceCounter uint32! 3 reflectedSequenceCounter uint32!"
+    ),
+    "ConnectionInfo": (
+        "1 sessionState SessionState! 2 quality Quality! 3 sendPeriod uint32 4 receiveMultiplier "
+        "uint32"
+    ),
+    "RobotInfo": "1 numberOfJoints int32 2 safetyState SafetyState 5 driveState DriveState* 6 "
+    "operationMode OperationMode "
     "7 controlMode ControlMode",
     "Checksum": "1 crc32 int32",
     "MessageEndOf": "1 messageLength int32 2 messageChecksum Checksum",
 }
 V1 = {
     "MessageMonitorData": "1 measuredJointPosition JointValues 2 measuredTorque JointValues "
-    "3 commandedJointPosition JointValues 4 commandedTorque JointValues 5 externalTorque JointValues "
+    "3 commandedJointPosition JointValues 4 commandedTorque JointValues 5 externalTorque "
+    "JointValues "
     "8 readIORequest FriIOValue* 15 timestamp TimeStamp",
     "MessageIpoData": "1 jointPosition JointValues 10 clientCommandMode CommandMode 11 overlayType Overlay "
     "12 trackingPerformance double",
-    "MessageCommandData": "1 jointPosition JointValues 2 cartesianWrenchFeedForward CartesianVector 3 jointTorque JointValues "
+    "MessageCommandData": "1 jointPosition JointValues 2 cartesianWrenchFeedForward CartesianVector 3 jointTorque "
+    "JointValues "
     "4 commandedTransformations Transformation* 5 writeIORequest FriIOValue*",
     "FRIMonitoringMessage": "1 header MessageHeader! 2 robotInfo RobotInfo 3 monitorData MessageMonitorData "
-    "4 connectionInfo ConnectionInfo 5 ipoData MessageIpoData 6 requestedTransformations Transformation* "
+    "4 connectionInfo ConnectionInfo 5 ipoData MessageIpoData 6 requestedTransformations "
+    "Transformation* "
     "15 endOfMessageData MessageEndOf",
-    "FRICommandMessage": "1 header MessageHeader! 2 commandData MessageCommandData 15 endOfMessageData MessageEndOf",
+    "FRICommandMessage": (
+        "1 header MessageHeader! 2 commandData MessageCommandData 15 endOfMessageData MessageEndOf"
+    ),
 }
 V2 = {
-    "MessageMonitorData": "1 measuredJointPosition JointValues 2 measuredTorque JointValues 4 commandedTorque JointValues "
-    "5 externalTorque JointValues 8 readIORequest FriIOValue* 9 measuredCartesianPose QuaternionTransformation "
+    "MessageMonitorData": "1 measuredJointPosition JointValues 2 measuredTorque JointValues 4 commandedTorque "
+    "JointValues "
+    "5 externalTorque JointValues 8 readIORequest FriIOValue* 9 measuredCartesianPose "
+    "QuaternionTransformation "
     "10 measuredRedundancyInformation RedundancyInformation 15 timestamp TimeStamp",
     "MessageIpoData": "1 jointPosition JointValues 2 cartesianPose QuaternionTransformation "
-    "3 redundancyInformation RedundancyInformation 10 clientCommandMode CommandMode 11 overlayType Overlay "
+    "3 redundancyInformation RedundancyInformation 10 clientCommandMode CommandMode 11 "
+    "overlayType Overlay "
     "12 trackingPerformance double",
-    "MessageCommandData": "1 jointPosition JointValues 2 cartesianWrenchFeedForward CartesianVector 3 jointTorque JointValues "
+    "MessageCommandData": "1 jointPosition JointValues 2 cartesianWrenchFeedForward CartesianVector 3 jointTorque "
+    "JointValues "
     "4 commandedTransformations QuaternionTransformation* 5 writeIORequest FriIOValue* "
     "6 cartesianPose QuaternionTransformation 7 redundancyInformation RedundancyInformation",
-    "FRIMonitoringMessage": V1["FRIMonitoringMessage"].replace(" Transformation*", " QuaternionTransformation*"),
+    "FRIMonitoringMessage": V1["FRIMonitoringMessage"].replace(
+        " Transformation*", " QuaternionTransformation*"
+    ),
     "FRICommandMessage": V1["FRICommandMessage"],
 }
 MOST = {"value": 7, "element": 6, "driveState": 7, "matrix": 12}
@@ -99,7 +120,11 @@ def tables(version: str) -> dict[str, str]:
     found = COMMON | (V1 if version.startswith("1") else V2)
     if version == "1.11":
         for name in ("MessageMonitorData", "MessageCommandData"):
-            found[name] = found[name].replace("8 readIORequest FriIOValue* ", "").replace(" 5 writeIORequest FriIOValue*", "")
+            found[name] = (
+                found[name]
+                .replace("8 readIORequest FriIOValue* ", "")
+                .replace(" 5 writeIORequest FriIOValue*", "")
+            )
     if version == "2.7":
         for name in ("FRIMonitoringMessage", "FRICommandMessage"):
             found[name] = found[name].replace(" 15 endOfMessageData MessageEndOf", "")
@@ -126,7 +151,9 @@ def pool(version: str) -> descriptor_pool.DescriptorPool:
         described_message = file.message_type.add(name=message)
         for number, field, kind in zip(words[::3], words[1::3], words[2::3], strict=True):
             base = kind.rstrip("!*+")
-            one = described_message.field.add(name=field, number=int(number), label={"!": 2, "*": 3, "+": 3}.get(kind[-1], 1))
+            one = described_message.field.add(
+                name=field, number=int(number), label={"!": 2, "*": 3, "+": 3}.get(kind[-1], 1)
+            )
             code: Any = TYPES.get(base, ENUM if base in ENUMS else MESSAGE)
             one.type = code
             if base not in TYPES:
@@ -160,10 +187,19 @@ def _part(message: Any) -> Any:
 def same(one: Any, other: Any) -> bool:
     """Says whether values are equal, numbers that are none included."""
     if isinstance(one, dict):
-        return isinstance(other, dict) and one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+        return (
+            isinstance(other, dict)
+            and one.keys() == other.keys()
+            and all(same(one[key], other[key]) for key in one)
+        )
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other) or (isinstance(one, float) and isinstance(other, float) and math.isnan(one) and math.isnan(other))
+    return bool(one == other) or (
+        isinstance(one, float)
+        and isinstance(other, float)
+        and math.isnan(one)
+        and math.isnan(other)
+    )
 
 
 NUMBERS: dict[str, st.SearchStrategy[Any]] = {
@@ -174,7 +210,9 @@ NUMBERS: dict[str, st.SearchStrategy[Any]] = {
     "string": st.text(max_size=6),
 }
 NUMBERS |= {
-    enum: st.sampled_from([int(entry.partition("=")[2] or place) for place, entry in enumerate(entries.split())])
+    enum: st.sampled_from(
+        [int(entry.partition("=")[2] or place) for place, entry in enumerate(entries.split())]
+    )
     for enum, entries in ENUMS.items()
 }
 
@@ -196,11 +234,17 @@ def filled(draw: st.DrawFn, version: str, name: str) -> Any:
                 getattr(message, field).append(value) if many else setattr(message, field, value)
             else:
                 part = draw(filled(version, base))
-                getattr(message, field).append(part) if many else getattr(message, field).CopyFrom(part)
+                getattr(message, field).append(part) if many else getattr(message, field).CopyFrom(
+                    part
+                )
     return message
 
 
-KINDS = [(version, f"FRI{kind}Message") for version in ("1.11", "1.15", "2.5", "2.7") for kind in ("Monitoring", "Command")]
+KINDS = [
+    (version, f"FRI{kind}Message")
+    for version in ("1.11", "1.15", "2.5", "2.7")
+    for kind in ("Monitoring", "Command")
+]
 
 
 def ours(version: str, name: str) -> Message:
@@ -224,11 +268,17 @@ def test_it_agrees_with_protobuf_in_both_directions_byte_by_byte(version: str, n
 
 
 @pytest.mark.parametrize(("version", "name"), KINDS)
-def test_what_it_takes_from_damaged_messages_protobuf_takes_as_well(version: str, name: str) -> None:
+def test_what_it_takes_from_damaged_messages_protobuf_takes_as_well(
+    version: str, name: str
+) -> None:
     taken = []
 
     @settings(max_examples=30, deadline=None, derandomize=True)
-    @given(filled(version, name), st.lists(st.integers(0, 1 << 16), min_size=1, max_size=3), st.integers(0, 40))
+    @given(
+        filled(version, name),
+        st.lists(st.integers(0, 1 << 16), min_size=1, max_size=3),
+        st.integers(0, 40),
+    )
     def agree(theirs: Any, flips: list[int], cut: int) -> None:
         data = bytearray(theirs.SerializeToString())
         for flip in flips:
@@ -245,7 +295,11 @@ def test_what_it_takes_from_damaged_messages_protobuf_takes_as_well(version: str
 
 def test_joints_under_one_tag_are_read_as_well() -> None:
     packed = (
-        b"\x0a" + varint(56) + b"".join(reference("1.15", "JointValues")(value=[q]).SerializeToString()[1:] for q in range(7))
+        b"\x0a"
+        + varint(56)
+        + b"".join(
+            reference("1.15", "JointValues")(value=[q]).SerializeToString()[1:] for q in range(7)
+        )
     )
     header = Command(0, 0).to_bytes(version_of("1.15"))
     data = header + b"\x12" + varint(len(packed) + 2) + b"\x0a" + varint(len(packed)) + packed
@@ -320,7 +374,9 @@ def test_the_bytes_of_a_command_are_these() -> None:
 
 def test_messages_have_the_sizes_that_real_ones_have() -> None:
     message = dataclasses.replace(full(), control=None)
-    assert abs(len(message.to_bytes(version_of("1.15"))) - 467) <= 8  # Counters and what is left out make the difference.
+    assert (
+        abs(len(message.to_bytes(version_of("1.15"))) - 467) <= 8
+    )  # Counters and what is left out make the difference.
 
 
 @FUZZ
@@ -348,9 +404,18 @@ def test_wrong_messages_are_refused_in_words() -> None:
         (good + b"\x00\x01", "no field of number 0"),
         (b"\xff" * 12, "longer than 64 bits"),
         (b"\x80", "cut off"),
-        (known.monitoring.encode({"header": _header()}) + b"\x22\x04\x08\x09\x10\x01", "9 is no SessionState"),
-        (known.monitoring.encode({"header": {**_header(), "sequenceCounter": 1 << 40}}), "no number of 32 bits"),
-        (known.monitoring.encode({"header": _header()}) + b"\x12\x10" + b"\x28\x02" * 8, "more than 7 entries"),
+        (
+            known.monitoring.encode({"header": _header()}) + b"\x22\x04\x08\x09\x10\x01",
+            "9 is no SessionState",
+        ),
+        (
+            known.monitoring.encode({"header": {**_header(), "sequenceCounter": 1 << 40}}),
+            "no number of 32 bits",
+        ),
+        (
+            known.monitoring.encode({"header": _header()}) + b"\x12\x10" + b"\x28\x02" * 8,
+            "more than 7 entries",
+        ),
     ):
         with pytest.raises(FriDecodeError, match=words):
             Monitoring.of(known, data)
@@ -367,7 +432,11 @@ def _header() -> dict[str, int]:
 def test_a_message_without_sections_allows_nothing() -> None:
     known: FriVersion = version_of("2.7")
     message = Monitoring.of(known, known.monitoring.encode({"header": _header()}))
-    assert (message.session, message.quality, message.safety) == (SessionState.IDLE, Quality.POOR, None)
+    assert (message.session, message.quality, message.safety) == (
+        SessionState.IDLE,
+        Quality.POOR,
+        None,
+    )
     assert message.joints == 0
     assert message.measured == ()
 

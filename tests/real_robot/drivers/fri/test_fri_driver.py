@@ -82,7 +82,11 @@ class Controller:
 
     def say(self, message: Monitoring = ACTIVE, **changes: object) -> None:
         self.sequence += 1
-        counts = {"sequence": self.sequence, "reflected": self.reflected, "time": (1_700_000_000, self.sequence)}
+        counts = {
+            "sequence": self.sequence,
+            "reflected": self.reflected,
+            "time": (1_700_000_000, self.sequence),
+        }
         self.send(dataclasses.replace(message, **{**counts, **changes}).to_bytes(self.version))  # type: ignore[arg-type]
 
     def send(self, data: bytes) -> None:
@@ -128,7 +132,11 @@ def make() -> Iterator[MakeArm]:
 
 
 def exchange(
-    arm: FriArm, controller: Controller, offered: Vector | None = None, opening: float = 1.0, **changes: Any
+    arm: FriArm,
+    controller: Controller,
+    offered: Vector | None = None,
+    opening: float = 1.0,
+    **changes: Any,
 ) -> Command | None:
     controller.say(**changes)
     arm.collect(0.01 * controller.sequence)
@@ -168,7 +176,9 @@ def test_each_state_has_its_answer_and_counters_go_along(
     assert arm.sent == 3
 
 
-def test_the_first_commands_are_the_controllers_own_whatever_was_offered_before(make: MakeArm) -> None:
+def test_the_first_commands_are_the_controllers_own_whatever_was_offered_before(
+    make: MakeArm,
+) -> None:
     arm, controller = make()
     exchange(arm, controller, np.full(7, 0.5), session=SessionState.COMMANDING_WAIT)
     command = exchange(arm, controller)
@@ -194,7 +204,9 @@ def test_a_command_that_is_far_from_the_last_is_never_sent(make: MakeArm) -> Non
     exchange(arm, controller)
     arm.take_bar()
     for far in (np.zeros(7), np.full(7, np.nan), np.array(ELSEWHERE) + 0.07):
-        assert exchange(arm, controller, far) == Command(arm.sent - 1, controller.sequence, ELSEWHERE)
+        assert exchange(arm, controller, far) == Command(
+            arm.sent - 1, controller.sequence, ELSEWHERE
+        )
         assert arm.take_bar() is Bar.FAR
         assert np.array_equal(arm.anchor, ELSEWHERE)
 
@@ -237,7 +249,9 @@ def test_what_was_lost_is_not_caught_up_with(make: MakeArm, lost: int, *, own_be
 
 
 @pytest.mark.parametrize("own_beat", [False, True])
-def test_after_lost_answers_commands_go_on_where_the_controller_took_the_last_one(make: MakeArm, *, own_beat: bool) -> None:
+def test_after_lost_answers_commands_go_on_where_the_controller_took_the_last_one(
+    make: MakeArm, *, own_beat: bool
+) -> None:
     arm, controller = make(own_beat=own_beat)
     exchange(arm, controller)
     arm.take_bar()
@@ -290,7 +304,9 @@ def test_what_a_stop_leaves_of_a_burst_of_messages_is_a_stop(make: MakeArm) -> N
         assert arm.take_bar() is Bar.NONE  # It is told once, and past by then.
 
 
-def test_an_arm_that_somebody_else_has_moved_is_a_stop_and_is_not_sent_after_it(make: MakeArm) -> None:
+def test_an_arm_that_somebody_else_has_moved_is_a_stop_and_is_not_sent_after_it(
+    make: MakeArm,
+) -> None:
     arm, controller = make()
     exchange(arm, controller)
     arm.take_bar()
@@ -314,9 +330,13 @@ def test_one_answer_to_several_messages_if_the_controller_wants_it_so(make: Make
 @pytest.mark.parametrize("ratio", [0.995, 1.0, 1.005])
 def test_a_path_is_played_in_another_beat_without_larger_steps_or_stops(ratio: float) -> None:
     playback, way, given = Playback(np.zeros(2)), [np.zeros(2)], 0
-    goes = np.cumsum(np.minimum(0.001 * np.arange(700), 0.02))  # Starts gently, and then goes at full speed.
+    goes = np.cumsum(
+        np.minimum(0.001 * np.arange(700), 0.02)
+    )  # Starts gently, and then goes at full speed.
     for question in range(1, 600):
-        while given <= ratio * question + 0.4 * np.sin(7.0 * question):  # Commands come a little irregularly.
+        while given <= ratio * question + 0.4 * np.sin(
+            7.0 * question
+        ):  # Commands come a little irregularly.
             given += 1
             playback.give(np.array([goes[given], -goes[given]]))
         way.append(playback.play())
@@ -326,7 +346,9 @@ def test_a_path_is_played_in_another_beat_without_larger_steps_or_stops(ratio: f
     assert np.allclose(np.array(way)[:, 0], -np.array(way)[:, 1])
     assert 1.0 < playback.backlog < 6.0
     for _ in range(200):
-        playback.give(np.array([goes[given], -goes[given]]))  # When the path comes to rest, what is behind catches up.
+        playback.give(
+            np.array([goes[given], -goes[given]])
+        )  # When the path comes to rest, what is behind catches up.
         way.append(playback.play())
     assert playback.backlog < 5.0
     assert way[-1][0] == pytest.approx(goes[given])
@@ -359,7 +381,9 @@ def test_where_a_path_ends_in_full_motion_commands_begin_anew(make: MakeArm) -> 
     assert arm.take_bar() is Bar.NONE
 
 
-def test_an_arm_with_a_beat_of_its_own_follows_behind_and_begins_anew_where_it_is(make: MakeArm) -> None:
+def test_an_arm_with_a_beat_of_its_own_follows_behind_and_begins_anew_where_it_is(
+    make: MakeArm,
+) -> None:
     arm, controller = make(own_beat=True)
     exchange(arm, controller)
     for step in range(1, 5):
@@ -383,7 +407,9 @@ def test_a_reader_keeps_the_session_alive_and_moves_nothing(make: MakeArm) -> No
     assert arm.take_bar() is Bar.NONE
 
 
-def test_a_gripper_is_an_output_and_keeps_what_it_holds_when_the_motion_begins(make: MakeArm) -> None:
+def test_a_gripper_is_an_output_and_keeps_what_it_holds_when_the_motion_begins(
+    make: MakeArm,
+) -> None:
     plan = IoGripper("Close", IoType.ANALOG, "Measured")
     arm, controller = make(gripper=plan.gripper("arm", period_s=PERIOD, read_only=False))
     closed = (IoValue("Measured", IoType.ANALOG, IoDirection.INPUT, 0.2),)
@@ -395,14 +421,21 @@ def test_a_gripper_is_an_output_and_keeps_what_it_holds_when_the_motion_begins(m
     assert command is not None
     assert command.outputs == (IoValue("Close", IoType.ANALOG, IoDirection.OUTPUT, 0.7),)
     assert arm.gripper.state.opening == 0.2
-    exchange(arm, controller, np.zeros(7), 0.9, inputs=closed)  # A command that is refused moves no gripper either.
+    exchange(
+        arm, controller, np.zeros(7), 0.9, inputs=closed
+    )  # A command that is refused moves no gripper either.
     assert arm.gripper.wanted == 0.7
     told = (*closed, IoValue("Close", IoType.ANALOG, IoDirection.OUTPUT, 0.6))
     exchange(arm, controller, session=SessionState.MONITORING_READY, ipo=(), inputs=told)
     command = exchange(arm, controller, inputs=told)
     assert command is not None
-    assert (command.outputs, arm.gripper.wanted) == ((), 0.6)  # A motion begins anew with what the controller says.
-    reader, controller = make(gripper=plan.gripper("arm", period_s=PERIOD, read_only=True), read_only=True)
+    assert (command.outputs, arm.gripper.wanted) == (
+        (),
+        0.6,
+    )  # A motion begins anew with what the controller says.
+    reader, controller = make(
+        gripper=plan.gripper("arm", period_s=PERIOD, read_only=True), read_only=True
+    )
     command = exchange(reader, controller, np.array(ELSEWHERE), 0.7, inputs=closed)
     assert command is not None
     assert command.outputs == ()
@@ -486,13 +519,18 @@ def test_a_driver_that_cannot_be_is_refused() -> None:
         ({"period_s": 0.5}, "a period from 1 to 100 ms"),
         ({"operation_modes": ["T3"]}, "no operation mode 'T3'. Did you mean"),
         ({"controllers": {"amr": "1.2.3.4"}}, "no arm 'amr'. Did you mean 'arm'"),
-        ({"version": "1.11", "grippers": {"arm": IoGripper("x")}}, "FRI 1.11 has no inputs and outputs"),
+        (
+            {"version": "1.11", "grippers": {"arm": IoGripper("x")}},
+            "FRI 1.11 has no inputs and outputs",
+        ),
     ):
         with pytest.raises(ValueError, match=words):
             FriDriver(ports, **settings)  # type: ignore[arg-type]
 
 
-def is_told_at_once(driver: FriDriver, monkeypatch: pytest.MonkeyPatch, say: Callable[[], None]) -> None:
+def is_told_at_once(
+    driver: FriDriver, monkeypatch: pytest.MonkeyPatch, say: Callable[[], None]
+) -> None:
     """Has something said as soon as the port is open."""
     link = driver._links[0]
     open_port = link.open
@@ -514,9 +552,14 @@ def come_up(driver: FriDriver) -> None:
     [
         (lambda controller: None, "no controller speaks"),
         (lambda controller: controller.send(b"hello"), "what comes in is not FRI 1.15 of an LBR"),
-        (lambda controller: controller.say(send_period_ms=5), "an answer every 5 ms; this driver's period is 10 ms"),
         (
-            lambda controller: controller.send(dataclasses.replace(ACTIVE, commanded=()).to_bytes(version_of("2.5"))),
+            lambda controller: controller.say(send_period_ms=5),
+            "an answer every 5 ms; this driver's period is 10 ms",
+        ),
+        (
+            lambda controller: controller.send(
+                dataclasses.replace(ACTIVE, commanded=()).to_bytes(version_of("2.5"))
+            ),
             "does not tell what it was commanded, as FRI 1.15 does. Is it 2.x",
         ),
         (
@@ -536,7 +579,9 @@ def test_what_is_wrong_when_it_comes_up_is_said(
 
 
 @pytest.mark.parametrize("version", ["2.5", "2.7"])
-def test_a_controller_of_1_x_is_refused_where_2_x_is_set(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_controller_of_1_x_is_refused_where_2_x_is_set(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     controller = Controller()
     driver = FriDriver({"arm": controller.port}, version=version, connect_timeout_s=0.05)
     is_told_at_once(driver, monkeypatch, controller.say)
@@ -553,7 +598,10 @@ def test_a_controller_of_1_x_is_refused_where_2_x_is_set(version: str, monkeypat
             {"operation": OperationMode.T2},
             ["arm would be refused commands: its operation mode was changed, or is not allowed."],
         ),
-        ({"overlay": Overlay.NONE}, ["arm would be refused commands: its application wants no joint positions."]),
+        (
+            {"overlay": Overlay.NONE},
+            ["arm would be refused commands: its application wants no joint positions."],
+        ),
         (
             {"control": ControlMode.JOINT_IMPEDANCE, "tracking": 0.9},
             ["arm is in JOINT_IMPEDANCE (tracking performance 0.90): it gives way when pushed."],
@@ -564,7 +612,9 @@ def test_whoever_only_reads_is_told_why_an_arm_could_not_be_moved(
     changes: dict[str, Any], notes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller = Controller()
-    driver = FriDriver({"arm": controller.port}, connect_timeout_s=0.05, arm_timeout_s=0.05, read_only=True)
+    driver = FriDriver(
+        {"arm": controller.port}, connect_timeout_s=0.05, arm_timeout_s=0.05, read_only=True
+    )
     open_port = driver._links[0].open
 
     def open_and_hear() -> None:
@@ -605,9 +655,14 @@ class VirtualWorld:
         controller.say(measured=told, commanded=told, ipo=HOME, external_torque=(0.0,) * 7)
 
 
-def test_when_the_first_arm_falls_silent_the_second_brakes_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_the_first_arm_falls_silent_the_second_brakes_on_its_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = VirtualWorld(monkeypatch)
-    ports = {arm: controller.port for arm, controller in zip(IIWA14_BIMANUAL.arms, world.controllers, strict=True)}
+    ports = {
+        arm: controller.port
+        for arm, controller in zip(IIWA14_BIMANUAL.arms, world.controllers, strict=True)
+    }
     limits = SafetyLimits.of(IIWA14_BIMANUAL, speed_share=0.25, acceleration=5.0, soft_start_s=0.0)
     keeper, target = SafetyFilter(IIWA14_BIMANUAL, limits, PERIOD), IIWA14_BIMANUAL.home.copy()
     target[8] += 2.0

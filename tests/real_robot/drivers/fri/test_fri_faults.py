@@ -49,16 +49,31 @@ class FriRig(KukaRig):
 
     emulator: FriEmulator
 
-    def __init__(self, emulator: FriEmulator, folder: Path, body: Embodiment, *, logged: bool = False) -> None:
+    def __init__(
+        self, emulator: FriEmulator, folder: Path, body: Embodiment, *, logged: bool = False
+    ) -> None:
         self._folder = folder
         grippers = dict.fromkeys(body.arms, GRIPPER)
-        self.driver = FriDriver(emulator.ports, grippers=grippers, together=True, answer_timeout_s=ANSWER_TIMEOUT_S)
+        self.driver = FriDriver(
+            emulator.ports, grippers=grippers, together=True, answer_timeout_s=ANSWER_TIMEOUT_S
+        )
         log = None
         if logged:
-            self._ring, joints = ring_memory(multiprocessing.get_context("spawn"), 1 << 21), len(body.joints)
-            log = IncidentLog(self._ring, state_layout(joints, len(self.driver.servos), len(body.arms)), joints)
+            self._ring, joints = (
+                ring_memory(multiprocessing.get_context("spawn"), 1 << 21),
+                len(body.joints),
+            )
+            log = IncidentLog(
+                self._ring, state_layout(joints, len(self.driver.servos), len(body.arms)), joints
+            )
             self.driver.tap([log.tap(place) for place in range(len(body.arms))])
-        super().__init__(emulator, self.driver, body, SafetyLimits.of(body, soft_start_s=0.0, acceleration=30.0), log)
+        super().__init__(
+            emulator,
+            self.driver,
+            body,
+            SafetyLimits.of(body, soft_start_s=0.0, acceleration=30.0),
+            log,
+        )
 
     def log(self) -> list[Entry]:
         """Returns what was noted so far."""
@@ -77,12 +92,16 @@ class FriRig(KukaRig):
             elif not one.active and found[-1]:
                 found.append([])
         parts = [part for part in found if part]
-        return [(np.array([period for period, _ in part]), np.array([q for _, q in part])) for part in parts]
+        return [
+            (np.array([period for period, _ in part]), np.array([q for _, q in part]))
+            for part in parts
+        ]
 
     def assert_within_limits(self) -> None:
         """Holds all commands that arms took against the limits, whatever happened to datagrams between them.
 
-        However long an arm was without a command, the next is one of a single period, and one from rest.
+        However long an arm was without a command, the next is one of a single period, and one from
+        rest.
         """
         for index, arm in enumerate(self.body.arms):
             joints, segments = slice(8 * index, 8 * index + 7), self.segments(arm)
@@ -95,7 +114,9 @@ class FriRig(KukaRig):
                 before = np.concatenate([np.zeros((1, 7)), steps])[:-1]
                 before[np.diff(periods) > 1] = 0.0
                 assert (np.abs(steps) <= self.limits.velocity[joints] * PERIOD + 1e-9).all()
-                assert (np.abs(steps - before) <= self.limits.acceleration[joints] * PERIOD**2 + 1e-9).all()
+                assert (
+                    np.abs(steps - before) <= self.limits.acceleration[joints] * PERIOD**2 + 1e-9
+                ).all()
             check = axis_check(self.body, arm, self.limits, PERIOD)
             FriLine(self.captured(arm), VERSION, check).take(0)
             assert check.violations == 0
@@ -125,7 +146,10 @@ def rig(emulator: FriEmulator, folder: Path) -> Iterator[FriRig]:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[FriRig]:
-    with emulated(tmp_path, "--arms", "two") as running, closing(FriRig(running, tmp_path, IIWA14_BIMANUAL)) as made:
+    with (
+        emulated(tmp_path, "--arms", "two") as running,
+        closing(FriRig(running, tmp_path, IIWA14_BIMANUAL)) as made,
+    ):
         yield made
 
 
@@ -150,7 +174,9 @@ def assert_goes_on_from_where_it_stands(rig: FriRig, old_goal: float) -> None:
     rig.assert_within_limits()
 
 
-def test_arms_come_up_at_the_measured_pose_and_follow_a_plan_with_their_gripper(rig: FriRig) -> None:
+def test_arms_come_up_at_the_measured_pose_and_follow_a_plan_with_their_gripper(
+    rig: FriRig,
+) -> None:
     goal = IIWA14.home.copy()
     goal[[0, 7]] = 0.2, 0.0
     first = [Command.of(VERSION, one.data) for one in captured_in(rig.captured("arm").read_bytes())]
@@ -162,8 +188,12 @@ def test_arms_come_up_at_the_measured_pose_and_follow_a_plan_with_their_gripper(
     assert rig.emulator.report()["arm"].stops == ()
 
 
-@pytest.mark.parametrize("fault", ["drop", "duplicate", "reorder", "corrupt", "late", "answer_drop", "answer_duplicate"])
-def test_after_one_datagram_that_goes_astray_the_arm_goes_on_from_where_it_stands(rig: FriRig, fault: str) -> None:
+@pytest.mark.parametrize(
+    "fault", ["drop", "duplicate", "reorder", "corrupt", "late", "answer_drop", "answer_duplicate"]
+)
+def test_after_one_datagram_that_goes_astray_the_arm_goes_on_from_where_it_stands(
+    rig: FriRig, fault: str
+) -> None:
     rig.moving()
     before = rig.state.command[0]
     rig.emulator.fault("arm", fault)
@@ -191,7 +221,9 @@ def test_a_few_lost_messages_make_the_arm_hold_and_it_goes_on_by_itself(rig: Fri
 
 def test_what_answers_that_were_lost_commanded_is_not_caught_up_with(rig: FriRig) -> None:
     rig.moving()
-    moving = len(rig.segments()[-1][0]) - 3  # The world's beginning, before that, may be a gap as well.
+    moving = (
+        len(rig.segments()[-1][0]) - 3
+    )  # The world's beginning, before that, may be a gap as well.
     rig.emulator.fault("arm", "answer_drop", 3)
     rig.cycle(12)
     periods, path = (taken[moving:] for taken in rig.segments()[-1])
@@ -203,7 +235,9 @@ def test_what_answers_that_were_lost_commanded_is_not_caught_up_with(rig: FriRig
     rig.assert_within_limits()
 
 
-def test_a_motion_that_ends_and_begins_anew_within_one_burst_of_messages_is_a_fault(rig: FriRig) -> None:
+def test_a_motion_that_ends_and_begins_anew_within_one_burst_of_messages_is_a_fault(
+    rig: FriRig,
+) -> None:
     rig.moving()
     rig.new_world()  # Which ends the motions of all arms, and lets them go again.
     assert rig.cycle().mode is Mode.FAULT
@@ -227,7 +261,8 @@ def test_what_happens_while_an_episode_begins_by_the_clock_is_looked_at_in_it(ri
         assert rig.state.fault_reasons == kept
         assert (rig.state.cause is None) == (kept == Reason(0))
     rig.cycle()
-    rig.new_world()  # Ends the motion, which is told once, and that is when the next episode begins.
+    # Ends the motion, which is told once, and that is when the next episode begins.
+    rig.new_world()
     rig.loop.begin(rig.session, rig.clock, Reason(0))
     assert rig.state.mode is not Mode.FAULT
     assert rig.cycle().mode is Mode.FAULT
@@ -235,7 +270,9 @@ def test_what_happens_while_an_episode_begins_by_the_clock_is_looked_at_in_it(ri
     assert rig.state.cause.barred.tolist() == [Bar.MONITORING_READY]
 
 
-def test_a_pulled_cable_is_a_fault_and_afterwards_the_arm_goes_on_from_where_it_stands(rig: FriRig) -> None:
+def test_a_pulled_cable_is_a_fault_and_afterwards_the_arm_goes_on_from_where_it_stands(
+    rig: FriRig,
+) -> None:
     goal = rig.moving()
     rig.emulator.fault("arm", "cut")
     assert rig.until(lambda state: state.mode is Mode.HOLD, 5) <= 4
@@ -247,11 +284,16 @@ def test_a_pulled_cable_is_a_fault_and_afterwards_the_arm_goes_on_from_where_it_
 
 
 @pytest.mark.parametrize("fault", ["answer_drop", "answer_late", "answer_corrupt"])
-def test_answers_that_do_not_come_in_time_end_the_session_which_is_a_fault(rig: FriRig, fault: str) -> None:
+def test_answers_that_do_not_come_in_time_end_the_session_which_is_a_fault(
+    rig: FriRig, fault: str
+) -> None:
     goal = rig.moving()
     rig.emulator.fault("arm", fault, 8)
     rig.until(lambda state: state.mode is Mode.FAULT, 10)
-    assert "a controller has stopped its arm, or does not let it go (arm: the session is MONITORING_WAIT" in rig.words()
+    assert (
+        "a controller has stopped its arm, or does not let it go (arm: the session is "
+        "MONITORING_WAIT"
+    ) in rig.words()
     assert_goes_on_from_where_it_stands(rig, goal)
 
 
@@ -284,7 +326,9 @@ def test_a_motion_that_begins_anew_in_another_period_is_not_followed(rig: FriRig
     for fault, count in (("leave", 0), ("period", 5), ("restart", 0)):
         rig.emulator.fault("arm", fault, count)
     rig.cycle(40)
-    assert "its controller wants commands in another period than this program was told" in rig.words()
+    assert (
+        "its controller wants commands in another period than this program was told" in rig.words()
+    )
     rig.begin()  # A reset while the cause lasts is none.
     rig.want(rig.state.command + 0.3)
     assert rig.cycle(20).mode is Mode.FAULT
@@ -322,10 +366,23 @@ def test_when_one_arm_is_stopped_the_other_one_brakes_on_its_way(pair: FriRig) -
     assert left > pair.state.command[8]
     assert pair.cycle().command[0] == left
     pair.assert_within_limits()
-    assert {arm: report.stops for arm, report in pair.emulator.report().items()} == {"left": (), "right": ("by script",)}
+    assert {arm: report.stops for arm, report in pair.emulator.report().items()} == {
+        "left": (),
+        "right": ("by script",),
+    }
 
 
-ASTRAY = ("drop", "late", "duplicate", "reorder", "corrupt", "answer_drop", "answer_late", "answer_reorder", "answer_corrupt")
+ASTRAY = (
+    "drop",
+    "late",
+    "duplicate",
+    "reorder",
+    "corrupt",
+    "answer_drop",
+    "answer_late",
+    "answer_reorder",
+    "answer_corrupt",
+)
 # Where to, what goes wrong meanwhile and how often, and for how many cycles.
 STEP = st.tuples(
     st.sampled_from(("near", "near", "far", "nowhere", "begin")),
@@ -341,14 +398,31 @@ def recover(rig: FriRig) -> None:
         rig.emulator.fault("arm", event)
     rig.rest()
     for _ in range(3):
-        rig.until(lambda state: not (state.arms.barred.any() or state.arms.lost.any() or state.arms.servo_misses.any()), 150)
+        rig.until(
+            lambda state: (
+                not (
+                    state.arms.barred.any()
+                    or state.arms.lost.any()
+                    or state.arms.servo_misses.any()
+                )
+            ),
+            150,
+        )
     rig.begin()
 
 
-def test_whatever_happens_what_arrives_is_within_the_limits_and_gives_no_cause_for_a_stop(rig: FriRig) -> None:
+def test_whatever_happens_what_arrives_is_within_the_limits_and_gives_no_cause_for_a_stop(
+    rig: FriRig,
+) -> None:
     gaps = []
 
-    @settings(max_examples=12, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(
+        max_examples=12,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
     @given(st.lists(STEP, min_size=3, max_size=8), st.randoms(use_true_random=False))
     def play(steps: list[tuple[str, str, int, int]], draw: random.Random) -> None:
         recover(rig)
@@ -374,7 +448,9 @@ def test_whatever_happens_what_arrives_is_within_the_limits_and_gives_no_cause_f
     assert len(gaps) > 10  # Arms in full motion were often left without an answer.
 
 
-def test_what_was_recorded_is_answered_again_byte_for_byte(emulator: FriEmulator, folder: Path) -> None:
+def test_what_was_recorded_is_answered_again_byte_for_byte(
+    emulator: FriEmulator, folder: Path
+) -> None:
     with closing(FriRig(emulator, folder, IIWA14, logged=True)) as rig:
         rig.moving()
         rig.cycle(10)
@@ -382,26 +458,43 @@ def test_what_was_recorded_is_answered_again_byte_for_byte(emulator: FriEmulator
     emulator.begin(0)
     result = replay(Incident(recorded, []), emulator, seed=0)
     assert result.difference == ""
-    sizes = {kind: sum(len(entry.payload) for entry in recorded if entry.kind == kind) for kind in (Kind.SENT, Kind.RECEIVED)}
+    sizes = {
+        kind: sum(len(entry.payload) for entry in recorded if entry.kind == kind)
+        for kind in (Kind.SENT, Kind.RECEIVED)
+    }
     assert (result.sent, result.equal) == (sizes[Kind.SENT], sizes[Kind.RECEIVED])
     assert sum(entry.kind == Kind.CYCLE for entry in recorded) > 15
     place = [at for at, entry in enumerate(recorded) if entry.kind == Kind.RECEIVED][-3]
     entry = recorded[place]
-    recorded[place] = dataclasses.replace(entry, payload=entry.payload[:-1] + bytes([entry.payload[-1] ^ 1]))
+    recorded[place] = dataclasses.replace(
+        entry, payload=entry.payload[:-1] + bytes([entry.payload[-1] ^ 1])
+    )
     emulator.begin(0)
     result = replay(Incident(recorded, []), emulator, seed=0)
-    assert f"arm, record {entry.number}, byte {len(entry.payload) - 1} of {len(entry.payload)}: got " in result.difference
+    assert (
+        f"arm, record {entry.number}, byte {len(entry.payload) - 1} of {len(entry.payload)}: got "
+        in result.difference
+    )
 
 
-def test_a_log_that_does_not_reach_back_to_the_opening_of_the_ports_is_not_replayed(emulator: FriEmulator) -> None:
+def test_a_log_that_does_not_reach_back_to_the_opening_of_the_ports_is_not_replayed(
+    emulator: FriEmulator,
+) -> None:
     far = Monitoring(sequence=200_000).to_bytes(VERSION)
-    with pytest.raises(ValueError, match="arm: the log begins with message 200000: it lacks the opening of the ports"):
+    with pytest.raises(
+        ValueError,
+        match="arm: the log begins with message 200000: it lacks the opening of the ports",
+    ):
         replay(Incident([Entry(Kind.RECEIVED, 0, 1, 0, far)], []), emulator)
-    with pytest.raises(ValueError, match="go to emulators only; 192.170.10.1:30200 is not on 127.0.0.1"):
+    with pytest.raises(
+        ValueError, match="go to emulators only; 192.170.10.1:30200 is not on 127.0.0.1"
+    ):
         FriReplayLine("arm", "192.170.10.1:30200", lambda: None)
 
 
-def test_a_controller_goes_on_when_it_is_nudged_but_not_within_an_episode(emulator: FriEmulator) -> None:
+def test_a_controller_goes_on_when_it_is_nudged_but_not_within_an_episode(
+    emulator: FriEmulator,
+) -> None:
     emulator.reboot(patient=True)
     for _ in range(3):
         emulator.nudge("arm")

@@ -68,7 +68,10 @@ def written(name: str, kind: IoType, value: float) -> IoValue:
 def test_an_opening_goes_out_as_a_number_and_comes_back_measured() -> None:
     cell = Cell(ANALOG)
     assert not cell.sent[-1]  # Nothing is written before the first command.
-    assert (cell.gripper.servo, cell.gripper.wanted) == ("arm/gripper (Gripper.MeasuredOpening)", 1.0)
+    assert (cell.gripper.servo, cell.gripper.wanted) == (
+        "arm/gripper (Gripper.MeasuredOpening)",
+        1.0,
+    )
     cell.go(0.25, 150)
     assert cell.sent[-1] == (written(GRIPPER_OUTPUT, IoType.ANALOG, 0.25),)
     assert cell.fingers == pytest.approx(0.25, abs=1e-3)
@@ -90,19 +93,25 @@ def test_a_valve_opens_and_closes_and_does_not_chatter(chosen: IoGripper) -> Non
         cell.go(opening)
         assert cell.sent[-1] == closed[: 1 + (chosen is PAIR)]
         assert cell.gripper.read().opening == 0.0
-        assert cell.gripper.wanted == opening  # The filter goes on from its own command, bit or not.
+        assert (
+            cell.gripper.wanted == opening
+        )  # The filter goes on from its own command, bit or not.
     cell.go(0.6, 150)
     assert cell.fingers == pytest.approx(1.0, abs=1e-3)
     assert cell.gripper.read().opening == 1.0
 
 
 def test_a_bit_may_mean_closed_and_an_output_may_have_any_scale() -> None:
-    closes = OutputGripper(IoGripper("Close", IoType.BOOLEAN, "Closed", closed=1, opened=0), "arm", read_only=False)
+    closes = OutputGripper(
+        IoGripper("Close", IoType.BOOLEAN, "Closed", closed=1, opened=0), "arm", read_only=False
+    )
     closes.command(0.0)
     assert closes.outputs() == (written("Close", IoType.BOOLEAN, 1.0),)
     closes.hear((IoValue("Closed", IoType.BOOLEAN, IoDirection.INPUT, 0.0),))
     assert closes.read().opening == 1.0
-    scaled = OutputGripper(IoGripper("mm", feedback="is mm", closed=4.0, opened=84.0), "arm", read_only=False)
+    scaled = OutputGripper(
+        IoGripper("mm", feedback="is mm", closed=4.0, opened=84.0), "arm", read_only=False
+    )
     scaled.command(0.5)
     assert scaled.outputs() == (written("mm", IoType.ANALOG, 44.0),)
     for value, opening in ((24.0, 0.25), (0.0, 0.0), (90.0, 1.0)):
@@ -118,7 +127,12 @@ def test_what_holds_something_when_it_comes_up_is_not_let_go_by_that() -> None:
     valve.command(0.5)  # As near to closed as to open: it stays.
     assert valve.outputs() == (closed,)
     fingers = OutputGripper(ANALOG, "arm", read_only=False)
-    fingers.hear((IoValue(GRIPPER_INPUT, IoType.ANALOG, IoDirection.INPUT, 0.3), written(GRIPPER_OUTPUT, IoType.ANALOG, 0.1)))
+    fingers.hear(
+        (
+            IoValue(GRIPPER_INPUT, IoType.ANALOG, IoDirection.INPUT, 0.3),
+            written(GRIPPER_OUTPUT, IoType.ANALOG, 0.1),
+        )
+    )
     assert (fingers.wanted, fingers.read().opening) == (0.1, 0.3)  # They press on what they hold.
     fingers.command(0.8)
     fingers.enter()  # The motion begins anew,
@@ -136,11 +150,18 @@ def test_a_valve_that_is_told_neither_way_begins_where_its_fingers_are_or_not_at
     assert [one.value for one in told if one.name in (GRIPPER_OPEN, GRIPPER_CLOSE)] == [0.0, 0.0]
     assert (cell.gripper.outputs(), cell.gripper.wanted) == ((), 1.0)
     cell.go(0.5, 60)  # As near to closed as to open: they stay.
-    assert cell.sent[-1] == (written(GRIPPER_OPEN, IoType.BOOLEAN, 1.0), written(GRIPPER_CLOSE, IoType.BOOLEAN, 0.0))
+    assert cell.sent[-1] == (
+        written(GRIPPER_OPEN, IoType.BOOLEAN, 1.0),
+        written(GRIPPER_CLOSE, IoType.BOOLEAN, 0.0),
+    )
     assert cell.fingers == 1.0
     assert OutputGripper(PAIR, "arm", read_only=False).problems(told) == []
-    (problem,) = OutputGripper(dataclasses.replace(PAIR, feedback=None), "arm", read_only=False).problems(told)
-    assert problem.startswith("arm/gripper: Gripper.Open and Gripper.Close are set alike, so nobody knows where")
+    (problem,) = OutputGripper(
+        dataclasses.replace(PAIR, feedback=None), "arm", read_only=False
+    ).problems(told)
+    assert problem.startswith(
+        "arm/gripper: Gripper.Open and Gripper.Close are set alike, so nobody knows where"
+    )
 
 
 def test_an_input_that_says_nothing_is_missed_and_its_last_word_stays() -> None:
@@ -159,13 +180,26 @@ def test_outputs_that_the_controller_does_not_tell_of_are_refused() -> None:
     for chosen in (ANALOG, PAIR, BIT):
         assert OutputGripper(chosen, "arm", read_only=False).problems(told) == []
     for chosen, words in (
-        (IoGripper("Gripper.Openin"), "There is no output of the controller 'Gripper.Openin'. Did you mean 'Gripper.Opening'"),
-        (dataclasses.replace(PAIR, close_output="Lid"), "There is no output of the controller 'Lid'."),
+        (
+            IoGripper("Gripper.Openin"),
+            "There is no output of the controller 'Gripper.Openin'. Did you mean 'Gripper.Opening'",
+        ),
+        (
+            dataclasses.replace(PAIR, close_output="Lid"),
+            "There is no output of the controller 'Lid'.",
+        ),
         (dataclasses.replace(ANALOG, feedback="Lid"), "There is no input of the controller 'Lid'."),
-        (IoGripper(GRIPPER_OPEN), "The output Gripper.Open is BOOLEAN; the settings say ANALOG: kind."),
+        (
+            IoGripper(GRIPPER_OPEN),
+            "The output Gripper.Open is BOOLEAN; the settings say ANALOG: kind.",
+        ),
         (
             IoGripper(GRIPPER_INPUT),
-            "Gripper.MeasuredOpening is an input of the controller, so it cannot move a gripper: output.",
+            (
+                "Gripper.MeasuredOpening is an input of the controller, so it cannot move a "
+                "gripper: "
+                "output."
+            ),
         ),
     ):
         (problem,) = OutputGripper(chosen, "right", read_only=False).problems(told)
@@ -203,9 +237,12 @@ def test_an_emulated_valve_that_is_told_both_ways_or_none_stays() -> None:
     controller = cell._cell.controllers["arm"]
     for bits in ((1.0, 1.0), (0.0, 0.0)):
         outputs = tuple(
-            written(name, IoType.BOOLEAN, bit) for name, bit in zip((GRIPPER_OPEN, GRIPPER_CLOSE), bits, strict=True)
+            written(name, IoType.BOOLEAN, bit)
+            for name, bit in zip((GRIPPER_OPEN, GRIPPER_CLOSE), bits, strict=True)
         )
         (data,) = controller.tick()
         told = Monitoring.of(VERSION, data)
-        controller.receive(Command(1000 + told.sequence, told.sequence, told.ipo, outputs).to_bytes(VERSION))
+        controller.receive(
+            Command(1000 + told.sequence, told.sequence, told.ipo, outputs).to_bytes(VERSION)
+        )
         assert controller.opening == 1.0

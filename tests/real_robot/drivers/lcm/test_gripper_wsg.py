@@ -18,11 +18,21 @@ from tests.real_robot.network_namespace import own_network
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.real_robot.device.device_state import DeviceState
-from stringline.real_robot.driver_interface.driver import NOT_ALONE, NOT_FOLLOWING, STARTED_ANEW, RobotNotReadyError
+from stringline.real_robot.driver_interface.driver import (
+    NOT_ALONE,
+    NOT_FOLLOWING,
+    STARTED_ANEW,
+    RobotNotReadyError,
+)
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
 from stringline.real_robot.drivers.lcm.drake_types import SCHUNK_COMMAND, SCHUNK_STATUS
 from stringline.real_robot.drivers.lcm.lcm_link import LcmLink
-from stringline.real_robot.drivers.lcm.wsg import COMMAND_CHANNEL, STATUS_CHANNEL, SchunkWsg, WsgGripper
+from stringline.real_robot.drivers.lcm.wsg import (
+    COMMAND_CHANNEL,
+    STATUS_CHANNEL,
+    SchunkWsg,
+    WsgGripper,
+)
 from stringline.real_robot.emulators.fri.fri_client import FriEmulator
 from stringline.real_robot.emulators.grippers.emulated_wsg import EmulatedWsg
 from stringline.real_robot.emulators.program.emulator_client import EmulatorError
@@ -47,14 +57,26 @@ class FarEnd:
         self.link.open()
         self.utime = 1_000_000_000
 
-    def tell(self, position_mm: float = 55.0, force: float = 0.0, speed: float = 0.0, later_us: int = 50_000) -> None:
+    def tell(
+        self,
+        position_mm: float = 55.0,
+        force: float = 0.0,
+        speed: float = 0.0,
+        later_us: int = 50_000,
+    ) -> None:
         self.utime += later_us
-        values = {"actual_position_mm": position_mm, "actual_force": force, "actual_speed_mm_per_s": speed}
+        values = {
+            "actual_position_mm": position_mm,
+            "actual_force": force,
+            "actual_speed_mm_per_s": speed,
+        }
         self.link.publish(STATUS_CHANNEL, SCHUNK_STATUS.encode({"utime": self.utime, **values}))
 
     def heard(self) -> list[dict[str, Any]]:
         batches = iter(self.link.receive, [])
-        return [SCHUNK_COMMAND.decode(message.payload) for messages in batches for message in messages]
+        return [
+            SCHUNK_COMMAND.decode(message.payload) for messages in batches for message in messages
+        ]
 
 
 @pytest.fixture
@@ -93,7 +115,13 @@ def test_millimetres_are_openings_in_both_directions(make: Make, far: FarEnd) ->
     assert gripper.wanted == 1.0
     far.tell(57.0, force=-12.0, speed=-25.0)
     state = gripper.read()
-    assert (state.opening, state.speed, state.force, state.misses, state.error) == (0.5, -0.25, 12.0, 0, 0)
+    assert (state.opening, state.speed, state.force, state.misses, state.error) == (
+        0.5,
+        -0.25,
+        12.0,
+        0,
+        0,
+    )
     assert gripper.wanted == 0.5  # Nothing was commanded: commands go on from where it stands.
     assert far.heard() == []
     for opening in (0.25, 0.0, 1.0):
@@ -108,7 +136,9 @@ def test_millimetres_are_openings_in_both_directions(make: Make, far: FarEnd) ->
         assert gripper.read().opening == opening
 
 
-def test_whatever_is_commanded_what_leaves_is_a_number_within_the_stroke(make: Make, far: FarEnd) -> None:
+def test_whatever_is_commanded_what_leaves_is_a_number_within_the_stroke(
+    make: Make, far: FarEnd
+) -> None:
     gripper = make(closed_mm=4.0)
 
     @settings(max_examples=40, deadline=None, derandomize=True)
@@ -153,11 +183,19 @@ def test_silence_is_counted_in_turns_of_its_own(make: Make, far: FarEnd) -> None
         (lambda far: far.tell(math.nan), "'actual_position_mm': nan"),
         (lambda far: far.tell(force=math.inf), "'actual_force': inf"),
         (lambda far: far.tell(0.11 - 6.0), "It is open by -5.89 mm"),
-        (lambda far: far.tell(116.0), "It is open by 116 mm; by its settings (stroke_mm, opened_mm) that is at most 110 mm."),
-        (lambda far: far.link.publish(STATUS_CHANNEL, b"hello"), "is not the fingerprint of lcmt_schunk_wsg_status"),
+        (
+            lambda far: far.tell(116.0),
+            "It is open by 116 mm; by its settings (stroke_mm, opened_mm) that is at most 110 mm.",
+        ),
+        (
+            lambda far: far.link.publish(STATUS_CHANNEL, b"hello"),
+            "is not the fingerprint of lcmt_schunk_wsg_status",
+        ),
     ],
 )
-def test_what_is_no_state_is_left_out_and_missed(make: Make, far: FarEnd, spoil: Callable[[FarEnd], None], words: str) -> None:
+def test_what_is_no_state_is_left_out_and_missed(
+    make: Make, far: FarEnd, spoil: Callable[[FarEnd], None], words: str
+) -> None:
     gripper = make()
     far.tell(44.0)
     gripper.read()
@@ -185,7 +223,12 @@ def test_old_states_and_those_of_somebody_else_are_left_out(
     other.tell(33.0)  # The first one is silent, but this one is another.
     assert (gripper.read().opening, gripper.strangers, gripper.state.error) == (0.1, 2, NOT_ALONE)
     far.tell(22.0)
-    assert (gripper.read().opening, gripper.stale, gripper.state.misses, gripper.state.error) == (0.2, 2, 0, 0)
+    assert (gripper.read().opening, gripper.stale, gripper.state.misses, gripper.state.error) == (
+        0.2,
+        2,
+        0,
+        0,
+    )
 
 
 @pytest.mark.parametrize("clock_set_back", [False, True])
@@ -245,13 +288,30 @@ def test_a_gripper_that_does_not_go_where_it_is_sent_is_an_error(
 @pytest.mark.parametrize(
     ("say", "words"),
     [
-        (lambda far, other: None, f"{SERVO}: nothing comes in on SCHUNK_WSG_STATUS of 239.255.76.67:7667 on 127.0.0.1. Does"),
-        (lambda far, other: far.tell(2000.0), "is not usable. It is open by 2000 mm; by its settings"),
-        (lambda far, other: (far.tell(), other.tell()), "more than one gripper speaks on SCHUNK_WSG_STATUS"),
+        (
+            lambda far, other: None,
+            (
+                f"{SERVO}: nothing comes in on SCHUNK_WSG_STATUS of 239.255.76.67:7667 on "
+                f"127.0.0.1. "
+                f"Does"
+            ),
+        ),
+        (
+            lambda far, other: far.tell(2000.0),
+            "is not usable. It is open by 2000 mm; by its settings",
+        ),
+        (
+            lambda far, other: (far.tell(), other.tell()),
+            "more than one gripper speaks on SCHUNK_WSG_STATUS",
+        ),
     ],
 )
 def test_what_is_wrong_when_it_comes_up_is_said(
-    far: FarEnd, other: FarEnd, say: Callable[[FarEnd, FarEnd], None], words: str, monkeypatch: pytest.MonkeyPatch
+    far: FarEnd,
+    other: FarEnd,
+    say: Callable[[FarEnd, FarEnd], None],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gripper = WsgGripper().gripper("arm", period_s=PERIOD, read_only=False)
     join = gripper.link.open
@@ -271,11 +331,18 @@ def test_what_is_wrong_when_it_comes_up_is_said(
 
 
 def test_lcms_own_library_and_classes_talk_with_it(make: Make, tmp_path: Path) -> None:
-    command, status = generated(["lcmt_schunk_wsg_command", "lcmt_schunk_wsg_status"], tmp_path).values()
+    command, status = generated(
+        ["lcmt_schunk_wsg_command", "lcmt_schunk_wsg_status"], tmp_path
+    ).values()
     library, heard = lcm.LCM(URL), list[Any]()
     library.subscribe(COMMAND_CHANNEL, lambda channel, data: heard.append(command.decode(data)))
     told = status()
-    told.utime, told.actual_position_mm, told.actual_force, told.actual_speed_mm_per_s = 7, 27.5, -3.0, 11.0
+    told.utime, told.actual_position_mm, told.actual_force, told.actual_speed_mm_per_s = (
+        7,
+        27.5,
+        -3.0,
+        11.0,
+    )
     gripper = make()
     library.publish(STATUS_CHANNEL, told.encode())
     for _ in range(100):
@@ -325,7 +392,9 @@ def rig(emulator: FriEmulator) -> Iterator[Rig]:
         yield made
 
 
-def test_fingers_follow_the_filters_commands_and_are_measured(rig: Rig, emulator: FriEmulator, far: FarEnd) -> None:
+def test_fingers_follow_the_filters_commands_and_are_measured(
+    rig: Rig, emulator: FriEmulator, far: FarEnd
+) -> None:
     assert rig.driver.servos == (f"arm/controller ({emulator.ports['arm']})", SERVO)
     rig.go(0.2, 90)
     assert rig.state.arms.position[7] == pytest.approx(0.2, abs=0.01)
@@ -333,7 +402,9 @@ def test_fingers_follow_the_filters_commands_and_are_measured(rig: Rig, emulator
     told = np.array([one["target_position_mm"] for one in far.heard()])
     assert len(told) >= 60
     assert told[0] > 108.0  # It begins where the fingers are,
-    assert np.abs(np.diff(told)).max() <= 110.0 * rig.limits.velocity[7] * PERIOD + 1e-6  # keeps to the filter's speed,
+    assert (
+        np.abs(np.diff(told)).max() <= 110.0 * rig.limits.velocity[7] * PERIOD + 1e-6
+    )  # keeps to the filter's speed,
     assert told[-1] == pytest.approx(22.0, abs=1e-4)
     rig.go(1.0, 90)
     assert rig.state.arms.position[7] == pytest.approx(1.0, abs=0.01)
@@ -354,7 +425,9 @@ def test_a_new_world_begins_where_its_fingers_are(rig: Rig) -> None:
 def test_one_state_that_goes_astray_changes_nothing(rig: Rig, emulator: FriEmulator) -> None:
     gripper = rig.driver._grippers["arm"]
     assert isinstance(gripper, SchunkWsg)
-    for fault, opening in zip(("drop", "late", "duplicate", "reorder", "corrupt", "nan"), (0.2, 0.8) * 3, strict=True):
+    for fault, opening in zip(
+        ("drop", "late", "duplicate", "reorder", "corrupt", "nan"), (0.2, 0.8) * 3, strict=True
+    ):
         rig.go(opening, 8)
         emulator.fault("arm", f"gripper_{fault}")
         for _ in range(20):
@@ -387,7 +460,9 @@ def test_a_gripper_that_falls_silent_is_held_and_then_a_fault_with_its_name(
     assert rig.state.arms.position[7] == pytest.approx(0.5, abs=0.01)
 
 
-def test_fingers_that_are_jammed_are_a_fault_that_says_so_and_goes_with_its_cause(rig: Rig, emulator: FriEmulator) -> None:
+def test_fingers_that_are_jammed_are_a_fault_that_says_so_and_goes_with_its_cause(
+    rig: Rig, emulator: FriEmulator
+) -> None:
     rig.go(0.8, 40)
     emulator.fault("arm", "gripper_jam")
     rig.go(0.1, 1)
@@ -403,11 +478,16 @@ def test_fingers_that_are_jammed_are_a_fault_that_says_so_and_goes_with_its_caus
     assert rig.state.arms.position[7] == pytest.approx(0.6, abs=0.01)
 
 
-def test_when_its_driver_was_started_anew_the_fingers_stay_until_a_reset(rig: Rig, emulator: FriEmulator, far: FarEnd) -> None:
+def test_when_its_driver_was_started_anew_the_fingers_stay_until_a_reset(
+    rig: Rig, emulator: FriEmulator, far: FarEnd
+) -> None:
     rig.go(0.2, 80)
     emulator.fault("arm", "gripper_restart", 30)
     rig.until(lambda state: state.mode is Mode.FAULT, 50)
-    assert f"({SERVO}: its driver program was started anew, and is sent nowhere until a reset)" in rig.words()
+    assert (
+        f"({SERVO}: its driver program was started anew, and is sent nowhere until a reset)"
+        in rig.words()
+    )
     far.heard()
     rig.go(0.2, 40)
     assert far.heard() == []
@@ -421,7 +501,9 @@ def test_when_its_driver_was_started_anew_the_fingers_stay_until_a_reset(rig: Ri
     assert rig.state.arms.position[7] == pytest.approx(0.8, abs=0.01)
 
 
-def test_a_second_gripper_is_not_taken_for_one_that_fell_silent(rig: Rig, emulator: FriEmulator, other: FarEnd) -> None:
+def test_a_second_gripper_is_not_taken_for_one_that_fell_silent(
+    rig: Rig, emulator: FriEmulator, other: FarEnd
+) -> None:
     rig.go(0.5, 70)
     other.tell(99.0)
     assert rig.cycle(5).mode is Mode.RUN
@@ -451,10 +533,16 @@ def test_a_silent_gripper_is_refused_before_anything_moves(emulator: FriEmulator
         emulator.fault("arm", "gripper_cutt")
     with pytest.raises(EmulatorError, match="no arm with a gripper 'amr'. Did you mean 'arm'"):
         emulator.fault("amr", "gripper_cut")
-    silent = FriDriver(emulator.ports, grippers={"arm": WsgGripper(status_channel="ELSEWHERE")}, connect_timeout_s=0.3)
+    silent = FriDriver(
+        emulator.ports,
+        grippers={"arm": WsgGripper(status_channel="ELSEWHERE")},
+        connect_timeout_s=0.3,
+    )
     emulator.begin(0)
     emulator.reboot()
-    with pytest.raises(RobotNotReadyError, match=r"- arm/gripper \(ELSEWHERE\): nothing comes in on ELSEWHERE"):
+    with pytest.raises(
+        RobotNotReadyError, match=r"- arm/gripper \(ELSEWHERE\): nothing comes in on ELSEWHERE"
+    ):
         silent.connect()
 
 
@@ -464,7 +552,18 @@ def commanded(position_mm: float, force: float) -> bytes:
 
 def test_the_emulated_driver_does_with_commands_what_the_real_one_does() -> None:
     gripper = EmulatedWsg(period_s=PERIOD)
-    assert [len(gripper.tick()) for _ in range(10)] == [0, 0, 0, 0, 1, 0, 0, 0, 0, 1]  # A state each 50 ms.
+    assert [len(gripper.tick()) for _ in range(10)] == [
+        0,
+        0,
+        0,
+        0,
+        1,
+        0,
+        0,
+        0,
+        0,
+        1,
+    ]  # A state each 50 ms.
     assert gripper.opening == 1.0
 
     def obeyed(position_mm: float, force: float) -> float:
@@ -489,14 +588,24 @@ def test_the_emulated_driver_does_with_commands_what_the_real_one_does() -> None
     states = [SCHUNK_STATUS.decode(data) for _ in range(10) for data in gripper.tick()]
     assert [one["actual_force"] for one in states] == [-40.0] * 2
     gripper.sense(0.5, 0.5, 40.0)
-    assert [SCHUNK_STATUS.decode(data)["actual_force"] for _ in range(5) for data in gripper.tick()] == [0.0]
+    assert [
+        SCHUNK_STATUS.decode(data)["actual_force"] for _ in range(5) for data in gripper.tick()
+    ] == [0.0]
     gripper.sense(1.06, 0.0, 20.0)  # An arm leans on the fingers, and the world's stops give way.
-    assert [SCHUNK_STATUS.decode(data)["actual_position_mm"] for _ in range(5) for data in gripper.tick()] == [110.0]
+    assert [
+        SCHUNK_STATUS.decode(data)["actual_position_mm"]
+        for _ in range(5)
+        for data in gripper.tick()
+    ] == [110.0]
     gripper.receive(commanded(math.nan, 200.0))
     gripper.receive(b"hello")
     assert gripper.report() == {
         "heard": 16,
-        "wrong": ["a position that it cannot take (3)", "a force that it does not have (1)", "no command (1)"],
+        "wrong": [
+            "a position that it cannot take (3)",
+            "a force that it does not have (1)",
+            "no command (1)",
+        ],
     }
 
 

@@ -40,7 +40,9 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         (SCHUNK_STATUS, 0xEC6AEE3FC5AE4612),
     ],
 )
-def test_fingerprints_are_those_of_lcm_gen(kind: LcmType, fingerprint: int, theirs: dict[str, Any]) -> None:
+def test_fingerprints_are_those_of_lcm_gen(
+    kind: LcmType, fingerprint: int, theirs: dict[str, Any]
+) -> None:
     assert kind.fingerprint == fingerprint
     assert int.from_bytes(theirs[kind.name]._get_packed_fingerprint(), "big") == fingerprint
 
@@ -49,12 +51,17 @@ def test_fingerprints_are_those_of_lcm_gen(kind: LcmType, fingerprint: int, thei
 def values_of(draw: st.DrawFn, kind: LcmType) -> dict[str, Any]:
     """Draws the members of a message; rows of one length are equally long."""
     lengths = {member.size: draw(st.integers(0, 14)) for member in kind.members if member.size}
-    numbers = {"int32_t": st.integers(-(2**31), 2**31 - 1), "int64_t": st.integers(-(2**63), 2**63 - 1)}
+    numbers = {
+        "int32_t": st.integers(-(2**31), 2**31 - 1),
+        "int64_t": st.integers(-(2**63), 2**63 - 1),
+    }
     found: dict[str, Any] = {}
     for member in kind.members:
         number = numbers.get(member.kind, st.floats(allow_nan=False))
         if member.size:
-            found[member.name] = tuple(draw(st.lists(number, min_size=lengths[member.size], max_size=lengths[member.size])))
+            found[member.name] = tuple(
+                draw(st.lists(number, min_size=lengths[member.size], max_size=lengths[member.size]))
+            )
         else:
             found[member.name] = lengths.get(member.name, draw(number))
     return found
@@ -67,7 +74,9 @@ def test_it_agrees_with_lcm_gen_in_both_directions(kind: LcmType, theirs: dict[s
     def agree(values: dict[str, Any]) -> None:
         data = kind.encode(values)
         made = theirs[kind.name].decode(data)
-        assert {member.name: _plain(getattr(made, member.name)) for member in kind.members} == values
+        assert {
+            member.name: _plain(getattr(made, member.name)) for member in kind.members
+        } == values
         assert made.encode() == data
         assert kind.decode(made.encode()) == values
 
@@ -100,7 +109,10 @@ def test_what_is_no_message_is_refused_in_words() -> None:
     good = IIWA_COMMAND.encode({"utime": 1, "joint_position": (0.1,) * 7})
     for data, words in (
         (b"", "Nothing is not the fingerprint of lcmt_iiwa_command"),
-        (SCHUNK_STATUS.fingerprint.to_bytes(8, "big") + good[8:], "ec6aee3fc5ae4612 is not the fingerprint"),
+        (
+            SCHUNK_STATUS.fingerprint.to_bytes(8, "big") + good[8:],
+            "ec6aee3fc5ae4612 is not the fingerprint",
+        ),
         (good[:-1], "cut off in num_torques"),
         (good + b"\0", "1 bytes too many"),
         (good[:16] + b"\xff\xff\xff\xff" + good[20:], "joint_position claims -1 entries"),
@@ -109,7 +121,9 @@ def test_what_is_no_message_is_refused_in_words() -> None:
         with pytest.raises(LcmDecodeError, match=words):
             IIWA_COMMAND.decode(data)
     rows = {member.name: (0.0,) * 7 for member in IIWA_STATUS.members if member.size}
-    with pytest.raises(ValueError, match="joint_velocity_estimated has 6 entries; others of num_joints have 7"):
+    with pytest.raises(
+        ValueError, match="joint_velocity_estimated has 6 entries; others of num_joints have 7"
+    ):
         IIWA_STATUS.encode({"utime": 0, **rows, "joint_velocity_estimated": (0.0,) * 6})
     with pytest.raises(ValueError, match="lcmt_schunk_wsg_command needs force"):
         SCHUNK_COMMAND.encode({"utime": 0, "target_position_mm": 1.0})
@@ -118,7 +132,9 @@ def test_what_is_no_message_is_refused_in_words() -> None:
 
 
 @FUZZ
-@given(st.integers(0, 2**32 - 1), st.text("ABC_xyz09", min_size=1, max_size=63), st.binary(max_size=40))
+@given(
+    st.integers(0, 2**32 - 1), st.text("ABC_xyz09", min_size=1, max_size=63), st.binary(max_size=40)
+)
 def test_datagrams_come_back(sequence: int, channel: str, message: bytes) -> None:
     (data,) = pack_datagrams(sequence, channel, message)
     assert data[:8] == b"LC02" + sequence.to_bytes(4, "big")
@@ -130,39 +146,50 @@ HERE = ("127.0.0.1", 40000)
 
 
 def pieces_of(message: bytes, sequence: int = 7) -> list[Fragment]:
-    pieces = [unpack_datagram(data) for data in pack_datagrams(sequence, "PICTURES", message)]
+    pieces = [unpack_datagram(data) for data in pack_datagrams(sequence, "IMAGES", message)]
     assert all(isinstance(piece, Fragment) for piece in pieces)
     return [piece for piece in pieces if isinstance(piece, Fragment)]
 
 
-@pytest.mark.parametrize("size", [65_490, 65_491, 65_492, 2 * 65_487 - 9, 2 * 65_487 - 8, len(LONG)])
+@pytest.mark.parametrize(
+    "size", [65_490, 65_491, 65_492, 2 * 65_487 - 9, 2 * 65_487 - 8, len(LONG)]
+)
 def test_long_messages_go_in_pieces_and_come_back_in_any_order(size: int) -> None:
-    datagrams = pack_datagrams(7, "PICTURES", LONG[:size])
+    datagrams = pack_datagrams(7, "IMAGES", LONG[:size])
     assert all(len(data) <= 65_507 for data in datagrams)
-    if size <= 65_499 - len("PICTURES") - 1:  # One datagram takes the name, its end and the message.
-        assert unpack_datagram(datagrams[0]) == (7, "PICTURES", LONG[:size])
+    if size <= 65_499 - len("IMAGES") - 1:  # One datagram takes the name, its end and the message.
+        assert unpack_datagram(datagrams[0]) == (7, "IMAGES", LONG[:size])
         return
     pieces, reassembly = pieces_of(LONG[:size]), Reassembly()
-    assert len(pieces) == -(-(size + len("PICTURES") + 1) // 65_487)
+    assert len(pieces) == -(-(size + len("IMAGES") + 1) // 65_487)
     for piece in reversed(pieces[1:]):
         assert reassembly.take(HERE, piece) is None
-    assert reassembly.take(HERE, pieces[0]) == ("PICTURES", LONG[:size])
+    assert reassembly.take(HERE, pieces[0]) == ("IMAGES", LONG[:size])
     assert (reassembly.refused, reassembly.given_up) == (0, 0)
 
 
 def test_pieces_that_are_missing_doubled_or_foreign_make_no_message_and_take_no_memory() -> None:
     pieces, reassembly = pieces_of(LONG), Reassembly(longest=len(LONG), most=2)
-    assert [reassembly.take(HERE, piece) for piece in (pieces[0], pieces[0], pieces[1])] == [None] * 3
+    assert [reassembly.take(HERE, piece) for piece in (pieces[0], pieces[0], pieces[1])] == [
+        None
+    ] * 3
     assert reassembly.refused == 1
     there = ("127.0.0.1", 40001)  # Another publisher counts for itself.
-    assert [reassembly.take(there, piece) is not None for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert [reassembly.take(there, piece) is not None for piece in pieces] == [False] * (
+        len(pieces) - 1
+    ) + [True]
     # The same number, but another message: the first one is given up.
-    assert [reassembly.take(HERE, piece) for piece in pieces_of(LONG[:-1])][-1] == ("PICTURES", LONG[:-1])
+    assert [reassembly.take(HERE, piece) for piece in pieces_of(LONG[:-1])][-1] == (
+        "IMAGES",
+        LONG[:-1],
+    )
     assert reassembly.given_up == 1
     for sequence in range(3):
         reassembly.take(HERE, pieces_of(LONG, sequence)[0])
     assert reassembly.given_up == 2
-    assert [reassembly.take(HERE, piece) for piece in pieces_of(LONG, 0)[1:]] == [None] * (len(pieces) - 1)
+    assert [reassembly.take(HERE, piece) for piece in pieces_of(LONG, 0)[1:]] == [None] * (
+        len(pieces) - 1
+    )
     assert reassembly.take(HERE, pieces_of(LONG + b"x", 9)[0]) is None
     assert reassembly.refused == 2
     for other in ({"offset": 5}, {"piece": LONG}):  # Gaps, and pieces that lie over each other.
@@ -181,8 +208,14 @@ def test_what_is_no_datagram_is_refused_in_words() -> None:
         (b"LC02" + bytes(5), "no name, or no end"),
         (b"LC02" + bytes(4) + b"\xff\0", "is no text"),
         (head + bytes(6) + b"\0\2" + b"x" * 70, "no name, or no end"),
-        (head + bytes(4) + b"\0\2\0\2" + b"x", "Piece 2 of 2 with 1 bytes at 0 is none of a message of 100 bytes"),
-        (head + b"\0\0\0\x63\0\1\0\2" + b"xx", "Piece 1 of 2 with 2 bytes at 99 is none of a message of 100 bytes"),
+        (
+            head + bytes(4) + b"\0\2\0\2" + b"x",
+            "Piece 2 of 2 with 1 bytes at 0 is none of a message of 100 bytes",
+        ),
+        (
+            head + b"\0\0\0\x63\0\1\0\2" + b"xx",
+            "Piece 1 of 2 with 2 bytes at 99 is none of a message of 100 bytes",
+        ),
     ):
         with pytest.raises(LcmDecodeError, match=words):
             unpack_datagram(data)

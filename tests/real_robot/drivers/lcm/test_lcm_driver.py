@@ -16,7 +16,11 @@ from tests.real_robot.network_namespace import own_network
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.real_robot.driver_interface.driver import RobotNotReadyError
 from stringline.real_robot.driver_interface.safe_command import SafeCommand
-from stringline.real_robot.drivers.lcm.drake_types import IIWA_COMMAND, IIWA_STATUS, IIWA_STATUS_TELEMETRY
+from stringline.real_robot.drivers.lcm.drake_types import (
+    IIWA_COMMAND,
+    IIWA_STATUS,
+    IIWA_STATUS_TELEMETRY,
+)
 from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
 from stringline.real_robot.drivers.lcm.lcm_link import DEFAULT_ADDRESS, LcmLink, LcmMessage
 from stringline.real_robot.safety.filter import SafetyFilter
@@ -71,7 +75,9 @@ def test_what_is_published_stays_on_the_interface_and_a_lost_one_is_noticed() ->
         assert [message.payload for message in link.receive()] == [b"1"]
         assert elsewhere.own[0] == "127.0.0.2"
     link = LcmLink(interface="192.0.2.1")
-    with pytest.raises(ValueError, match=r"239\.255\.76\.67:7667 cannot be joined on 192\.0\.2\.1: "):
+    with pytest.raises(
+        ValueError, match=r"239\.255\.76\.67:7667 cannot be joined on 192\.0\.2\.1: "
+    ):
         link.open()
     with opened() as link:
         subprocess.run(["ip", "link", "set", "lo", "down"], check=True, timeout=10)
@@ -80,7 +86,9 @@ def test_what_is_published_stays_on_the_interface_and_a_lost_one_is_noticed() ->
             assert link.lost
         finally:
             subprocess.run(["ip", "link", "set", "lo", "up"], check=True, timeout=10)
-            subprocess.run(["ip", "route", "add", "224.0.0.0/4", "dev", "lo"], check=True, timeout=10)
+            subprocess.run(
+                ["ip", "route", "add", "224.0.0.0/4", "dev", "lo"], check=True, timeout=10
+            )
         assert link.publish("A", b"2")
         assert not link.lost
 
@@ -88,7 +96,9 @@ def test_what_is_published_stays_on_the_interface_and_a_lost_one_is_noticed() ->
 class Program:
     """Speaks as drake-iiwa-driver, faster than the clock, in a thread."""
 
-    def __init__(self, *, joints: int = 7, step_us: int = 50_000, foreign: bool = False, **rows: Any) -> None:
+    def __init__(
+        self, *, joints: int = 7, step_us: int = 50_000, foreign: bool = False, **rows: Any
+    ) -> None:
         self._link, self._stop = LcmLink(), threading.Event()
         self._other = LcmLink()
         self._joints, self._step_us, self._foreign, self._rows = joints, step_us, foreign, rows
@@ -106,7 +116,9 @@ class Program:
         times = {"host_utime": 0, "iiwa_utime": self._utime, "estimated_dt_host_minus_iiwa": 0}
         self._link.publish("IIWA_STATUS_TELEMETRY", IIWA_STATUS_TELEMETRY.encode(times))
         if self._foreign:
-            self._other.publish("IIWA_COMMAND", IIWA_COMMAND.encode({"utime": 0, "joint_position": PLACE}))
+            self._other.publish(
+                "IIWA_COMMAND", IIWA_COMMAND.encode({"utime": 0, "joint_position": PLACE})
+            )
 
     def __enter__(self) -> "Program":
         self._link.open()
@@ -163,7 +175,10 @@ def test_what_is_wrong_when_it_comes_up_is_said(make: Callable[[], Program], wor
 
 
 def test_that_nobody_speaks_and_that_there_is_no_such_network_is_said() -> None:
-    with pytest.raises(RobotNotReadyError, match="arm on 239.255.76.67:7667 .IIWA_STATUS.: no driver program speaks"):
+    with pytest.raises(
+        RobotNotReadyError,
+        match="arm on 239.255.76.67:7667 .IIWA_STATUS.: no driver program speaks",
+    ):
         driver(connect_timeout_s=0.05).connect()
     with pytest.raises(RobotNotReadyError, match=r"cannot be joined on 192\.0\.2\.1"):
         driver(interface="192.0.2.1").connect()
@@ -172,10 +187,19 @@ def test_that_nobody_speaks_and_that_there_is_no_such_network_is_said() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Program(joint_position_ipo=(math.nan,) * 7), "its controller is in no motion that takes commands"),
+        (
+            lambda: Program(joint_position_ipo=(math.nan,) * 7),
+            "its controller is in no motion that takes commands",
+        ),
         (lambda: Program(**NOTHING), "or has told nothing yet"),
-        (lambda: Program(foreign=True), r"somebody else commands it, so nothing is sent to it \(127\.0\.0\.1, port \d+\)"),
-        (lambda: Program(joint_position_commanded=(0.5,) * 7), "the arm is far from where it was commanded to be"),
+        (
+            lambda: Program(foreign=True),
+            r"somebody else commands it, so nothing is sent to it \(127\.0\.0\.1, port \d+\)",
+        ),
+        (
+            lambda: Program(joint_position_commanded=(0.5,) * 7),
+            "the arm is far from where it was commanded to be",
+        ),
     ],
 )
 def test_arms_that_take_no_commands_are_not_armed(make: Callable[[], Program], words: str) -> None:
@@ -190,11 +214,15 @@ def test_a_program_that_does_not_know_the_time_or_has_gone_silent_is_not_spoken_
     arms = driver(arm_timeout_s=0.03)
     with Program(step_us=10_000) as program:
         arms.connect()
-        with pytest.raises(RobotNotReadyError, match="its driver program does not know the time yet"):
+        with pytest.raises(
+            RobotNotReadyError, match="its driver program does not know the time yet"
+        ):
             arms.arm()  # For 300 ms of its time nothing may be said.
         program.be_silent()
         arms._programs[0].inbox.ready_at = 0
-        with pytest.raises(RobotNotReadyError, match="nothing has come from its driver program lately"):
+        with pytest.raises(
+            RobotNotReadyError, match="nothing has come from its driver program lately"
+        ):
             arms.arm()
 
 
@@ -224,7 +252,9 @@ def test_two_commands_are_never_meant_for_one_step() -> None:
     arms, safety = driver(period_s=0.05), SafetyFilter(IIWA14, SafetyLimits.of(IIWA14), 0.05)
     program = arms._programs[0]
     assert program._transit_s == pytest.approx(0.025)
-    assert driver(period_s=0.05, together=True)._programs[0]._transit_s == 0.0  # In lock-step nothing takes time.
+    assert (
+        driver(period_s=0.05, together=True)._programs[0]._transit_s == 0.0
+    )  # In lock-step nothing takes time.
     with Program() as told, opened(channels=frozenset({"IIWA_COMMAND"})) as listener:
         arms.connect()
         arms.arm()
@@ -238,17 +268,25 @@ def test_two_commands_are_never_meant_for_one_step() -> None:
             if busy:
                 told.tell()  # A step that is made while the filter works.
             arms.write(command)
-            return bool(state.asked[0]), len([one for one in listener.receive() if one.source == program.link.own])
+            return bool(state.asked[0]), len(
+                [one for one in listener.receive() if one.source == program.link.own]
+            )
 
         asked_and_sent(transit_s=0.0)
         told.tell()
         assert asked_and_sent(transit_s=0.0, busy=True) == (True, 1)  # One for both steps.
         assert asked_and_sent(transit_s=0.0) == (False, 0)
         told.tell()
-        assert asked_and_sent(transit_s=math.inf) == (False, 0)  # The step may have been made before the command was there.
+        assert asked_and_sent(transit_s=math.inf) == (
+            False,
+            0,
+        )  # The step may have been made before the command was there.
         told.tell()
         assert asked_and_sent(transit_s=0.0) == (True, 1)
-        assert asked_and_sent(transit_s=0.0, busy=True) == (False, 0)  # When the filter looked nobody had asked:
+        assert asked_and_sent(transit_s=0.0, busy=True) == (
+            False,
+            0,
+        )  # When the filter looked nobody had asked:
         assert asked_and_sent(transit_s=0.0) == (True, 1)  # the next cycle answers.
 
 
@@ -257,7 +295,9 @@ def test_whoever_only_reads_is_let_in_and_publishes_nothing() -> None:
     with Program(foreign=True), opened(channels=frozenset({"IIWA_COMMAND"})) as listener:
         arms.connect()
         arms.arm()
-        assert arms.notes == ["arm would be refused commands: somebody else commands it, so nothing is sent to it."]
+        assert arms.notes == [
+            "arm would be refused commands: somebody else commands it, so nothing is sent to it."
+        ]
         state = arms.read(lambda: 7.0)
         assert state.time == 7.0
         assert np.allclose(state.position, [*PLACE, 1.0])
@@ -280,7 +320,10 @@ def test_only_what_the_filter_made_is_sent() -> None:
     [
         ({"period_s": 0.5}, "a period from 1 to 100 ms"),
         ({"channels": {"amr": {}}}, "no arm 'amr'. Did you mean 'arm'"),
-        ({"channels": {"arm": {"comand": "X"}}}, "no channel of a driver program 'comand'. Did you mean 'command'"),
+        (
+            {"channels": {"arm": {"comand": "X"}}},
+            "no channel of a driver program 'comand'. Did you mean 'command'",
+        ),
         ({"channels": {"arm": {"command": "IIWA_STATUS"}}}, "must have three names"),
         ({"ttl": 5}, "ttl is 5; allowed: 0"),
     ],
@@ -298,5 +341,11 @@ def test_two_programs_share_no_channel() -> None:
     assert LcmDriver(ports, channels={"right": own}).notes == [
         "right is told in the beat of another program and may stutter; use one for all."
     ]
-    assert LcmDriver(ports, channels={"right": own}, together=True).notes == LcmDriver(ports).notes == []
-    assert LcmDriver(ports).servos == tuple(f"{arm}/drake-iiwa-driver ({DEFAULT_ADDRESS} IIWA_STATUS)" for arm in ports)
+    assert (
+        LcmDriver(ports, channels={"right": own}, together=True).notes
+        == LcmDriver(ports).notes
+        == []
+    )
+    assert LcmDriver(ports).servos == tuple(
+        f"{arm}/drake-iiwa-driver ({DEFAULT_ADDRESS} IIWA_STATUS)" for arm in ports
+    )

@@ -91,7 +91,9 @@ def test_damage_to_one_answer_keeps_what_was_known_and_to_several_makes_the_arms
     state = rig.cycle()
     assert state.mode is Mode.RUN
     assert state.arms.servo_misses.max() <= 1
-    assert np.abs(state.arms.position - known.position).max() < 0.05  # Neither zero nor -pi: at home a joint is at 1.16.
+    assert (
+        np.abs(state.arms.position - known.position).max() < 0.05
+    )  # Neither zero nor -pi: at home a joint is at 1.16.
     harmless = not state.arms.servo_misses.any()
     tampered.damage = None
     assert not rig.cycle().arms.servo_misses.any()

@@ -6,7 +6,11 @@ from hypothesis import strategies as st
 
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel import protocol
-from stringline.real_robot.drivers.dynamixel.control_table import HardwareError, OperatingMode, Register
+from stringline.real_robot.drivers.dynamixel.control_table import (
+    HardwareError,
+    OperatingMode,
+    Register,
+)
 from stringline.real_robot.drivers.dynamixel.protocol import Parser, StatusError
 from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
 from stringline.real_robot.emulators.dynamixel.dynamixel_line import EmulatedLine
@@ -28,7 +32,9 @@ def write(servo: EmulatedServo, register: Register, value: int) -> StatusError:
 
 
 def test_eeprom_is_locked_while_torque_is_on(shoulder: EmulatedServo) -> None:
-    assert write(shoulder, table.OPERATING_MODE, OperatingMode.EXTENDED_POSITION) is StatusError.NONE
+    assert (
+        write(shoulder, table.OPERATING_MODE, OperatingMode.EXTENDED_POSITION) is StatusError.NONE
+    )
     assert write(shoulder, table.TORQUE_ENABLE, 1) is StatusError.NONE
     assert write(shoulder, table.OPERATING_MODE, OperatingMode.POSITION) is StatusError.ACCESS
 
@@ -44,13 +50,17 @@ def test_eeprom_is_locked_while_torque_is_on(shoulder: EmulatedServo) -> None:
         (table.GOAL_POSITION, 2000, StatusError.NONE),
     ],
 )
-def test_what_may_be_written(shoulder: EmulatedServo, register: Register, value: int, expected: StatusError) -> None:
+def test_what_may_be_written(
+    shoulder: EmulatedServo, register: Register, value: int, expected: StatusError
+) -> None:
     before = shoulder.get(register)
     assert write(shoulder, register, value) is expected
     assert shoulder.get(register) == (before if expected else value)
 
 
-def test_a_write_over_several_registers_happens_as_a_whole_or_not_at_all(shoulder: EmulatedServo) -> None:
+def test_a_write_over_several_registers_happens_as_a_whole_or_not_at_all(
+    shoulder: EmulatedServo,
+) -> None:
     pair = table.PROFILE_ACCELERATION.pack(40) + table.PROFILE_VELOCITY.pack(50_000)
     assert shoulder.write(table.PROFILE_ACCELERATION.address, pair) is StatusError.DATA_RANGE
     assert shoulder.get(table.PROFILE_ACCELERATION) == 0
@@ -59,13 +69,17 @@ def test_a_write_over_several_registers_happens_as_a_whole_or_not_at_all(shoulde
 @pytest.mark.parametrize("kind", VIPERX, ids=lambda kind: f"{kind.joint}{kind.ident}")
 def test_a_well_configured_servo_reads_the_joints_angle(kind: object) -> None:
     servo = EmulatedServo(kind, angle=0.3)  # type: ignore[arg-type]
-    assert table.angle_of_ticks(servo.get(table.PRESENT_POSITION)) == pytest.approx(0.3, abs=table.TICK_RAD)
+    assert table.angle_of_ticks(servo.get(table.PRESENT_POSITION)) == pytest.approx(
+        0.3, abs=table.TICK_RAD
+    )
 
 
 def test_the_wrong_drive_mode_turns_the_joint_around(shoulder: EmulatedServo) -> None:
     assert write(shoulder, table.DRIVE_MODE, 0) is StatusError.NONE
     shoulder.sense(0.2, 0.0, 0.0)
-    assert table.angle_of_ticks(shoulder.get(table.PRESENT_POSITION)) == pytest.approx(-0.2, abs=table.TICK_RAD)
+    assert table.angle_of_ticks(shoulder.get(table.PRESENT_POSITION)) == pytest.approx(
+        -0.2, abs=table.TICK_RAD
+    )
     write(shoulder, table.GOAL_POSITION, table.ticks_of_angle(0.5))
     write(shoulder, table.TORQUE_ENABLE, 1)
     assert shoulder.goal_angle() == pytest.approx(-0.5, abs=table.TICK_RAD)
@@ -107,13 +121,18 @@ def test_a_shadow_does_not_follow_in_eeprom(line: EmulatedLine) -> None:
 
 
 def test_indirect_data_shows_other_registers(shoulder: EmulatedServo) -> None:
-    shoulder.write(table.INDIRECT_ADDRESS.address, b"".join((132 + n).to_bytes(2, "little") for n in range(4)))
+    shoulder.write(
+        table.INDIRECT_ADDRESS.address, b"".join((132 + n).to_bytes(2, "little") for n in range(4))
+    )
     assert shoulder.read(table.INDIRECT_DATA.address, 4) == shoulder.read(132, 4)
 
 
 def test_a_servos_alert_is_in_every_answer(line: EmulatedLine) -> None:
     line.fault("overload", 4)
-    errors = {p.ident: p.error for p in Parser().feed(line.receive(protocol.sync_read(132, 4, range(1, 10))))}
+    errors = {
+        p.ident: p.error
+        for p in Parser().feed(line.receive(protocol.sync_read(132, 4, range(1, 10))))
+    }
     assert errors == {ident: (protocol.ALERT if ident == 4 else 0) for ident in range(1, 10)}
 
 
@@ -122,7 +141,11 @@ def test_an_unknown_fault_is_named_with_the_nearest(line: EmulatedLine) -> None:
         line.fault("mutee", 4)
 
 
-@given(st.lists(st.tuples(st.integers(0, 254), st.integers(0, 255), st.binary(max_size=20)), max_size=6))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 254), st.integers(0, 255), st.binary(max_size=20)), max_size=6
+    )
+)
 def test_no_instruction_brings_a_line_down(packets: list[tuple[int, int, bytes]]) -> None:
     line = EmulatedLine(EmulatedServo(kind) for kind in VIPERX)
     for ident, instruction, parameters in packets:

@@ -29,7 +29,11 @@ class Client:
         self.controller: EmulatedController = self.cell.controllers["arm"]
         self.count, self.told = 0, Monitoring()
 
-    def period(self, offset: float = 0.0, answer: Callable[[Command], Command | None] = lambda command: command) -> Monitoring:
+    def period(
+        self,
+        offset: float = 0.0,
+        answer: Callable[[Command], Command | None] = lambda command: command,
+    ) -> Monitoring:
         self.cell.advance()
         for data in self.controller.tick():
             self.told = Monitoring.of(VERSION, data)
@@ -53,9 +57,18 @@ def test_a_session_goes_through_its_states_in_order_and_the_arm_follows() -> Non
     states = [message.session for message in seen]
     assert list(dict.fromkeys(states)) == list(SessionState)[1:]
     assert states == sorted(states)
-    assert all(message.quality >= Quality.GOOD for message in seen if message.session > SessionState.MONITORING_WAIT)
-    assert all(bool(message.ipo) == (message.session >= SessionState.COMMANDING_WAIT) for message in seen)
-    assert all((message.tracking == 1.0) == (message.session is SessionState.COMMANDING_ACTIVE) for message in seen)
+    assert all(
+        message.quality >= Quality.GOOD
+        for message in seen
+        if message.session > SessionState.MONITORING_WAIT
+    )
+    assert all(
+        bool(message.ipo) == (message.session >= SessionState.COMMANDING_WAIT) for message in seen
+    )
+    assert all(
+        (message.tracking == 1.0) == (message.session is SessionState.COMMANDING_ACTIVE)
+        for message in seen
+    )
     for step in range(100):
         client.period(min(0.01 * step, 0.5))
     assert np.allclose(client.told.measured, HOME + 0.5, atol=1e-3)
@@ -71,7 +84,9 @@ def test_a_session_goes_through_its_states_in_order_and_the_arm_follows() -> Non
         ((*HOME[:6], np.inf), "not finite"),
     ],
 )
-def test_a_command_that_no_arm_could_follow_is_a_safety_stop(position: tuple[float, ...], words: str) -> None:
+def test_a_command_that_no_arm_could_follow_is_a_safety_stop(
+    position: tuple[float, ...], words: str
+) -> None:
     client = Client().up()
     client.period(0.0, lambda command: Command(command.sequence, command.reflected, position))
     told = client.period()
@@ -98,7 +113,9 @@ def test_a_client_that_does_not_repeat_the_controllers_position_is_not_let_in() 
         lambda command: Command(3, command.reflected, command.position),
     ],
 )
-def test_answers_that_are_missing_late_or_old_end_the_motion(wrong: Callable[[Command], Command | None]) -> None:
+def test_answers_that_are_missing_late_or_old_end_the_motion(
+    wrong: Callable[[Command], Command | None],
+) -> None:
     client = Client().up()
     for _ in range(4):
         assert client.period(0.0, wrong).session is SessionState.COMMANDING_ACTIVE
@@ -143,7 +160,11 @@ def test_quality_follows_the_rule() -> None:
 
 def test_a_road_does_to_datagrams_what_its_script_says() -> None:
     road = Road()
-    for kind, arrived in (("drop", []), ("duplicate", [b"ab", b"ab"]), ("corrupt", [bytes([0x61, 0x62 ^ 0xFF])])):
+    for kind, arrived in (
+        ("drop", []),
+        ("duplicate", [b"ab", b"ab"]),
+        ("corrupt", [bytes([0x61, 0x62 ^ 0xFF])]),
+    ):
         road.plan(kind, 1)
         assert road.carry(b"ab") == arrived
     road.plan("reorder", 1)

@@ -64,7 +64,9 @@ def assert_goes_on_from_where_it_stands(rig: LcmRig, old_goal: float, cycles: in
 
 
 def test_arms_come_up_at_the_measured_pose_and_follow_a_plan(rig: LcmRig) -> None:
-    assert rig.driver.servos == (f"arm/drake-iiwa-driver ({rig.emulator.ports['arm']} IIWA_STATUS)",)
+    assert rig.driver.servos == (
+        f"arm/drake-iiwa-driver ({rig.emulator.ports['arm']} IIWA_STATUS)",
+    )
     goal = IIWA14.home.copy()
     goal[0] = 0.1
     rig.want(goal, count=100)
@@ -131,7 +133,9 @@ def test_what_tells_nothing_usable_is_a_fault_and_afterwards_the_arm_goes_on_fro
     assert "the port of an arm is gone (arm)." in rig.words()
     silent = len(rig.sent())
     rig.cycle(3)
-    assert len(rig.sent()) == silent  # A program that is started meanwhile must hear nothing in its guard time.
+    assert (
+        len(rig.sent()) == silent
+    )  # A program that is started meanwhile must hear nothing in its guard time.
     rig.emulator.fault("arm", "mend")
     assert_goes_on_from_where_it_stands(rig, goal)
 
@@ -145,7 +149,9 @@ def test_what_tells_nothing_usable_is_a_fault_and_afterwards_the_arm_goes_on_fro
         ("foreign", 5, "somebody else commands it, so nothing is sent to it"),
     ],
 )
-def test_what_people_have_to_look_at_is_a_fault_at_once(rig: LcmRig, fault: str, count: int, words: str) -> None:
+def test_what_people_have_to_look_at_is_a_fault_at_once(
+    rig: LcmRig, fault: str, count: int, words: str
+) -> None:
     goal, before = rig.moving(), len(rig.sent())
     rig.emulator.fault("arm", fault, count)
     rig.until(lambda state: state.mode is Mode.FAULT, 3)
@@ -167,7 +173,9 @@ def test_a_motion_that_begins_anew_in_another_period_is_not_followed(rig: LcmRig
     for fault, count in (("leave", 0), ("period", 5), ("restart", 0)):
         rig.emulator.fault("arm", fault, count)
     rig.cycle(40)
-    assert "its controller wants commands in another period than this program was told" in rig.words()
+    assert (
+        "its controller wants commands in another period than this program was told" in rig.words()
+    )
     before = len(rig.sent())
     rig.begin()  # A reset while the cause lasts is none.
     rig.want(rig.state.command + 0.3)
@@ -216,7 +224,9 @@ def test_a_program_that_ends_and_comes_back_is_not_spoken_to_before_it_may_be(ri
     assert rig.emulator.report()["arm"].ended == ""
 
 
-def test_after_a_stop_the_program_ignores_commands_which_is_noticed_until_it_is_started_anew(rig: LcmRig) -> None:
+def test_after_a_stop_the_program_ignores_commands_which_is_noticed_until_it_is_started_anew(
+    rig: LcmRig,
+) -> None:
     goal = rig.moving()
     rig.emulator.fault("arm", "stop")
     rig.until(lambda state: state.mode is Mode.FAULT, 3)
@@ -252,12 +262,20 @@ def test_two_arms_of_one_program_or_of_two(network: None, tmp_path: Path, prefix
     several = prefixes.split(",")
     names = ("command", "status", "telemetry")
     channels = {
-        arm: dict(zip(names, (f"{prefix}_COMMAND", f"{prefix}_STATUS", f"{prefix}_STATUS_TELEMETRY"), strict=True))
+        arm: dict(
+            zip(
+                names,
+                (f"{prefix}_COMMAND", f"{prefix}_STATUS", f"{prefix}_STATUS_TELEMETRY"),
+                strict=True,
+            )
+        )
         for arm, prefix in zip(IIWA14_BIMANUAL.arms, several * (3 - len(several)), strict=False)
     }
     with ExitStack() as stack:
         emulator = stack.enter_context(emulated(tmp_path, "--arms", "two", "--prefixes", prefixes))
-        rig = stack.enter_context(closing(LcmRig(emulator, tmp_path, IIWA14_BIMANUAL, channels=channels)))
+        rig = stack.enter_context(
+            closing(LcmRig(emulator, tmp_path, IIWA14_BIMANUAL, channels=channels))
+        )
         goal = IIWA14_BIMANUAL.home.copy()
         goal[[0, 8]] += 0.5
         rig.want(goal)
@@ -271,19 +289,45 @@ def test_two_arms_of_one_program_or_of_two(network: None, tmp_path: Path, prefix
         assert rig.cycle().command[0] == left  # It has come to rest.
         assert {len(row) for _, _, row in rig.sent(several[0])} == {14 // len(several)}
         rig.assert_within_limits(several[0])
-        assert {arm: report.stops for arm, report in emulator.report().items()} == {"left": (), "right": ("by script",)}
+        assert {arm: report.stops for arm, report in emulator.report().items()} == {
+            "left": (),
+            "right": ("by script",),
+        }
 
 
-FAULTS = ("drop", "late", "duplicate", "reorder", "corrupt", "nan", "joints", "freeze", "backwards", "push", "twin", "foreign")
+FAULTS = (
+    "drop",
+    "late",
+    "duplicate",
+    "reorder",
+    "corrupt",
+    "nan",
+    "joints",
+    "freeze",
+    "backwards",
+    "push",
+    "twin",
+    "foreign",
+)
 STEP = st.tuples(
-    st.sampled_from(("plan", "plan", "jumps", "wait", "begin", "stop", *FAULTS)), st.integers(0, 2**32 - 1), st.integers(1, 12)
+    st.sampled_from(("plan", "plan", "jumps", "wait", "begin", "stop", *FAULTS)),
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 12),
 )
 
 
-def test_whatever_happens_what_arrives_is_within_the_limits_and_gives_no_cause_for_a_stop(rig: LcmRig) -> None:
+def test_whatever_happens_what_arrives_is_within_the_limits_and_gives_no_cause_for_a_stop(
+    rig: LcmRig,
+) -> None:
     moved = []
 
-    @settings(max_examples=8, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(
+        max_examples=8,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
     @given(st.lists(STEP, min_size=3, max_size=8))
     def play(steps: list[tuple[str, int, int]]) -> None:
         rig.rest()

@@ -11,15 +11,28 @@ import pytest
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, Bar, describe_bar
 from stringline.real_robot.drivers.lcm.channels import Channels
-from stringline.real_robot.drivers.lcm.drake_types import IIWA_COMMAND, IIWA_STATUS, IIWA_STATUS_TELEMETRY
+from stringline.real_robot.drivers.lcm.drake_types import (
+    IIWA_COMMAND,
+    IIWA_STATUS,
+    IIWA_STATUS_TELEMETRY,
+)
 from stringline.real_robot.drivers.lcm.lcm_arm import LcmArm
 from stringline.real_robot.drivers.lcm.lcm_inbox import StatusInbox
 from stringline.real_robot.drivers.lcm.lcm_link import LcmMessage
 from stringline.real_robot.drivers.lcm.status import ArmReport, IiwaStatus
 from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
 from stringline.real_robot.emulators.lcm import __main__ as program
-from stringline.real_robot.emulators.lcm.command_check import CapturedCommand, LcmLine, commands_in, lcm_check
-from stringline.real_robot.emulators.lcm.emulated_program import VERSION, EmulatedProgram, ProgramSettings
+from stringline.real_robot.emulators.lcm.command_check import (
+    CapturedCommand,
+    LcmLine,
+    commands_in,
+    lcm_check,
+)
+from stringline.real_robot.emulators.lcm.emulated_program import (
+    VERSION,
+    EmulatedProgram,
+    ProgramSettings,
+)
 from stringline.real_robot.emulators.lcm.program_clock import ClockFilter
 from stringline.real_robot.emulators.lcm.status_faults import Lies
 from stringline.real_robot.emulators.plants.plant import FirstOrderPlant
@@ -59,7 +72,9 @@ class Robot:
             self.period()
 
 
-def test_it_knows_the_time_after_so_many_messages_and_its_position_of_the_interpolator_while_commands_are_taken() -> None:
+def test_it_knows_the_time_after_so_many_messages_and_its_position_of_the_interpolator_while_commands_are_taken() -> (
+    None
+):
     robot = Robot(clock_samples=30)
     told = [robot.period() for _ in range(60)]
     assert [one["utime"] for one in told[:29]] == [-1] * 29
@@ -103,7 +118,9 @@ def test_the_estimated_speed_is_that_of_the_arm() -> None:
     assert np.allclose(robot.program.status()["joint_velocity_estimated"], 0.5, atol=0.02)
 
 
-@pytest.mark.parametrize(("rows", "words"), [((0.1,) * 6, "a command of 6 joints"), ((), "a command of 0 joints")])
+@pytest.mark.parametrize(
+    ("rows", "words"), [((0.1,) * 6, "a command of 6 joints"), ((), "a command of 0 joints")]
+)
 def test_it_ends_itself_at_a_command_that_is_too_short(rows: tuple[float, ...], words: str) -> None:
     robot = Robot()
     robot.period(60)
@@ -142,7 +159,9 @@ def test_it_keeps_a_degree_from_the_ends_of_axes_but_not_from_what_is_no_number(
 
 
 @pytest.mark.parametrize("restart_fri", [False, True])
-def test_an_arm_whose_motion_begins_again_is_held_unless_it_was_told_otherwise(*, restart_fri: bool) -> None:
+def test_an_arm_whose_motion_begins_again_is_held_unless_it_was_told_otherwise(
+    *, restart_fri: bool
+) -> None:
     robot = Robot(restart_fri=restart_fri)
     robot.period(60)
     robot.go(HOME + 0.1)
@@ -195,7 +214,11 @@ HERE, THERE = ("127.0.0.1", 1), ("127.0.0.1", 2)
 
 
 def message(
-    sequence: int, utime: int, source: tuple[str, int] = HERE, joints: int = 7, **rows: tuple[float, ...]
+    sequence: int,
+    utime: int,
+    source: tuple[str, int] = HERE,
+    joints: int = 7,
+    **rows: tuple[float, ...],
 ) -> LcmMessage:
     full = {member.name: (0.1,) * joints for member in IIWA_STATUS.members if member.size} | rows
     return LcmMessage("IIWA_STATUS", IIWA_STATUS.encode({"utime": utime, **full}), source, sequence)
@@ -241,13 +264,21 @@ def test_the_period_is_that_of_the_controllers_clock_if_it_is_told() -> None:
         inbox.take(message(2 * step, 5000 * step), lost=False)
     assert inbox.period_us == 5000
     for step in range(7):
-        times = {"host_utime": 0, "iiwa_utime": 4000 * (step // 2 * 2), "estimated_dt_host_minus_iiwa": 0}
-        inbox.take_telemetry(LcmMessage("IIWA_STATUS_TELEMETRY", IIWA_STATUS_TELEMETRY.encode(times), HERE, 0))
+        times = {
+            "host_utime": 0,
+            "iiwa_utime": 4000 * (step // 2 * 2),
+            "estimated_dt_host_minus_iiwa": 0,
+        }
+        inbox.take_telemetry(
+            LcmMessage("IIWA_STATUS_TELEMETRY", IIWA_STATUS_TELEMETRY.encode(times), HERE, 0)
+        )
     assert inbox.period_us == 5000  # Not often enough yet.
     for step in range(12):
         times = {"host_utime": 0, "iiwa_utime": 4000 * step, "estimated_dt_host_minus_iiwa": 0}
         for source in (HERE, THERE):
-            inbox.take_telemetry(LcmMessage("IIWA_STATUS_TELEMETRY", IIWA_STATUS_TELEMETRY.encode(times), source, 0))
+            inbox.take_telemetry(
+                LcmMessage("IIWA_STATUS_TELEMETRY", IIWA_STATUS_TELEMETRY.encode(times), source, 0)
+            )
     assert inbox.period_us == 4000
     inbox.take_telemetry(LcmMessage("IIWA_STATUS_TELEMETRY", b"", HERE, 0))
     assert inbox.broken == 1
@@ -255,13 +286,20 @@ def test_the_period_is_that_of_the_controllers_clock_if_it_is_told() -> None:
 
 def test_of_several_arms_each_step_is_told_with_the_time_of_the_first() -> None:
     inbox = StatusInbox(2)
-    found = [inbox.take(message(step, utime, joints=14), lost=False) for step, utime in enumerate((10, 10, 20, 20))]
+    found = [
+        inbox.take(message(step, utime, joints=14), lost=False)
+        for step, utime in enumerate((10, 10, 20, 20))
+    ]
     assert [one.utime for one in found if one is not None] == [10, 10, 20, 20]
     assert all(len(one.arms) == 2 for one in found if one is not None)
 
 
 def report(measured: float = 0.1, commanded: float = 0.1, ipo: float = 0.1) -> ArmReport:
-    told = {"joint_position_measured": measured, "joint_position_commanded": commanded, "joint_position_ipo": ipo}
+    told = {
+        "joint_position_measured": measured,
+        "joint_position_commanded": commanded,
+        "joint_position_ipo": ipo,
+    }
     rows: dict[str, Any] = {name: (value,) * 7 for name, value in told.items()}
     return IiwaStatus.of(message(1, 1, **rows).payload, 1).arms[0]
 
@@ -275,7 +313,11 @@ def led(steps: int = 20, step: float = 0.01) -> LcmArm:
         position = position + step
         assert arm.offer(position)
         arm.note_sent()
-        arm.take(report(measured=0.1 + step * max(index - 3, 0), commanded=0.1 + step * max(index - 2, 0)))
+        arm.take(
+            report(
+                measured=0.1 + step * max(index - 3, 0), commanded=0.1 + step * max(index - 2, 0)
+            )
+        )
         assert arm.take_bar() is Bar.NONE
     return arm
 
@@ -300,9 +342,17 @@ def test_a_command_that_is_far_from_the_last_or_no_number_is_never_taken() -> No
     [
         (report(commanded=0.1, measured=0.1), Bar.IGNORED, 0.1),
         (report(commanded=0.35, measured=0.3), Bar.IGNORED, 0.35),
-        (report(commanded=0.28, measured=-0.1), Bar.STRAYED, 0.3),  # It is not the controller's doing: commands stay.
+        (
+            report(commanded=0.28, measured=-0.1),
+            Bar.STRAYED,
+            0.3,
+        ),  # It is not the controller's doing: commands stay.
         (report(commanded=0.28, measured=0.25, ipo=math.nan), Bar.NO_MOTION, 0.25),
-        (report(commanded=0.0, measured=0.25), Bar.NO_MOTION, 0.25),  # Zeros are not where it was commanded to be.
+        (
+            report(commanded=0.0, measured=0.25),
+            Bar.NO_MOTION,
+            0.25,
+        ),  # Zeros are not where it was commanded to be.
     ],
 )
 def test_an_arm_that_does_something_else_begins_anew_where_its_controller_has_it(
@@ -322,7 +372,9 @@ def test_after_a_stop_commands_begin_where_the_arm_is_and_never_at_the_old_targe
     arm.take(report(commanded=0.28, measured=0.25, ipo=math.nan))
     assert not arm.offer(np.full(7, 0.31))
     arm.take(report(commanded=0.24, measured=0.24))
-    assert arm.take_bar() is Bar.NO_MOTION  # It is told though the motion has begun again meanwhile.
+    assert (
+        arm.take_bar() is Bar.NO_MOTION
+    )  # It is told though the motion has begun again meanwhile.
     assert np.allclose(arm.anchor, 0.24)
     assert not arm.offer(np.full(7, 0.31))
 
@@ -335,7 +387,8 @@ def test_channels_are_those_of_the_program_unless_others_are_named() -> None:
 def test_what_was_captured_is_held_against_the_limits_arm_by_arm(tmp_path: Path) -> None:
     limits, file = SafetyLimits.of(IIWA14_BIMANUAL, speed_share=0.5), tmp_path / "IIWA.bin"
     lines = [
-        LcmLine(file, place, lcm_check(IIWA14_BIMANUAL, arm, limits, PERIOD)) for place, arm in enumerate(("left", "right"))
+        LcmLine(file, place, lcm_check(IIWA14_BIMANUAL, arm, limits, PERIOD))
+        for place, arm in enumerate(("left", "right"))
     ]
     step = limits.acceleration[0] * PERIOD**2
     goes = np.cumsum([0.0, *np.linspace(step, limits.velocity[0] * PERIOD, 4)])

@@ -1,4 +1,4 @@
-"""Pictures of an emulated world that a process beside it draws: they are the same, and nobody waits for them."""
+"""Images of an emulated world that a process beside it draws: they are the same, and nobody waits for them."""
 
 import logging
 import multiprocessing
@@ -13,26 +13,29 @@ import numpy as np
 import pytest
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14
-from stringline.real_robot.emulators.plants.image_process import PictureProcess
+from stringline.real_robot.emulators.plants.image_process import ImageProcess
 from stringline.real_robot.emulators.plants.task_plant import TaskPlant
 from stringline.real_robot.ipc.array_messages import receive, send
 from stringline.sim.environment.factory import make_environment
 
-# Nothing looks as it does by default, and depth is measured with noise: all of it comes from seed and options.
+# Nothing looks as it does by default, and depth is measured with noise: all of it comes from seed
+# and options.
 SEED, OPTIONS = 7, {"object_colour": 1.0, "coloured_light": 1.0, "table_height": 0.05}
-NAME = "pictures"
+NAME = "images"
 
 
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
-        one.bind(str(tmp_path / "pictures"))
+        one.bind(str(tmp_path / "images"))
         one.listen()
         yield one
 
 
-def world(pictures: socket.socket | None) -> TaskPlant:
-    plant = TaskPlant("kuka_pick", cameras=("wrist", "overhead"), image_size=32, frame_hz=12.5, pictures=pictures)
+def world(images: socket.socket | None) -> TaskPlant:
+    plant = TaskPlant(
+        "kuka_pick", cameras=("wrist", "overhead"), image_size=32, frame_hz=12.5, images=images
+    )
     plant.begin(SEED, OPTIONS)
     return plant
 
@@ -55,14 +58,20 @@ def test_they_are_those_that_the_world_itself_would_draw_and_it_goes_on_without_
                 header, seen = receive(camera)
                 assert set(seen) == {"rgb/wrist", "depth/wrist", "intrinsics/wrist", "time/wrist"}
                 # The first ones may be of the world before.
-                for expected in [frames for since, frames in drawn if since <= seen["time/wrist"]][-1:]:
-                    assert all((seen[key] == expected[key]).all() for key in seen if not key.startswith("time/"))
+                for expected in [frames for since, frames in drawn if since <= seen["time/wrist"]][
+                    -1:
+                ]:
+                    assert all(
+                        (seen[key] == expected[key]).all()
+                        for key in seen
+                        if not key.startswith("time/")
+                    )
                     matched += 1
                 if matched == 5:
                     break
                 send(camera, {"camera": "wrist", "after": header["number"]})
     assert matched == 5
-    with pytest.raises(ValueError, match="cameras get their pictures at a socket of their own"):
+    with pytest.raises(ValueError, match="cameras get their images at a socket of their own"):
         beside.frames()
     (drawing,) = (child for child in multiprocessing.active_children() if child.name == NAME)
     drawing.kill()
@@ -72,14 +81,14 @@ def test_they_are_those_that_the_world_itself_would_draw_and_it_goes_on_without_
             beside.advance(IIWA14.home)
         beside.begin(SEED, {})
     assert [record.message for record in caplog.records] == [
-        "The process that draws pictures is gone; cameras see nothing any more."
+        "The process that draws images is gone; cameras see nothing any more."
     ]
     for plant in (beside, own):
         plant.close()
 
 
 def test_what_keeps_it_from_drawing_is_said(listener: socket.socket) -> None:
-    process = PictureProcess(partial(make_environment, "kuka_pik"), listener)
+    process = ImageProcess(partial(make_environment, "kuka_pik"), listener)
     with pytest.raises(RuntimeError, match="'kuka_pik'. Did you mean 'kuka_pick'"):
         process.wait()
     process.close()

@@ -36,7 +36,11 @@ emulator.start()
 
 def test_a_program_whose_owner_died_too_early_ends_and_leaves_nothing() -> None:
     with tempfile.TemporaryDirectory() as folder:  # Paths of sockets must be short.
-        environment = {**os.environ, "PYTHONPATH": str(Path(stringline.__file__).parents[1]), "TMPDIR": folder}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(Path(stringline.__file__).parents[1]),
+            "TMPDIR": folder,
+        }
         # Both write their errors to one pipe, so this waits for the emulator too.
         owner = subprocess.run(
             [sys.executable, "-c", DIES_BEFORE_IT_CONNECTS],
@@ -47,7 +51,9 @@ def test_a_program_whose_owner_died_too_early_ends_and_leaves_nothing() -> None:
             check=False,
         )
         assert owner.returncode == -signal.SIGKILL, owner.stderr
-        assert "Whoever started the emulator is gone without having connected to it." in owner.stderr
+        assert (
+            "Whoever started the emulator is gone without having connected to it." in owner.stderr
+        )
         assert "Traceback" not in owner.stderr
         assert list(Path(folder).iterdir()) == []
     status = Path(f"/proc/{int(owner.stdout)}/stat")
@@ -102,12 +108,16 @@ def test_the_client_comes_first_if_both_happen_at_once(listener: socket.socket) 
 
 
 def test_a_task_of_other_arms_is_refused_in_a_line() -> None:
-    with pytest.raises(SystemExit, match=r"^kuka_pick is for iiwa14; these arms are aloha\. Choose its robot=\.$"):
+    with pytest.raises(
+        SystemExit, match=r"^kuka_pick is for iiwa14; these arms are aloha\. Choose its robot=\.$"
+    ):
         aloha.main(["--task", "kuka_pick", "--cameras", "", "--lock-step"])
 
 
 def test_an_input_that_is_no_pipe_says_nothing(listener: socket.socket) -> None:
     with Path(os.devnull).open("rb") as nothing:
         assert not is_pipe(nothing.fileno())
-        assert not is_ready(ControlSocket(listener, lambda header: ({}, {}), owner=nothing.fileno()))
+        assert not is_ready(
+            ControlSocket(listener, lambda header: ({}, {}), owner=nothing.fileno())
+        )
     assert not is_pipe(10**6)

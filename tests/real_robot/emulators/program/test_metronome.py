@@ -12,7 +12,10 @@ PERIOD = 0.01
 
 def beats(stalls: list[float], *, until: float = 3.0, phase: float = 0.4) -> dict[str, list[float]]:
     """Returns when each arm's beats were taken by a host that is away at each whole tenth of a second for so long."""
-    metronome, found = Metronome(["left", "right"], PERIOD, phase, 0.0), dict[str, list[float]](left=[], right=[])
+    metronome, found = (
+        Metronome(["left", "right"], PERIOD, phase, 0.0),
+        dict[str, list[float]](left=[], right=[]),
+    )
     away = {0.1 * (place + 1): length for place, length in enumerate(stalls)}
     now = 0.0
     while now < until:
@@ -32,7 +35,9 @@ def test_a_host_that_is_never_late_keeps_the_period_and_the_phase() -> None:
 
 
 @given(st.lists(st.floats(0.0, 0.04), max_size=10))
-def test_what_was_missed_is_made_up_for_and_whoever_answers_has_half_a_period_each_time(stalls: list[float]) -> None:
+def test_what_was_missed_is_made_up_for_and_whoever_answers_has_half_a_period_each_time(
+    stalls: list[float],
+) -> None:
     for taken in beats(stalls).values():
         assert np.diff(taken).min() >= PERIOD / 2 - 1e-9
         assert len(taken) == pytest.approx(3.0 / PERIOD, abs=1.5)

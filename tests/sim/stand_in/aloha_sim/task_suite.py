@@ -1,8 +1,9 @@
 """What aloha_sim's module of this name offers, as far as its users call it: `TASK_FACTORIES` and `create_task_env`.
 
-Its arms are chains of ALOHA 2's hinges, its task is to turn the right arm away. Everything that a user of it meets is as it is
-there: composer's environment, compiled anew in each episode; 14 numbers with grippers in rad of the follower; `joints_pos` and
-pictures that come late; cameras of 480x848, of which those on the wrists are put in place only if they are asked for.
+Its arms are chains of ALOHA 2's hinges, its task is to turn the right arm away. Everything that a
+user of it meets is as it is there: composer's environment, compiled anew in each episode; 14
+numbers with grippers in rad of the follower; `joints_pos` and images that come late; cameras of
+480x848, of which those on the wrists are put in place only if they are asked for.
 """
 
 import copy
@@ -26,16 +27,27 @@ DEFAULT_CAMERAS = ("overhead_cam", "worms_eye_cam", "wrist_cam_left", "wrist_cam
 
 def scene() -> str:
     """Returns the model: both arms, a table whose top lies at 29.9 mm, a ball on it, and four cameras."""
-    joints = [f"{arm}/{name}" for arm in BASES for name in (*(link[1] for link in LINKS), "left_finger")]
+    joints = [
+        f"{arm}/{name}" for arm in BASES for name in (*(link[1] for link in LINKS), "left_finger")
+    ]
     drives = "".join(
-        f'<position name="{joint}" joint="{joint}" kp="2000" dampratio="1" ctrlrange="0.002 0.037"/>'
+        (
+            f'<position name="{joint}" joint="{joint}" kp="2000" dampratio="1" ctrlrange="0.002 '
+            f'0.037"/>'
+        )
         if joint.endswith("finger")
-        else f'<position name="{joint}" joint="{joint}" kp="100" dampratio="1" ctrlrange="-3.2 3.2"/>'
+        else (
+            f'<position name="{joint}" joint="{joint}" kp="100" dampratio="1" ctrlrange="-3.2 '
+            f'3.2"/>'
+        )
         for joint in joints
     )
     apart = "".join(f'<exclude body1="{arm}/base" body2="table"/>' for arm in BASES)
     arms = "".join(arm_of(name) for name in BASES)
-    equal = "".join(f'<joint joint1="{arm}/left_finger" joint2="{arm}/right_finger" polycoef="0 1 0 0 0"/>' for arm in BASES)
+    equal = "".join(
+        f'<joint joint1="{arm}/left_finger" joint2="{arm}/right_finger" polycoef="0 1 0 0 0"/>'
+        for arm in BASES
+    )
     return f"""<mujoco model="scene">
       <compiler angle="radian"/><option timestep="0.002" gravity="0 0 0" integrator="implicitfast"/>
       <default><joint armature="0.1" damping="1"/></default>
@@ -60,7 +72,8 @@ def arm_of(name: str) -> str:
     matter = '<geom type="sphere" size="0.02" mass="0.3" contype="0" conaffinity="0"/>'
     finger = '<geom type="sphere" size="0.004" mass="0.08" contype="0" conaffinity="0"/>'
     fingers = "".join(
-        f'<body pos="0.0562 {-side * 0.0191} 0.0142">{finger}<joint name="{name}/{which}_finger" type="slide" '
+        f'<body pos="0.0562 {-side * 0.0191} 0.0142">{finger}<joint name="{name}/{which}_finger" '
+        f'type="slide" '
         f'axis="0 {-side} 0" range="0 0.041"/></body>'
         for which, side in (("left", -1), ("right", 1))
     )
@@ -68,7 +81,8 @@ def arm_of(name: str) -> str:
     camera = f'<camera name="wrist_cam_{name}" {place} {SENSOR}/>'
     hand = (
         f'<site name="{name}/gripper" pos="0.13 0 -0.003"/>'
-        f'<body name="{name}/gripper_base" pos="0.035 0 0" euler="0 1.57 -1.57">{finger}{camera}</body>'
+        f'<body name="{name}/gripper_base" pos="0.035 0 0" euler="0 1.57 '
+        f'-1.57">{finger}{camera}</body>'
     )
     inner = hand + fingers
     for link, hinge, origin, axis, (low, up), _ in reversed(LINKS):
@@ -86,15 +100,25 @@ class Arena(composer.Arena):
 
 
 class TurnAway(composer.Task):
-    """Done when the right arm's waist has turned by half a radian. The ball lies somewhere else in each episode."""
+    """Done when the right arm's waist has turned by half a radian.
+
+    The ball lies somewhere else in each episode.
+    """
 
     def __init__(
-        self, control_timestep: float, cameras: tuple[str, ...], camera_resolution: tuple[int, int] = (480, 848)
+        self,
+        control_timestep: float,
+        cameras: tuple[str, ...],
+        camera_resolution: tuple[int, int] = (480, 848),
     ) -> None:
         self._scene = Arena()
         self.control_timestep = control_timestep
         root = self._scene.mjcf_model
-        self._joints = [root.find("joint", rf"{arm}\{joint}") for arm in BASES for joint in (*(n[1] for n in LINKS), *FINGERS)]
+        self._joints = [
+            root.find("joint", rf"{arm}\{joint}")
+            for arm in BASES
+            for joint in (*(n[1] for n in LINKS), *FINGERS)
+        ]
         found: OrderedDict[str, observable.Observable] = OrderedDict()
         for camera in (root.find("camera", name) for name in cameras):
             if camera.name.startswith("wrist_cam"):
@@ -131,13 +155,19 @@ class TurnAway(composer.Task):
         """What a person would say."""
         return "turn the right arm away"
 
-    def initialize_episode(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
+    def initialize_episode(
+        self, physics: mjcf.Physics, random_state: np.random.RandomState
+    ) -> None:
         """Arms at home; the ball anywhere."""
         physics.bind(self._joints).qpos[:] = np.tile(HOME, 2)
         np.copyto(physics.data.ctrl, np.tile([*HOME[:6], 0.002], 2))
-        physics.bind(self._scene.mjcf_model.find("joint", "ball")).qpos = random_state.uniform(-0.1, 0.1)
+        physics.bind(self._scene.mjcf_model.find("joint", "ball")).qpos = random_state.uniform(
+            -0.1, 0.1
+        )
 
-    def before_step(self, physics: mjcf.Physics, action: Any, random_state: np.random.RandomState) -> None:
+    def before_step(
+        self, physics: mjcf.Physics, action: Any, random_state: np.random.RandomState
+    ) -> None:
         """Sets the drives."""
         targets = np.array(action, dtype=np.float64)
         targets[[6, 13]] = 0.002 + (targets[[6, 13]] - CLOSED) / (OPEN - CLOSED) * (0.037 - 0.002)

@@ -1,6 +1,7 @@
 """Draws gym_aloha's TransferCube on request and says what it took; `simulation.py` runs this in a process of its own.
 
-dm_control, which draws for gym_aloha, does not expect other OpenGL contexts in its process: beside one it draws into that.
+dm_control, which draws for gym_aloha, does not expect other OpenGL contexts in its process: beside
+one it draws into that.
 """
 
 import json
@@ -13,16 +14,16 @@ import numpy as np
 
 
 def main() -> None:
-    """Draws one picture for each line that arrives, and answers with its seconds of processor and by the clock."""
+    """Draws one image for each line that arrives, and answers with its seconds of processor and by the clock."""
     env = gymnasium.make("gym_aloha/AlohaTransferCube-v0", disable_env_checker=True)
     env.reset(seed=0)
     first = np.asarray(env.render())
     for _ in sys.stdin:
         processor, wall = time.process_time(), time.perf_counter()
-        picture = np.asarray(env.render())
+        image = np.asarray(env.render())
         took = {"processor": time.process_time() - processor, "wall": time.perf_counter() - wall}
-        assert np.array_equal(picture, first)
-        print(json.dumps(took | {"shape": picture.shape}), flush=True)
+        assert np.array_equal(image, first)
+        print(json.dumps(took | {"shape": image.shape}), flush=True)
     env.close()
 
 
